@@ -1,0 +1,1 @@
+"""A Kubernetes scheduler driven by policy files."""

@@ -1,0 +1,1 @@
+"""The grammar of the policy language, as package data."""
