@@ -1,0 +1,319 @@
+"""From series to nodes: whose value is it? Pure; knows labels and addresses, not where they came from.
+
+How a series finds its node, when the query does not name the label (`by`):
+
+1. `exported_node`, `node`, `kubernetes_node`, `node_name`: labels that can only mean a Kubernetes node. The
+   first of them that the series has decides, also when no such node is known: looking further would find the
+   machine on which the exporter runs (kube-state-metrics tells of a node that is gone, from another node).
+   `exported_node` comes first: it exists only where the scrape's own `node` label hid the metric's.
+2. `nodename`, `kubernetes_io_hostname`, `hostname`, `host`: the first that names a known node.
+3. `instance` as it is, then without its port (`10.0.0.7:9100`, `[fd00::7]:9100`).
+
+A value is looked up among node names, then among `kubernetes.io/hostname` labels and every status address;
+what two nodes share there identifies neither of them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.cluster.signals import Query, Reading, Series, Signals
+
+DECIDING_LABELS = ("exported_node", "node", "kubernetes_node", "node_name")
+LIKELY_LABELS = ("nodename", "kubernetes_io_hostname", "hostname", "host", "instance")
+
+
+class NodeIdentities(Protocol):
+    """What the join needs of a node table. Row i of each sequence is the same node."""
+
+    @property
+    def identity_version(self) -> int:
+        """A number that changes whenever one of the sequences below does."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the nodes."""
+
+    @property
+    def hostnames(self) -> Sequence[str | None]:
+        """The `kubernetes.io/hostname` label; None where absent."""
+
+    @property
+    def addresses(self) -> Sequence[Iterable[str]]:
+        """Every `status.addresses[].address`."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIndex:
+    """Every text that identifies exactly one node, and those that identify more than one."""
+
+    rows: Mapping[str, int]
+    ambiguous: frozenset[str]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, nodes: NodeIdentities) -> NodeIndex:
+        """Index the nodes by name, hostname label and addresses."""
+        names = tuple(nodes.names)
+        aliases: dict[str, int] = {}
+        ambiguous: set[str] = set()
+        for row, (hostname, addresses) in enumerate(zip(nodes.hostnames, nodes.addresses, strict=True)):
+            for alias in {_canonical(text) for text in (hostname, *addresses) if text}:
+                if aliases.setdefault(alias, row) != row:
+                    ambiguous.add(alias)
+        for alias in ambiguous:
+            del aliases[alias]
+        # a node's name is unique in the API: it is never made ambiguous by another node's hostname label
+        by_name = {name: row for row, name in enumerate(names)}
+        return cls(rows=aliases | by_name, ambiguous=frozenset(ambiguous - by_name.keys()), names=names)
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """One reading laid over the nodes, and what did not fit. Row i belongs to `names[i]`."""
+
+    names: tuple[str, ...]
+    values: NDArray[np.float64]
+    """float64[nodes], read-only; NaN where missing."""
+    sample_ages: NDArray[np.float64]
+    """float64[nodes], read-only: seconds between the sample and its evaluation; 0 where that is unknown."""
+    oldest_sample_age: float
+    """The largest of `sample_ages`."""
+    matched: int
+    """Nodes that have a value."""
+    unmatched: tuple[Series, ...] = ()
+    """Series that name no known node, or have no label that could."""
+    ambiguous: tuple[Series, ...] = ()
+    """Series whose label is shared by several nodes."""
+    conflicting: tuple[str, ...] = ()
+    """Names of nodes for which several series disagree: missing, because taking either would be a guess."""
+    not_finite: tuple[str, ...] = ()
+    """Names of nodes whose value is NaN or infinite: missing."""
+
+    def missing_names(self) -> tuple[str, ...]:
+        """Names of the nodes without a value."""
+        return tuple(self.names[row] for row in np.flatnonzero(np.isnan(self.values)))
+
+    def problems(self) -> list[str]:
+        """What an operator should know about this join, one sentence each; empty when all is well."""
+        found = []
+        if self.conflicting:
+            found.append(
+                f"{_some(self.conflicting)}: several series with different values;"
+                " aggregate in the query, for example max by (node) (…)"
+            )
+        if self.ambiguous:
+            found.append(f"{_some(self.ambiguous)}: the label value belongs to several nodes")
+        if self.unmatched:
+            bare = all(not series.labels for series in self.unmatched)
+            found.append(
+                "the answer has no labels: write scalar(…) for one value for all nodes"
+                if bare
+                else f"{_some(self.unmatched)}: no node of that name, hostname or address"
+            )
+        if self.not_finite:
+            found.append(f"{_some(self.not_finite)}: the value is not a finite number")
+        return found
+
+
+def join(reading: Reading, *, by: str | None, index: NodeIndex) -> Join:
+    """Lay a reading over the nodes of the index.
+
+    A PromQL scalar is one value for all nodes. A vector never is, not even one series without labels such as
+    `avg(load)` gives: a query that lost its `by (node)` would otherwise pass silently.
+    """
+    count = len(index.names)
+    values = np.full(count, np.nan)
+    sample_ages = np.zeros(count)
+    not_finite: set[int] = set()
+    conflicting: set[int] = set()
+    unmatched: list[Series] = []
+    ambiguous: list[Series] = []
+    if reading.scalar is not None:
+        if np.isfinite(reading.scalar):
+            values.fill(reading.scalar)
+        else:
+            not_finite.update(range(count))
+    seen: dict[int, float] = {}
+    for series in reading.series:
+        row = _row_of(series.labels, by=by, index=index)
+        if row is None:
+            unmatched.append(series)
+        elif row == _AMBIGUOUS:
+            ambiguous.append(series)
+        elif row in seen and not _same(seen[row], series.value):
+            conflicting.add(row)
+        else:
+            seen[row] = series.value
+            sample_ages[row] = max(
+                sample_ages[row], reading.sample_age_seconds(series, now=reading.fetched_at)
+            )
+    for row, value in seen.items():
+        if row in conflicting:
+            continue
+        if np.isfinite(value):
+            values[row] = value
+        else:
+            not_finite.add(row)
+    values.flags.writeable = False
+    sample_ages.flags.writeable = False
+    return Join(
+        names=index.names,
+        values=values,
+        sample_ages=sample_ages,
+        oldest_sample_age=float(sample_ages.max(initial=0.0)),
+        matched=int(np.count_nonzero(~np.isnan(values))),
+        unmatched=tuple(unmatched),
+        ambiguous=tuple(ambiguous),
+        conflicting=tuple(sorted(index.names[row] for row in conflicting)),
+        not_finite=tuple(sorted(index.names[row] for row in not_finite)),
+    )
+
+
+class SignalState(Enum):
+    """Whether a query can be used now, and if not, why."""
+
+    FRESH = "fresh"
+    STALE = "stale"
+    """There was an answer, but it is older than the query allows."""
+    ABSENT = "absent"
+    """There has been no answer yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignalColumn:
+    """What a policy reads for one query: a value per node, and why values are missing."""
+
+    values: NDArray[np.float64]
+    """float64[nodes], read-only; NaN where missing."""
+    state: SignalState
+    missing: int
+    """Nodes without a value."""
+    age_seconds: float | None
+    """Age of the reading; None where there is none."""
+    join: Join | None
+
+
+class SignalColumns:
+    """Lays signals over nodes for decisions, and remembers joins so that a decision pays for none.
+
+    A join is made once per reading and version of the node table.
+    """
+
+    def __init__(self) -> None:
+        self._index: NodeIndex | None = None
+        self._version: int | None = None
+        self._joins: dict[tuple[str, str | None], tuple[Reading, Join]] = {}
+
+    def column(self, query: Query, *, signals: Signals, nodes: NodeIdentities, now: float) -> SignalColumn:
+        """Return the query's values for all nodes at `now` (Unix seconds by our clock).
+
+        Values are missing where the reading, or the sample behind one value, is older than
+        `query.stale_after_seconds`.
+        """
+        reading = signals.reading(query)
+        if reading is None:
+            return _nothing(len(nodes.names), state=SignalState.ABSENT, age_seconds=None)
+        age_seconds = reading.age_seconds(now)
+        if age_seconds > query.stale_after_seconds:
+            return _nothing(len(nodes.names), state=SignalState.STALE, age_seconds=age_seconds)
+        joined = self.joined(query, reading=reading, nodes=nodes)
+        oldest_usable_sample = query.stale_after_seconds - age_seconds
+        values, missing = joined.values, len(joined.names) - joined.matched
+        if joined.oldest_sample_age > oldest_usable_sample:
+            values = np.where(joined.sample_ages > oldest_usable_sample, np.nan, values)
+            values.flags.writeable = False
+            missing = int(np.count_nonzero(np.isnan(values)))
+        return SignalColumn(
+            values=values, state=SignalState.FRESH, missing=missing, age_seconds=age_seconds, join=joined
+        )
+
+    def joined(self, query: Query, *, reading: Reading, nodes: NodeIdentities) -> Join:
+        """Return the join of a reading with the nodes, from memory where it was made before."""
+        if self._index is None or self._version != nodes.identity_version:
+            self._index = NodeIndex.of(nodes)
+            self._version = nodes.identity_version
+            self._joins.clear()
+        key = (query.promql, query.by)
+        remembered = self._joins.get(key)
+        if remembered is not None and remembered[0] is reading:
+            return remembered[1]
+        made = join(reading, by=query.by, index=self._index)
+        self._joins[key] = (reading, made)
+        return made
+
+    def keep_only(self, queries: Iterable[Query]) -> None:
+        """Forget joins of queries that no policy reads any more."""
+        wanted = {(query.promql, query.by) for query in queries}
+        self._joins = {key: value for key, value in self._joins.items() if key in wanted}
+
+
+_AMBIGUOUS = -1
+
+
+def _nothing(count: int, *, state: SignalState, age_seconds: float | None) -> SignalColumn:
+    values = np.full(count, np.nan)
+    values.flags.writeable = False
+    return SignalColumn(values=values, state=state, missing=count, age_seconds=age_seconds, join=None)
+
+
+def _row_of(labels: Mapping[str, str], *, by: str | None, index: NodeIndex) -> int | None:
+    """Return the node's row, _AMBIGUOUS, or None when no node is meant."""
+    if by is not None:
+        return _look_up(labels.get(by, ""), index)
+    for label in DECIDING_LABELS:
+        if text := labels.get(label):
+            return _look_up(text, index)
+    found = None
+    for label in LIKELY_LABELS:
+        row = _look_up(labels.get(label, ""), index)
+        if row is not None and row != _AMBIGUOUS:
+            return row
+        found = found or row  # hostname="localhost" everywhere must not hide a good instance label
+    return found
+
+
+def _look_up(text: str, index: NodeIndex) -> int | None:
+    for key in (text, _canonical(text), _canonical(_without_port(text))):
+        if not key:
+            return None
+        row = index.rows.get(key)
+        if row is not None:
+            return row
+        if key in index.ambiguous:
+            return _AMBIGUOUS
+    return None
+
+
+def _without_port(text: str) -> str:
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    host, colon, port = text.rpartition(":")
+    # more than one colon and no brackets is an IPv6 address without a port
+    return host if colon and port.isdigit() and ":" not in host else text
+
+
+def _canonical(text: str) -> str:
+    """Bring the spellings of one IPv6 address together; anything else stays as it is."""
+    if text.count(":") < 2:
+        return text
+    try:
+        return str(ipaddress.IPv6Address(text.strip("[]")))
+    except ValueError:
+        return text
+
+
+def _same(left: float, right: float) -> bool:
+    return left == right or (left != left and right != right)
+
+
+def _some(things: Sequence[object], limit: int = 3) -> str:
+    shown = ", ".join(str(thing) for thing in things[:limit])
+    return shown if len(things) <= limit else f"{shown} and {len(things) - limit} more"
