@@ -353,9 +353,12 @@ class WorkloadSpec(_Object):
     selector: LabelSelector | None = None
 
 
-class Workload(_Object):
-    """A ReplicaSet or a StatefulSet."""
+class ReplicaSet(_Object):
+    metadata: ObjectMeta
+    spec: WorkloadSpec = field(default_factory=WorkloadSpec)
 
+
+class StatefulSet(_Object):
     metadata: ObjectMeta
     spec: WorkloadSpec = field(default_factory=WorkloadSpec)
 

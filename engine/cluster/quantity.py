@@ -51,7 +51,7 @@ def scaled(text: Quantity, scale: int) -> int:
     else:
         shift, exponent = 0, _DECIMAL[match["decimal"] or ""]
     power = max(-_MAX_EXPONENT - _MAX_LENGTH, min(_MAX_EXPONENT, exponent + scale)) - len(part)
-    magnitude = mantissa << shift
+    magnitude: int = mantissa << shift
     if power >= 0:
         magnitude *= 10**power
     else:

@@ -1,6 +1,6 @@
 """Label selectors and node selector terms, compiled once and asked many times.
 
-A compiled selector is a value: equal selectors are equal objects, so counters and caches can be keyed by them.
+A compiled selector is a value: equal selectors compare equal, so counters and caches can be keyed by them.
 Rules: `k8s.io/apimachinery/pkg/labels` and `component-helpers/scheduling/corev1/nodeaffinity`.
 """
 
@@ -64,7 +64,7 @@ def _integer(text: str | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A conjunction of requirements; without any it matches everything. `None` stands for "matches nothing"."""
+    """A conjunction of requirements; without any it matches everything. `None` stands for "nothing"."""
 
     expressions: tuple[Expression, ...] = ()
 

@@ -1,0 +1,171 @@
+"""The cluster as the scheduler sees it: nodes, pods on them, and the objects that rules read.
+
+One mutable value, changed only by the methods here, each of which leaves every column, counter and index
+consistent. A pod counts on its node from `place` (bound by anyone, or assumed) to `displace`. A pod on a node
+that is not known (yet) is kept aside and counts once the node appears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from engine.cluster import objects
+from engine.cluster.counters import PodCounters
+from engine.cluster.nodes import NodeTable
+from engine.cluster.pods import PodInfo, Templates
+from engine.cluster.ports import PortTable, host_ports
+
+ObjectT = TypeVar("ObjectT")
+
+
+class Cluster:
+    """Nodes as columns, pods by node, counters, ports, and other objects by kind."""
+
+    def __init__(self) -> None:
+        self.nodes = NodeTable()
+        self.templates = Templates()
+        self.counters = PodCounters()
+        self.ports = PortTable()
+        self.pods: dict[str, PodInfo] = {}
+        """Every pod that counts somewhere, by uid, as it was placed."""
+        self.on_node: dict[str, dict[str, PodInfo]] = {}
+        """Pods by node name and uid; also for nodes that are not in the table."""
+        self.claim_users: dict[str, dict[str, PodInfo]] = {}
+        """Pods on known nodes by `namespace/claim` (persistentVolumeClaim volumes only) and uid."""
+        self.nominated: dict[str, dict[str, PodInfo]] = {}
+        """Pending pods that preemption made room for, by node name and uid."""
+        self._placed_on: dict[str, str] = {}
+        self._objects: dict[type, dict[str, Any]] = {}
+        self._versions: dict[type, int] = {}
+
+    # --- nodes ---------------------------------------------------------------------------------------
+
+    def set_node(self, node: objects.Node) -> frozenset[str]:
+        """Add or update a node; return what changed (see `engine.cluster.nodes.CHANGES`)."""
+        changes = self.nodes.set(node)
+        if "added" in changes:
+            self.counters.resize(self.nodes.size)
+            row = self.nodes.rows[node.metadata.name]
+            for pod in self.on_node.get(node.metadata.name, {}).values():
+                self._count(pod, row, 1)
+        return changes
+
+    def remove_node(self, name: str) -> None:
+        """Remove a node; its pods are kept aside until they are deleted or the node comes back."""
+        row = self.nodes.rows.get(name)
+        if row is None:
+            return
+        for pod in self.on_node.get(name, {}).values():
+            self._count(pod, row, -1)
+        last = self.nodes.infos[-1]
+        staying = self.on_node.get(last.name, {}).values() if last.name != name else ()
+        for pod in staying:
+            self.ports.update(host_ports(pod.template), last.row, -1)
+        source = last.row
+        target = self.nodes.remove(name)
+        if target is not None:
+            self.counters.move(source, target, iter([pod.template for pod in staying]))
+        for pod in staying:
+            self.ports.update(host_ports(pod.template), last.row, 1)
+        self.counters.resize(self.nodes.size)
+
+    # --- pods ----------------------------------------------------------------------------------------
+
+    def place(self, pod: PodInfo, node_name: str) -> None:
+        """Count a pod on a node; an older state of the same pod is replaced."""
+        self.displace(pod.uid)
+        self.pods[pod.uid] = pod
+        self._placed_on[pod.uid] = node_name
+        self.on_node.setdefault(node_name, {})[pod.uid] = pod
+        row = self.nodes.rows.get(node_name)
+        if row is not None:
+            self._count(pod, row, 1)
+
+    def displace(self, uid: str) -> PodInfo | None:
+        """Count a pod no longer; return it, or None where it did not count."""
+        pod = self.pods.pop(uid, None)
+        if pod is None:
+            return None
+        node_name = self._placed_on.pop(uid)
+        there = self.on_node[node_name]
+        del there[uid]
+        if not there:
+            del self.on_node[node_name]
+        row = self.nodes.rows.get(node_name)
+        if row is not None:
+            self._count(pod, row, -1)
+        return pod
+
+    def node_of(self, uid: str) -> str | None:
+        """Return the name of the node that a pod counts on, or None."""
+        return self._placed_on.get(uid)
+
+    def pods_on(self, node_name: str) -> Mapping[str, PodInfo]:
+        """Return the pods on a node by uid."""
+        return self.on_node.get(node_name, {})
+
+    def _count(self, pod: PodInfo, row: int, step: int) -> None:
+        self.nodes.hold(row, pod.demand, sign=step)
+        if step > 0:
+            self.counters.place(pod, row)
+        else:
+            self.counters.displace(pod, row)
+        ports = host_ports(pod.template)
+        if ports:
+            self.ports.update(ports, row, step)
+        for volume in pod.volumes:
+            if volume.persistent_volume_claim is not None:
+                key = f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}"
+                if step > 0:
+                    self.claim_users.setdefault(key, {})[pod.uid] = pod
+                elif (users := self.claim_users.get(key)) is not None:
+                    users.pop(pod.uid, None)
+                    if not users:
+                        del self.claim_users[key]
+
+    # --- nominations ---------------------------------------------------------------------------------
+
+    def nominate(self, pod: PodInfo, node_name: str) -> None:
+        """Keep room for a pending pod on a node; "" takes an earlier nomination back."""
+        for name, there in list(self.nominated.items()):
+            if there.pop(pod.uid, None) is not None and not there:
+                del self.nominated[name]
+        if node_name:
+            self.nominated.setdefault(node_name, {})[pod.uid] = pod
+
+    # --- other objects -------------------------------------------------------------------------------
+
+    def set_object(self, thing: Any) -> None:
+        """Add or update an object of another kind, such as a Service or a PersistentVolumeClaim."""
+        kind = type(thing)
+        self._objects.setdefault(kind, {})[object_key(thing.metadata)] = thing
+        self._versions[kind] = self._versions.get(kind, 0) + 1
+        if isinstance(thing, objects.Namespace):
+            self.counters.set_namespace(thing.metadata.name, thing.metadata.labels or {})
+
+    def remove_object(self, thing: Any) -> None:
+        """Forget an object of another kind."""
+        kind = type(thing)
+        self._objects.get(kind, {}).pop(object_key(thing.metadata), None)
+        self._versions[kind] = self._versions.get(kind, 0) + 1
+        if isinstance(thing, objects.Namespace):
+            self.counters.set_namespace(thing.metadata.name, None)
+
+    def get(self, kind: type[ObjectT], key: str) -> ObjectT | None:
+        """Return an object by `name` or `namespace/name`."""
+        found: ObjectT | None = self._objects.get(kind, {}).get(key)
+        return found
+
+    def all(self, kind: type[ObjectT]) -> Iterable[ObjectT]:
+        """Return all objects of a kind, in the order in which they were first seen."""
+        return self._objects.get(kind, {}).values()
+
+    def objects_version(self, kind: type) -> int:
+        """Return a number that changes whenever an object of the kind does."""
+        return self._versions.get(kind, 0)
+
+
+def object_key(metadata: objects.ObjectMeta) -> str:
+    """Return `namespace/name`, or `name` for objects without a namespace."""
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name

@@ -1,0 +1,306 @@
+"""The nodes as a table: one NumPy array per attribute, one dense row per node.
+
+Rows are 0..size-1 in no meaningful order; removing a node moves the last row into its place. Two kinds of
+change are told apart, because caches depend on them: *static* (labels, taints, conditions, the set of nodes)
+raises `version`; *dynamic* (what is requested) is written to a journal of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.cluster import objects
+from engine.cluster.requests import Amounts, Demand, amounts
+
+BoolArray: TypeAlias = NDArray[np.bool_]
+IntArray: TypeAlias = NDArray[np.int64]
+CodeArray: TypeAlias = NDArray[np.int32]
+FloatArray: TypeAlias = NDArray[np.float64]
+Rows: TypeAlias = slice | IntArray
+"""Which rows to look at: all of them, or an index array."""
+
+T = TypeVar("T")
+
+ALL_ROWS = slice(None)
+_FIRST_CAPACITY = 64
+_JOURNAL_LIMIT = 1 << 16
+"""Changed rows remembered; a reader that lags further behind recomputes everything."""
+_STATIC = frozenset(
+    {"added", "labels", "taints", "unschedulable", "conditions", "annotations", "features", "addresses"}
+)
+CHANGES = _STATIC | {"allocatable", "images"}
+"""What `NodeTable.set` may report to have changed."""
+
+
+@dataclass(slots=True)
+class LabelColumn:
+    """One text attribute of all nodes, dictionary coded. `codes[row]` indexes `values`; -1 is absent."""
+
+    codes: CodeArray
+    values: list[str]
+    index: dict[str, int]
+
+    def test(self, predicate: Callable[[str | None], bool], rows: Rows = ALL_ROWS) -> BoolArray:
+        """Return `bool[rows]`: the predicate on each value, asked once per distinct value."""
+        table = np.fromiter(
+            (*(predicate(value) for value in self.values), predicate(None)), np.bool_, len(self.values) + 1
+        )
+        result: BoolArray = table[self.codes[rows]]
+        return result
+
+    def equal(self, value: str, rows: Rows = ALL_ROWS) -> BoolArray:
+        """Return `bool[rows]`: whether the value is `value`."""
+        result: BoolArray = self.codes[rows] == self.index.get(value, -2)
+        return result
+
+
+@dataclass(eq=False, slots=True)
+class NodeInfo:
+    """What is known of one node beside its columns."""
+
+    name: str
+    row: int
+    node: objects.Node
+    allocatable: Amounts
+    labels: dict[str, str]
+    taints: tuple[objects.Taint, ...]
+    conditions: dict[str, str]
+    images: dict[str, int] = field(default_factory=dict)
+    """Size in bytes by image name."""
+
+
+class NodeTable:
+    """All nodes of the cluster, as columns."""
+
+    def __init__(self) -> None:
+        self.infos: list[NodeInfo] = []
+        self.rows: dict[str, int] = {}
+        self.version = 0
+        """Changes with anything static."""
+        self.images_version = 0
+        self.journal: list[int] = []
+        self.journal_start = 0
+        """How many entries were dropped from the front of the journal."""
+        self._capacity = _FIRST_CAPACITY
+        self._columns: dict[tuple[str, str], IntArray] = {}
+        self._labels: tuple[int, dict[str, LabelColumn]] = (-1, {})
+        self._derived: tuple[int, dict[Hashable, Any]] = (-1, {})
+
+    # --- shape ---------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Return the number of nodes."""
+        return len(self.infos)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names by row."""
+        return self.derive("names", lambda: [info.name for info in self.infos])
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.rows
+
+    # --- columns -------------------------------------------------------------------------------------
+
+    def allocatable(self, resource: str) -> IntArray:
+        """Return `int64[nodes]`: what the node offers, in column units (cpu millicores, others in units)."""
+        return self._column("allocatable", resource)
+
+    def requested(self, resource: str) -> IntArray:
+        """Return `int64[nodes]`: what the pods on the node request, in column units."""
+        return self._column("requested", resource)
+
+    @property
+    def nonzero_cpu(self) -> IntArray:
+        """Return `int64[nodes]`: requested millicores with the scoring defaults for containers without any."""
+        return self._column("nonzero", "cpu")
+
+    @property
+    def nonzero_memory(self) -> IntArray:
+        """Return `int64[nodes]`: requested bytes with the scoring defaults for containers without any."""
+        return self._column("nonzero", "memory")
+
+    @property
+    def pod_count(self) -> IntArray:
+        """Return `int64[nodes]`: pods on the node."""
+        return self._column("count", "pods")
+
+    @property
+    def unschedulable(self) -> BoolArray:
+        """Return `bool[nodes]`: `spec.unschedulable`."""
+        return self.derive("unschedulable", lambda: self._bools(lambda i: i.node.spec.unschedulable))
+
+    @property
+    def ready(self) -> BoolArray:
+        """Return `bool[nodes]`: whether the condition Ready is True."""
+        return self.condition("Ready").equal("True")
+
+    def label(self, key: str) -> LabelColumn:
+        """Return the column of one label; made when it is first asked for, then kept until something changes."""
+        version, columns = self._labels
+        if version != self.version:
+            columns = {}
+            self._labels = (self.version, columns)
+        column = columns.get(key)
+        if column is None:
+            column = columns[key] = self.text(info.labels.get(key) for info in self.infos)
+        return column
+
+    def condition(self, kind: str) -> LabelColumn:
+        """Return the column of one condition's status."""
+        return self.derive(("condition", kind), lambda: self.text(i.conditions.get(kind) for i in self.infos))
+
+    def text(self, values: Iterable[str | None]) -> LabelColumn:
+        """Return a coded column made of one text, or None, per row."""
+        index: dict[str, int] = {}
+        codes = np.fromiter(
+            (-1 if value is None else index.setdefault(value, len(index)) for value in values),
+            np.int32,
+            self.size,
+        )
+        return LabelColumn(codes, list(index), index)
+
+    def _bools(self, test: Callable[[NodeInfo], bool]) -> BoolArray:
+        return np.fromiter((test(info) for info in self.infos), np.bool_, self.size)
+
+    def derive(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what `make` gives, kept until something static changes."""
+        version, derived = self._derived
+        if version != self.version:
+            derived = {}
+            self._derived = (self.version, derived)
+        if key not in derived:
+            derived[key] = make()
+        return cast("T", derived[key])
+
+    # --- changes -------------------------------------------------------------------------------------
+
+    def set(self, node: objects.Node) -> frozenset[str]:
+        """Add or update a node; return what changed, as names from `CHANGES` (empty: nothing that counts)."""
+        name = node.metadata.name
+        info = NodeInfo(
+            name=name,
+            row=self.rows.get(name, self.size),
+            node=node,
+            allocatable=_allocatable(node),
+            labels=node.metadata.labels or {},
+            taints=tuple(node.spec.taints or ()),
+            conditions={c.type: c.status for c in node.status.conditions or ()},
+            images={name: i.size_bytes for i in node.status.images or () for name in i.names or ()},
+        )
+        if name not in self.rows:
+            self._grow(self.size + 1)
+            self.rows[name] = info.row
+            self.infos.append(info)
+            changes = frozenset({"added"})
+        else:
+            changes = _changes(self.infos[info.row], info)
+            self.infos[info.row] = info
+        if changes & {"added", "allocatable"}:
+            self._write_allocatable(info)
+        if changes & _STATIC:
+            self.version += 1
+        if changes & {"added", "images"}:
+            self.images_version += 1
+        return changes
+
+    def remove(self, name: str) -> int | None:
+        """Remove a node that holds no pods; return the row that another node moved into, None where none did."""
+        row = self.rows.pop(name)
+        last = self.size - 1
+        moved = self.infos.pop()
+        for column in self._columns.values():
+            if row != last:
+                column[row] = column[last]
+            column[last] = 0
+        self.version += 1
+        self.images_version += 1
+        self.touch(row)
+        if row == last:
+            return None
+        moved.row = row
+        self.infos[row] = moved
+        self.rows[moved.name] = row
+        return row
+
+    def hold(self, row: int, demand: Demand, *, sign: int) -> None:
+        """Count a pod on a node (`sign` 1) or no longer (-1)."""
+        column = self._column_whole
+        for resource, value in demand.requests.items():
+            column("requested", resource)[row] += sign * value
+        column("nonzero", "cpu")[row] += sign * demand.nonzero_cpu_millis
+        column("nonzero", "memory")[row] += sign * demand.nonzero_memory_bytes
+        column("count", "pods")[row] += sign
+        self.touch(row)
+
+    def touch(self, row: int) -> None:
+        """Note in the journal that something dynamic about a row changed."""
+        self.journal.append(row)
+        if len(self.journal) > _JOURNAL_LIMIT:
+            drop = _JOURNAL_LIMIT // 2
+            del self.journal[:drop]
+            self.journal_start += drop
+
+    @property
+    def journal_end(self) -> int:
+        """Return the position after the journal's last entry; positions only grow."""
+        return self.journal_start + len(self.journal)
+
+    def changed_since(self, position: int) -> Sequence[int] | None:
+        """Return the rows written after a journal position, or None where that is too long ago to know."""
+        if position < self.journal_start:
+            return None
+        return self.journal[position - self.journal_start :]
+
+    # --- storage -------------------------------------------------------------------------------------
+
+    def _column_whole(self, kind: str, resource: str) -> IntArray:
+        column = self._columns.get((kind, resource))
+        if column is None:
+            column = self._columns[kind, resource] = np.zeros(self._capacity, np.int64)
+        return column
+
+    def _column(self, kind: str, resource: str) -> IntArray:
+        return self._column_whole(kind, resource)[: self.size]
+
+    def _grow(self, size: int) -> None:
+        if size <= self._capacity:
+            return
+        self._capacity = max(size, self._capacity * 2)
+        for key, column in self._columns.items():
+            self._columns[key] = np.concatenate((column, np.zeros(self._capacity - len(column), np.int64)))
+
+    def _write_allocatable(self, info: NodeInfo) -> None:
+        for (kind, resource), column in self._columns.items():
+            if kind == "allocatable" and resource not in info.allocatable:
+                column[info.row] = 0
+        for resource, value in info.allocatable.items():
+            self._column_whole("allocatable", resource)[info.row] = value
+        self.touch(info.row)
+
+
+def _allocatable(node: objects.Node) -> Amounts:
+    """Return what the node offers; capacity stands in only where allocatable is absent."""
+    status = node.status
+    return amounts(status.allocatable if status.allocatable is not None else status.capacity)
+
+
+def _changes(old: NodeInfo, new: NodeInfo) -> frozenset[str]:
+    pairs = {
+        "labels": (old.labels, new.labels),
+        "taints": (old.taints, new.taints),
+        "unschedulable": (old.node.spec.unschedulable, new.node.spec.unschedulable),
+        "allocatable": (old.allocatable, new.allocatable),
+        "conditions": (old.conditions, new.conditions),
+        "annotations": (old.node.metadata.annotations, new.node.metadata.annotations),
+        "images": (old.images, new.images),
+        "features": (old.node.status.declared_features, new.node.status.declared_features),
+        "addresses": (old.node.status.addresses, new.node.status.addresses),
+    }
+    return frozenset(name for name, (before, after) in pairs.items() if before != after)

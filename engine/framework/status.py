@@ -1,0 +1,75 @@
+"""What a plugin answers: codes, refusals of nodes, and the message made of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from engine.cluster.nodes import BoolArray
+
+
+class Code(Enum):
+    """What the scheduler does next depends on the code; the names are kube-scheduler's."""
+
+    SUCCESS = "Success"
+    """Go on."""
+    ERROR = "Error"
+    """Something broke: end this attempt, try the pod again with back-off."""
+    UNSCHEDULABLE = "Unschedulable"
+    """Not as things stand; preempting other pods might help."""
+    UNSCHEDULABLE_AND_UNRESOLVABLE = "UnschedulableAndUnresolvable"
+    """Not as things stand, and preemption cannot help."""
+    WAIT = "Wait"
+    """Hold the pod at Permit."""
+    SKIP = "Skip"
+    """The plugin has nothing to say about this pod; do not ask it again in this cycle."""
+    PENDING = "Pending"
+    """Wait for something outside the scheduler; retry without back-off once it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The answer of a plugin about a pod as a whole, or about one node."""
+
+    code: Code
+    plugin: str = ""
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason for which a plugin refuses nodes."""
+
+    code: Code
+    """UNSCHEDULABLE or UNSCHEDULABLE_AND_UNRESOLVABLE"""
+    reason: str
+    where: BoolArray
+    """`bool[rows]`: the nodes refused for this reason; a node may be refused for several."""
+
+
+def fit_message(
+    total: int, refused: Iterable[Status] = (), *, rejection: Status | None = None, after: str = ""
+) -> str:
+    """Return kube-scheduler's sentence for a pod that fits nowhere (`FitError.Error`).
+
+    Args:
+        total: nodes in the cluster.
+        refused: the status of every refused node.
+        rejection: the PreFilter status that refused the pod as a whole; then no node is counted.
+        after: what PostFilter (preemption) had to say.
+    """
+    if rejection is not None:
+        why = ", ".join(rejection.reasons)
+    else:
+        why = reason_histogram(Counter(reason for status in refused for reason in status.reasons))
+    text = f"0/{total} nodes are available:"
+    if why:
+        text += f" {why}."
+    return f"{text} {after}" if after else text
+
+
+def reason_histogram(counts: Mapping[str, int]) -> str:
+    """Return `<count> <reason>` for each reason, sorted as strings (so "10 x" stands before "2 x")."""
+    return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
