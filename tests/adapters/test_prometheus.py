@@ -1,0 +1,322 @@
+"""Asking a real Prometheus, and servers that only look like one."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trustme
+
+from engine.adapters.prometheus import (
+    PrometheusClient,
+    PrometheusEndpoint,
+    PrometheusError,
+    PrometheusUnreachableError,
+    QueryFailedError,
+    QueryRefusedError,
+)
+from engine.cluster.signals import Query, Reading
+from tests.prometheus_server import PrometheusServer
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
+    prometheus = PrometheusServer(tmp_path_factory.mktemp("prometheus"))
+    prometheus.backfill(
+        {
+            "cpu_usage": [
+                ({"node": "a", "cpu": "0"}, 10.0),
+                ({"node": "a", "cpu": "1"}, 30.0),
+                ({"node": "b", "cpu": "0"}, 50.0),
+            ],
+            "zero": [({"node": "a"}, 0.0)],
+        },
+        age_seconds=20,
+    )
+    with prometheus:
+        yield prometheus
+
+
+@pytest.fixture(scope="module")
+def client(server: PrometheusServer) -> Iterator[PrometheusClient]:
+    made = PrometheusClient(PrometheusEndpoint(server.url))
+    yield made
+    made.close()
+
+
+def by_node(reading: Reading) -> dict[str, float]:
+    return {series.labels["node"]: series.value for series in reading.series}
+
+
+def test_one_query_answers_for_all_nodes(client: PrometheusClient) -> None:
+    reading = client.fetch(Query("avg by (node) (cpu_usage)"))
+    assert by_node(reading) == {"a": 20.0, "b": 50.0}
+    assert reading.scalar is None
+    assert reading.warnings == ()
+    assert abs(reading.evaluated_at - time.time()) < 30
+    assert reading.age_seconds(time.time()) < 30
+
+
+def test_a_plain_selector_knows_the_age_of_its_samples(client: PrometheusClient) -> None:
+    for promql in ("cpu_usage", 'cpu_usage{node=~"a|b", cpu!="}"}', " cpu_usage{} "):
+        reading = client.fetch(Query(promql))
+        assert len(reading.series) == 3
+        for series in reading.series:
+            assert 19 < reading.evaluated_at - series.timestamp < 60, promql
+
+
+def test_a_computed_value_has_the_time_of_its_evaluation(client: PrometheusClient) -> None:
+    reading = client.fetch(Query("cpu_usage * 1"))
+    assert {series.timestamp for series in reading.series} == {reading.evaluated_at}
+
+
+def test_a_scalar_is_told_apart_from_a_vector(client: PrometheusClient) -> None:
+    reading = client.fetch(Query("scalar(avg(cpu_usage))"))
+    assert reading.scalar == 30.0
+    assert reading.series == ()
+
+
+def test_not_a_number_arrives_as_such(client: PrometheusClient) -> None:
+    (series,) = client.fetch(Query("zero / zero")).series
+    assert series.value != series.value
+
+
+def test_a_metric_that_no_one_has_is_an_empty_reading(client: PrometheusClient) -> None:
+    reading = client.fetch(Query("no_such_metric"))
+    assert reading.series == ()
+    assert reading.age_seconds(time.time()) < 30
+
+
+@pytest.mark.parametrize(
+    ("promql", "text"),
+    [
+        (
+            "cpu_usage{",
+            "prometheus refuses the query: 1:11: parse error: unexpected end of input inside braces",
+        ),
+        (
+            "cpu_usage[5m]",
+            "the query gives a matrix, expected one value per node (an instant vector) or a scalar",
+        ),
+        ('"text"', "the query gives a string, expected one value per node (an instant vector) or a scalar"),
+        (
+            "nonsense(cpu_usage)",
+            'prometheus refuses the query: 1:1: parse error: unknown function with name "nonsense"',
+        ),
+    ],
+)
+def test_a_wrong_query_is_refused_with_the_servers_words(client: PrometheusClient, promql: str, text: str) -> None:
+    with pytest.raises(QueryRefusedError) as raised:
+        client.fetch(Query(promql))
+    assert str(raised.value) == text
+
+
+def test_a_query_that_cannot_be_evaluated_now_is_not_called_wrong(client: PrometheusClient) -> None:
+    with pytest.raises(QueryFailedError, match=r"prometheus cannot evaluate the query: .*many-to-many"):
+        client.fetch(Query("cpu_usage * on(node) cpu_usage"))
+
+
+def test_nobody_listening_is_unreachable_at_once(server: PrometheusServer, tmp_path: Path) -> None:
+    gone = PrometheusServer(tmp_path)
+    gone.start()
+    gone.stop()
+    started = time.monotonic()
+    with pytest.raises(PrometheusUnreachableError) as raised:
+        PrometheusClient(PrometheusEndpoint(gone.url)).fetch(Query("up"))
+    assert str(raised.value) == f"cannot reach prometheus at {gone.url}: connection refused"
+    assert time.monotonic() - started < 5, "the library's own retries take six seconds"
+
+
+Answer = tuple[int, str, str]  # status, content type, body
+
+
+@contextmanager
+def answering(
+    reply: Callable[[http.server.BaseHTTPRequestHandler], Answer], *, tls: ssl.SSLContext | None = None
+) -> Iterator[str]:
+    """Serve canned answers on loopback."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, content_type, body = reply(self)
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:
+            pass  # refused handshakes are what some tests are about
+
+    server = Server(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http{'' if tls is None else 's'}://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+VECTOR = {"resultType": "vector", "result": [{"metric": {"node": "a"}, "value": [1.0, "2"]}]}
+
+
+def vector_answer(_: object = None, **more: object) -> Answer:
+    return 200, "application/json", json.dumps({"status": "success", "data": VECTOR, **more})
+
+
+def failure(url: str, **given: object) -> PrometheusError:
+    with pytest.raises(PrometheusError) as raised:
+        PrometheusClient(PrometheusEndpoint(url, **given)).fetch(Query("up + 0"))  # type: ignore[arg-type]
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "text"),
+    [
+        (
+            (200, "text/html", "<html>please log in</html>"),
+            QueryFailedError,
+            "URL does not answer like prometheus (text/html): check the url, or a login page in front of it",
+        ),
+        (
+            (200, "application/json", "{}"),
+            QueryFailedError,
+            "URL does not answer like prometheus (application/json): check the url, or a login page in front of it",
+        ),
+        ((404, "text/plain", "not found"), QueryFailedError, "URL answers HTTP 404: check the url"),
+        (
+            (401, "text/plain", "no"),
+            PrometheusUnreachableError,
+            "URL refuses our credentials (HTTP 401): check the bearer token file",
+        ),
+        ((503, "text/plain", "starting"), PrometheusUnreachableError, "URL is not available (HTTP 503)"),
+        (
+            (503, "application/json", '{"status":"error","errorType":"timeout","error":"query timed out"}'),
+            QueryFailedError,
+            "prometheus cannot evaluate the query: query timed out (HTTP 503)",
+        ),
+        (
+            (200, "application/json", '{"data":{"resultType":"vector","result":[{"metric":{},"value":3}]}}'),
+            QueryFailedError,
+            "the answer is not an instant vector as prometheus writes it",
+        ),
+        (
+            (200, "application/json", '{"data":{"resultType":"vector","result":[{"metric":{},"histogram":[]}]}}'),
+            QueryRefusedError,
+            "the query gives histograms, expected one number per node",
+        ),
+    ],
+)
+def test_each_bad_answer_has_its_own_short_text(answer: Answer, kind: type[Exception], text: str) -> None:
+    with answering(lambda _: answer) as url:
+        raised = failure(url)
+    assert isinstance(raised, kind)
+    assert str(raised) == text.replace("URL", url)
+
+
+def test_warnings_about_partial_answers_are_kept() -> None:
+    with answering(lambda _: vector_answer(warnings=["store-1 is down"])) as url:
+        reading = PrometheusClient(PrometheusEndpoint(url)).fetch(Query("up + 0"))
+    assert reading.warnings == ("store-1 is down",)
+
+
+def test_a_server_that_never_answers_costs_one_timeout() -> None:
+    release = threading.Event()
+
+    def hang(_: object) -> Answer:
+        release.wait(20)
+        return vector_answer()
+
+    with answering(hang) as url:
+        started = time.monotonic()
+        raised = failure(url, timeout_seconds=0.2)
+        took = time.monotonic() - started
+        release.set()
+    assert str(raised) == f"no answer from {url} within 0.2 s"
+    assert took < 5
+
+
+def test_the_server_is_asked_only_for_samples_that_the_query_accepts() -> None:
+    asked: list[str] = []
+
+    def remember(request: http.server.BaseHTTPRequestHandler) -> Answer:
+        asked.append(request.path)
+        return vector_answer()
+
+    with answering(remember) as url:
+        PrometheusClient(PrometheusEndpoint(url + "/prefix/")).fetch(Query("up + 0", stale_after_seconds=90))
+    (path,) = asked
+    assert path.startswith("/prefix/api/v1/query?")
+    assert "lookback_delta=90s" in path
+
+
+def test_a_bearer_token_is_read_again_for_each_request_and_never_shown(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    sent: list[str | None] = []
+
+    def remember(request: http.server.BaseHTTPRequestHandler) -> Answer:
+        sent.append(request.headers["Authorization"])
+        return vector_answer()
+
+    with answering(remember) as url:
+        client = PrometheusClient(PrometheusEndpoint(url, bearer_token_file=token))
+        for text in ("first\n", "second\n"):
+            token.write_text(text)
+            client.fetch(Query("up + 0"))
+        token.write_text("two secrets\n")
+        broken = failure(url, bearer_token_file=token)
+        token.unlink()
+        absent = failure(url, bearer_token_file=token)
+    assert sent == ["Bearer first", "Bearer second"]
+    assert str(broken) == f"bearer token file {token} must hold one token"
+    assert str(absent) == f"cannot read bearer token file {token}: No such file or directory"
+
+
+def test_a_password_in_the_url_is_used_but_not_shown() -> None:
+    sent: list[str | None] = []
+
+    def remember(request: http.server.BaseHTTPRequestHandler) -> Answer:
+        sent.append(request.headers["Authorization"])
+        return 404, "text/plain", ""
+
+    with answering(remember) as url:
+        raised = failure(url.replace("//", "//someone:hidden@"))
+    assert sent[0] is not None
+    assert sent[0].startswith("Basic ")
+    assert str(raised) == f"{url} answers HTTP 404: check the url"
+
+
+def test_own_certificate_authority_and_mutual_tls(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    ca_file, pair = tmp_path / "ca.pem", tmp_path / "client.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    authority.issue_cert("scheduler").private_key_and_cert_chain_pem.write_to_path(str(pair))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+
+    with answering(vector_answer, tls=context) as url:
+        trusted = PrometheusEndpoint(url, ca_file=ca_file, client_certificate_file=pair)
+        assert by_node(PrometheusClient(trusted).fetch(Query("up + 0"))) == {"a": 2.0}
+        unknown = failure(url)
+        without_certificate = failure(url, ca_file=ca_file)
+        no_ca_file = failure(url, ca_file=tmp_path / "absent.pem")
+    assert "certificate not accepted" in str(unknown)
+    assert isinstance(without_certificate, PrometheusUnreachableError)
+    assert "cannot set up TLS" in str(no_ca_file)
+    assert "absent.pem" in str(no_ca_file)
