@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from engine.cluster.cluster import Cluster
 from engine.cluster.nodes import ALL_ROWS, IntArray, Rows
 from engine.cluster.pods import PodInfo, PodTemplate
@@ -46,7 +48,5 @@ class Frame:
     def index(self) -> IntArray:
         """Return the row numbers that this frame looks at, `int64[rows]`."""
         if isinstance(self.rows, slice):
-            import numpy as np
-
             return np.arange(self.cluster.nodes.size, dtype=np.int64)
         return self.rows

@@ -62,7 +62,8 @@ class FilterPlugin(Protocol):
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Look at the pod once; all rows of the frame are meant, whatever `frame.rows` says.
 
-        A Status refuses the pod as a whole.
+        A Status refuses the pod as a whole. With scope TEMPLATE or ROW the answer depends on the template alone
+        and is asked for once per template and node-table version.
         """
         ...
 
@@ -85,11 +86,16 @@ class ScorePlugin(Protocol):
 
     @property
     def scope(self) -> Scope:
-        """Return what `score` depends on; `normalize` is always asked."""
+        """Return what `score` (and the state from `pre_score`) depends on."""
+        ...
+
+    @property
+    def normalizes(self) -> bool:
+        """Return whether `normalize` does anything; if not, raw scores are final and it is not called."""
         ...
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
-        """Look at the pod once; `frame.rows` are the feasible nodes, an index array."""
+        """Look at the pod once; `frame.rows` are the feasible nodes (all nodes with scope TEMPLATE or ROW)."""
         ...
 
     def score(self, frame: Frame, state: Any) -> IntArray | FloatArray:

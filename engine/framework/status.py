@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -50,20 +49,17 @@ class Refusal:
 
 
 def fit_message(
-    total: int, refused: Iterable[Status] = (), *, rejection: Status | None = None, after: str = ""
+    total: int, reasons: Mapping[str, int], *, rejection: Status | None = None, after: str = ""
 ) -> str:
     """Return kube-scheduler's sentence for a pod that fits nowhere (`FitError.Error`).
 
     Args:
         total: nodes in the cluster.
-        refused: the status of every refused node.
+        reasons: how many nodes were refused for each reason.
         rejection: the PreFilter status that refused the pod as a whole; then no node is counted.
         after: what PostFilter (preemption) had to say.
     """
-    if rejection is not None:
-        why = ", ".join(rejection.reasons)
-    else:
-        why = reason_histogram(Counter(reason for status in refused for reason in status.reasons))
+    why = ", ".join(rejection.reasons) if rejection is not None else reason_histogram(reasons)
     text = f"0/{total} nodes are available:"
     if why:
         text += f" {why}."
