@@ -1,0 +1,158 @@
+"""What can go wrong between this process and the API server. Knows no HTTP library and nothing of scheduling.
+
+KubeError
+├── CredentialsError      no usable kubeconfig, context, plugin or certificate
+├── Unreachable           no connection: the request was certainly not processed
+├── UnknownOutcome        the request was sent, its answer was not seen: it may have been processed
+│   ├── AnswerTimeout
+│   ├── ConnectionLost
+│   └── MalformedAnswer
+└── ApiError              the server answered, and refused
+    ├── Unauthorized 401    ├── Forbidden 403    ├── NotFound 404      ├── Conflict 409
+    ├── Gone 410            ├── Invalid 400 413 415 422                ├── TooManyRequests 429
+    └── ServerError 5xx
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+
+MESSAGE_CHARACTERS = 400  # enough for any one reason; an admission webhook may answer with pages
+
+
+class KubeError(Exception):
+    """Root of everything raised by this package."""
+
+
+class CredentialsError(KubeError):
+    """The cluster's address or our identity could not be established; the text names the file and the remedy."""
+
+
+class Unreachable(KubeError):
+    """No connection could be made, so the request was certainly not processed."""
+
+
+class UnknownOutcome(KubeError):
+    """The request was sent and its answer not seen: only a read can tell whether it was processed."""
+
+
+class AnswerTimeout(UnknownOutcome):
+    """The server took longer to answer than we wait."""
+
+
+class ConnectionLost(UnknownOutcome):
+    """The connection ended before the answer was complete."""
+
+
+class MalformedAnswer(UnknownOutcome):
+    """What came back is not HTTP, or not the JSON that was asked for."""
+
+
+class ApiError(KubeError):
+    """The API server answered with a status that is not success.
+
+    `reason` is the machine-readable word of its `Status` ("AlreadyExists"), `message` its text, cut short.
+    """
+
+    def __init__(
+        self, message: str, *, status: int, reason: str = "", retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after_seconds = retry_after_seconds
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.reason or 'error'}: {self.message}"
+
+
+class Unauthorized(ApiError):
+    """401: the token or certificate is not accepted."""
+
+
+class Forbidden(ApiError):
+    """403: RBAC does not allow this."""
+
+
+class NotFound(ApiError):
+    """404: no such object, or no such resource."""
+
+
+class Conflict(ApiError):
+    """409: precondition failed, already exists, already bound."""
+
+
+class Gone(ApiError):
+    """410: the resource version or continue token is too old; list again."""
+
+
+class Invalid(ApiError):
+    """400, 413, 415 or 422: the request itself is wrong; repeating it is useless."""
+
+
+class TooManyRequests(ApiError):
+    """429: not processed; come back after `retry_after_seconds`."""
+
+
+class ServerError(ApiError):
+    """5xx: may or may not have been processed."""
+
+
+_BY_STATUS: Mapping[int, type[ApiError]] = MappingProxyType(
+    {
+        400: Invalid,
+        401: Unauthorized,
+        403: Forbidden,
+        404: NotFound,
+        409: Conflict,
+        410: Gone,
+        413: Invalid,
+        415: Invalid,
+        422: Invalid,
+        429: TooManyRequests,
+    }
+)
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+
+
+_status_decoder = msgspec.json.Decoder(_Status)
+
+
+def error_from_answer(status: int, body: bytes, *, retry_after_seconds: float | None = None) -> ApiError:
+    """Build the error for an answer; a body that is no `Status` (a proxy's page) is quoted, cut short."""
+    try:
+        answer = _status_decoder.decode(body)
+        message, reason = answer.message, answer.reason
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        message, reason = body[:MESSAGE_CHARACTERS].decode("utf-8", "replace"), ""
+    kind = _BY_STATUS.get(status, ServerError if status >= 500 else ApiError)
+    return kind(
+        shortened(message) or "no message",
+        status=status,
+        reason=reason,
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+def error_from_status(raw: bytes) -> ApiError:
+    """Build the error for the `Status` object of an ERROR watch event; without a code it counts as 500."""
+    try:
+        code = _status_decoder.decode(raw).code
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        code = 0
+    return error_from_answer(code or 500, raw)
+
+
+def shortened(text: str, *, limit: int = MESSAGE_CHARACTERS) -> str:
+    """Return text on one line, cut to limit characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 4] + " ..."

@@ -1,0 +1,213 @@
+"""The one HTTP layer: requests and streams to one API server. Knows no resource kind and no scheduling.
+
+Every failure leaves as a KubeError. Nothing is retried here except what is certainly harmless: a GET on a
+kept-alive connection that turned out to be closed, and once, after 401, with renewed credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from engine.adapters.kube.connection import Answer, Stream
+from engine.adapters.kube.credentials import CredentialSource
+from engine.adapters.kube.errors import (
+    ApiError,
+    ConnectionLost,
+    CredentialsError,
+    KubeError,
+    UnknownOutcome,
+    error_from_answer,
+)
+from engine.adapters.kube.kubeconfig import ConnectionKey, Credentials
+from engine.adapters.kube.pool import Pool
+from engine.adapters.kube.throttle import Throttle, retry_after_seconds
+
+logger = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+REQUEST_TIMEOUT_SECONDS = 30.0
+DEFAULT_RETRY_AFTER_SECONDS = 1.0
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+
+Observe = Callable[[str, str, str, float], None]
+"""Called for every request with its HTTP verb (or WATCH), resource, code ("201" or the error's name), seconds."""
+
+
+class Transport:
+    """Sends requests; max_connections limits those in flight, streams not counted."""
+
+    def __init__(
+        self,
+        credentials: CredentialSource,
+        *,
+        user_agent: str = "kube-policy-scheduler",
+        max_connections: int = 64,
+        connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
+        throttle: Throttle | None = None,
+        observe: Observe | None = None,
+    ) -> None:
+        self._credentials = credentials
+        self._user_agent = user_agent
+        self._pool = Pool(max_connections=max_connections, connect_timeout_seconds=connect_timeout_seconds)
+        self._throttle = throttle or Throttle()
+        self._observe = observe
+        self._adopted: Credentials | None = None
+        self._key: ConnectionKey | None = None
+        self._prefix = ""  # path of the server's URL, before every path
+        self._head = ""  # header lines that are the same for every request
+
+    async def request(
+        self,
+        verb: str,
+        path: str,
+        *,
+        body: bytes = b"",
+        content_type: str = JSON,
+        resource: str = "",
+        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
+    ) -> bytes:
+        """Send one request and return the body of a 2xx answer.
+
+        path: absolute and escaped, with query. resource: label for `observe`. Raises KubeError: Unreachable if
+        certainly not processed, UnknownOutcome if perhaps, an ApiError if the server refused.
+        """
+        loop = asyncio.get_running_loop()
+        began, code = loop.time(), "cancelled"
+        known = self._credentials.current
+        try:
+            answer = await self._exchange(verb, path, body, content_type, timeout_seconds)
+            if answer.status == 401 and await self._is_renewed(known):
+                answer = await self._exchange(verb, path, body, content_type, timeout_seconds)
+            code = str(answer.status)
+        except KubeError as error:
+            code = type(error).__name__
+            raise
+        finally:
+            if self._observe is not None:
+                self._observe(verb, resource, code, loop.time() - began)
+        if 200 <= answer.status < 300:
+            return answer.body
+        raise self._refusal(answer)
+
+    async def open_stream(
+        self,
+        path: str,
+        *,
+        resource: str = "",
+        idle_seconds: float,
+        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
+    ) -> Stream:
+        """GET path on a connection of its own and return the body of a 200 as a stream; close it after use.
+
+        timeout_seconds: until the answer begins. idle_seconds: longest silence in it. Raises KubeError.
+        """
+        loop = asyncio.get_running_loop()
+        began, code = loop.time(), "cancelled"
+        known = self._credentials.current
+        try:
+            opened = await self._open_stream(path, idle_seconds, timeout_seconds)
+            if isinstance(opened, Answer) and opened.status == 401 and await self._is_renewed(known):
+                opened = await self._open_stream(path, idle_seconds, timeout_seconds)
+            code = str(opened.status) if isinstance(opened, Answer) else "200"
+        except KubeError as error:
+            code = type(error).__name__
+            raise
+        finally:
+            if self._observe is not None:
+                self._observe("WATCH", resource, code, loop.time() - began)
+        if isinstance(opened, Stream):
+            return opened
+        raise self._refusal(opened)
+
+    async def close(self) -> None:
+        """Drop all connections; requests in flight fail with ConnectionLost."""
+        await self._pool.close()
+
+    @property
+    def server(self) -> str:
+        """The API server's address, as far as known."""
+        current = self._credentials.current
+        return current.server if current is not None else "the API server"
+
+    async def _exchange(self, verb: str, path: str, body: bytes, content_type: str, timeout_seconds: float) -> Answer:
+        if not self._throttle.is_idle:
+            await self._throttle.wait()
+        while True:
+            credentials = await self._ready_credentials()
+            connection = await self._pool.acquire(credentials)
+            was_used = connection.exchanges > 0
+            try:
+                return await connection.exchange(
+                    self._request_bytes(verb, path, body, content_type), timeout_seconds=timeout_seconds
+                )
+            except UnknownOutcome as error:
+                is_stale = isinstance(error, ConnectionLost) and was_used and not connection.answer_began
+                if verb == "GET" and is_stale:
+                    continue  # each turn uses up one kept connection, so this ends
+                raise type(error)(f"{verb} {path.partition('?')[0]}: {error}") from error
+            finally:
+                self._pool.release(connection)
+
+    async def _open_stream(self, path: str, idle_seconds: float, timeout_seconds: float) -> Answer | Stream:
+        if not self._throttle.is_idle:
+            await self._throttle.wait()
+        connection = await self._pool.dial(await self._ready_credentials())
+        request = self._request_bytes("GET", path, b"", JSON)
+        opened = await connection.open_stream(request, timeout_seconds=timeout_seconds, idle_seconds=idle_seconds)
+        if isinstance(opened, Answer):
+            connection.close()
+        return opened
+
+    async def _ready_credentials(self) -> Credentials:
+        fresh = self._credentials.fresh(asyncio.get_running_loop().time())
+        credentials = fresh if fresh is not None else await self._credentials.get()
+        if credentials is not self._adopted:
+            self._adopt(credentials)
+        return credentials
+
+    def _adopt(self, credentials: Credentials) -> None:
+        parts = urlsplit(credentials.server)
+        self._prefix = parts.path.rstrip("/")
+        headers = [
+            ("Host", parts.netloc.rpartition("@")[2]),
+            ("User-Agent", self._user_agent),
+            ("Accept", JSON),
+            *credentials.headers,
+        ]
+        self._head = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        self._adopted = credentials
+        if self._key is not None and self._key != credentials.connection_key:
+            logger.info("server, certificates or proxy changed, connections are replaced")
+            self._pool.retire_all()
+        self._key = credentials.connection_key
+
+    async def _is_renewed(self, refused: Credentials | None) -> bool:
+        """Whether a 401 is worth another try: there are other credentials now than before the request."""
+        found = self._credentials.current
+        if found is refused:
+            try:
+                found = await self._credentials.look(force=True)
+            except CredentialsError:
+                return False
+        return found is None or refused is None or not found.is_same_identity(refused)
+
+    def _request_bytes(self, verb: str, path: str, body: bytes, content_type: str) -> bytes:
+        head = f"{verb} {self._prefix}{path} HTTP/1.1\r\n{self._head}"
+        if verb == "GET":
+            return f"{head}\r\n".encode("ascii")
+        head = f"{head}Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+        return head.encode("ascii") + body
+
+    def _refusal(self, answer: Answer) -> ApiError:
+        retry_after = retry_after_seconds(answer.retry_after)
+        if answer.status == 429:
+            seconds = DEFAULT_RETRY_AFTER_SECONDS if retry_after is None else retry_after
+            self._throttle.pause(seconds * random.uniform(1.0, 1.2))
+        return error_from_answer(answer.status, answer.body, retry_after_seconds=retry_after)
