@@ -62,6 +62,10 @@ class QueryFailedError(PrometheusError):
     """This query gave no usable answer this time."""
 
 
+class QueryTimedOutError(QueryFailedError):
+    """This query was not answered in time: too heavy, or a server that hangs."""
+
+
 class PrometheusClient:
     """Asks instant queries, one at a time; blocks, so it belongs in a worker thread. Not thread-safe."""
 
@@ -97,6 +101,7 @@ class PrometheusClient:
         Raises:
             PrometheusUnreachableError: nothing answers at the URL.
             QueryRefusedError: Prometheus says that the query is wrong.
+            QueryTimedOutError: no answer in time.
             QueryFailedError: any other failure of this query.
         """
         fetched_at = self._clock()
@@ -147,7 +152,7 @@ class PrometheusClient:
         except PrometheusApiClientException as error:
             raise self._explained() from error
         except requests.exceptions.ReadTimeout as error:
-            raise QueryFailedError(
+            raise QueryTimedOutError(
                 f"no answer from {self._endpoint.shown()} within {self._endpoint.timeout_seconds:g} s"
             ) from error
         except (requests.exceptions.JSONDecodeError, KeyError, TypeError) as error:

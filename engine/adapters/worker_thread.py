@@ -1,0 +1,52 @@
+"""Blocking calls off the event loop, in one daemon thread. Knows nothing of what it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class WorkerThread:
+    """Runs one call at a time. Can be left behind while a call hangs, and never delays the process's exit."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Run the function after those asked for before; the future belongs to the running event loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def settle(give: Callable[[], None]) -> None:
+            if not future.done():
+                give()
+
+        def run() -> None:
+            try:
+                result = function()
+            except Exception as error:
+                give: Callable[[], None] = partial(future.set_exception, error)
+            else:
+                give = partial(future.set_result, result)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(settle, give)
+
+        self._calls.put(run)
+        return future
+
+    def stop(self, *, finally_call: Callable[[], object] = lambda: None) -> None:
+        """End the thread after what it still has to do; `finally_call` runs in it, last. Returns at once."""
+        self._calls.put(finally_call)
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
