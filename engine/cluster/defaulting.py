@@ -35,7 +35,11 @@ BUILTIN_PRIORITY_CLASSES: Mapping[str, Json] = MappingProxyType(
             "description": "Used for system critical pods that must " + where,
         }
         for name, value, where in (
-            ("system-cluster-critical", 2_000_000_000, "run in the cluster, but can be moved to another node if necessary."),
+            (
+                "system-cluster-critical",
+                2_000_000_000,
+                "run in the cluster, but can be moved to another node if necessary.",
+            ),
             ("system-node-critical", 2_000_001_000, "not be moved from their current node."),
         )
     }
@@ -261,7 +265,7 @@ def _round_quantities(resources: Json | None) -> None:
     if not isinstance(resources, dict):
         return
     for name, amount in resources.items():
-        if isinstance(amount, str) and amount.endswith(("n", "u")) or "." in str(amount):
+        if (isinstance(amount, str) and amount.endswith(("n", "u"))) or "." in str(amount):
             try:
                 exact = scaled(amount, 9)
             except QuantityError:
@@ -317,8 +321,7 @@ def _add_default_tolerations(spec: Json) -> None:
     tolerations = spec.get("tolerations") or []
     for key in (_NOT_READY, _UNREACHABLE):
         tolerated = any(
-            item.get("key") in (key, "", None) and item.get("effect") in ("NoExecute", "", None)
-            for item in tolerations
+            item.get("key") in (key, "", None) and item.get("effect") in ("NoExecute", "", None) for item in tolerations
         )
         if not tolerated:
             tolerations = [

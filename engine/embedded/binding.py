@@ -1,0 +1,106 @@
+"""The binding subresource: how a pod comes to a node. Pure but for the store it is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.embedded import errors, validation
+from engine.embedded.api import Api
+from engine.embedded.clock import timestamp
+from engine.embedded.errors import Cause, Json
+from engine.embedded.requests import Target
+
+_TOPOLOGY_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+"""Node labels that a pod receives when it is bound (PodTopologyLabels admission, on since 1.35)."""
+
+
+def bind(api: Api, target: Target, binding: Json, *, dry_run: bool = False) -> Json:
+    """Set a pod's node as the API server does, and return the Status of the answer.
+
+    Raises:
+        ApiError: 400, 404, 409 or 422; 409 when the pod is bound, being deleted, or another pod of that name.
+    """
+    meta = binding.get("metadata") or {}
+    name = target.name or meta.get("name", "")
+    if not name:
+        raise errors.bad_request("name must be provided")
+    if meta.get("name", name) != name:
+        raise errors.bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+    causes = _invalid(binding)
+    if causes:
+        raise errors.invalid(name, causes, group="", kind="Binding")
+    collection = api.store.collection("pods")
+    entry = collection.get((target.namespace or "", name))
+    if entry is None:
+        raise errors.not_found(name, group="", plural="pods")
+    if meta.get("uid") and meta["uid"] != entry.uid:
+        raise errors.conflict(
+            name,
+            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {entry.uid}",
+            group="",
+            plural="pods",
+        )
+    version = meta.get("resourceVersion")
+    if version and version != str(entry.resource_version):
+        raise errors.conflict(
+            name,
+            f"Precondition failed: ResourceVersion in precondition: {version}, "
+            f"ResourceVersion in object meta: {entry.resource_version}",
+            group="",
+            plural="pods",
+        )
+    pod = entry.decode()
+    node = binding["target"]["name"]
+    spec = pod["spec"]
+    if "deletionTimestamp" in pod["metadata"]:
+        raise _conflict(name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise _conflict(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise _conflict(name, f"pod {name} has non-empty .spec.schedulingGates")
+    _assign(pod, node, now=timestamp(api.now()))
+    for field in ("annotations", "labels"):
+        if meta.get(field):
+            pod["metadata"].setdefault(field, {}).update(meta[field])
+    copy_topology(api, pod, node)
+    if not dry_run:
+        collection.put(pod)
+    return errors.success(code=201)
+
+
+def _conflict(name: str, text: str) -> errors.ApiError:
+    return errors.conflict(name, text, group="", plural="pods/binding")
+
+
+def _invalid(binding: Json) -> list[Cause]:
+    target: Any = binding.get("target") or {}
+    if target.get("kind") not in (None, "", "Node"):
+        return [
+            Cause(
+                "target.kind",
+                "FieldValueNotSupported",
+                f'Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"',
+            )
+        ]
+    if not target.get("name"):
+        return [Cause("target.name", "FieldValueRequired", "Required value")]
+    return validation.node_name("target.name", str(target["name"]))
+
+
+def _assign(pod: Json, node: str, *, now: str) -> None:
+    pod["spec"]["nodeName"] = node
+    status = pod.setdefault("status", {})
+    status.pop("nominatedNodeName", None)
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    others = [item for item in status.get("conditions") or () if item.get("type") != "PodScheduled"]
+    status["conditions"] = [*others, scheduled]
+
+
+def copy_topology(api: Api, pod: Json, node: str) -> None:
+    """Give a pod the region and zone of its node as labels, in place."""
+    entry = api.store.collection("nodes").get(("", node))
+    if entry is None:
+        return
+    for label in _TOPOLOGY_LABELS:
+        if label in entry.labels:
+            pod["metadata"].setdefault("labels", {})[label] = entry.labels[label]

@@ -1,0 +1,29 @@
+"""Time as the API writes it, from a clock that is passed in."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def utc_now() -> datetime:
+    """Return the present moment; the one clock of the embedded cluster, replaceable in tests."""
+    return datetime.now(UTC)
+
+
+def timestamp(moment: datetime) -> str:
+    """Return a moment as `metav1.Time`: whole seconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_timestamp(moment: datetime) -> str:
+    """Return a moment as `metav1.MicroTime`."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_timestamp(text: str) -> datetime:
+    """Read either form.
+
+    Raises:
+        ValueError: the text is not RFC 3339.
+    """
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

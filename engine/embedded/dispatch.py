@@ -1,0 +1,158 @@
+"""A parsed request to the operation that serves it. Knows bodies and views, not sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import yaml
+
+from engine.embedded import binding, errors, event_versions, reviews, selection, subresources, views
+from engine.embedded.api import Api
+from engine.embedded.errors import Json
+from engine.embedded.identity import User
+from engine.embedded.requests import Target
+from engine.embedded.selection import Selection
+from engine.embedded.views import View
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request for a resource, read but not yet carried out."""
+
+    target: Target
+    query: Mapping[str, str]
+    content: bytes
+    content_type: str
+    accept: str
+    user: User
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether the request must change nothing."""
+        return self.query.get("dryRun") == "All"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes back: HTTP code, body and the warnings for the person at the terminal."""
+
+    code: int
+    body: bytes
+    content_type: str = JSON
+    warnings: tuple[str, ...] = field(default=())
+
+
+def view_of(call: Call) -> View:
+    """Return the form of the objects that the request's Accept header asks for."""
+    resource = call.target.resource
+    for part in call.accept.split(","):
+        if "as=PartialObjectMetadata" in part:
+            return views.MetadataOnly()
+        if part.strip().startswith((JSON, "*/*")) and "as=" not in part:
+            break
+    if resource.storage_key == "events" and resource.group:
+        return views.NewEvents()
+    return views.Stored(resource)
+
+
+def read_object(call: Call) -> Json:
+    """Return the object in the request's body.
+
+    Raises:
+        ApiError: 400 when it is none, 415 when it is neither JSON nor YAML.
+    """
+    media = call.content_type.partition(";")[0].strip() or JSON
+    if media == "application/yaml":
+        try:
+            read = yaml.safe_load(call.content)
+        except yaml.YAMLError as error:
+            raise errors.bad_request(f"error converting YAML to JSON: {error}") from error
+    elif media in (JSON, "application/x-www-form-urlencoded"):
+        try:
+            read = orjson.loads(call.content) if call.content else {}
+        except orjson.JSONDecodeError as error:
+            raise errors.bad_request(f"couldn't get version/kind; json parse error: {error}") from error
+    else:
+        raise errors.unsupported_media_type(media, (JSON, "application/yaml"))
+    if not isinstance(read, dict):
+        raise errors.bad_request("couldn't get version/kind; json parse error: the body is not an object")
+    return read
+
+
+def serve(api: Api, call: Call) -> Answer:
+    """Carry out any request but a watch.
+
+    Raises:
+        ApiError: the failure to answer with.
+    """
+    target = call.target
+    if target.resource.verbs == ("create",) or target.subresource not in ("", "status"):
+        return _serve_special(api, call)
+    view = view_of(call)
+    match target.verb:
+        case "get":
+            return Answer(200, view.one(api.get(target).body))
+        case "list":
+            selected = Selection.of(target, call.query)
+            page = selection.read_page(api.store, api.collection(target.resource), selected, call.query)
+            return Answer(200, view.many(page))
+        case "create":
+            return Answer(201, view.one(api.create(target, _stored_form(call), dry_run=call.dry_run)))
+        case "update":
+            code, body = api.upsert(target, _stored_form(call), dry_run=call.dry_run)
+            return Answer(code, view.one(body))
+        case "patch":
+            return _patch(api, call, view)
+        case "delete":
+            options = _delete_options(call)
+            return Answer(200, api.delete(target, options, dry_run=call.dry_run))
+        case "deletecollection":
+            selected = Selection.of(target, call.query)
+            gone = api.delete_collection(target, selected, _delete_options(call), dry_run=call.dry_run)
+            return Answer(200, view.many(views.page_of(gone, api.store.revision)))
+        case _:
+            raise errors.method_not_allowed()
+
+
+def _patch(api: Api, call: Call, view: View) -> Answer:
+    media = call.content_type.partition(";")[0].strip()
+    content = call.content
+    if isinstance(view, views.NewEvents) and media.endswith("merge-patch+json"):
+        content = orjson.dumps(event_versions.renamed_to_core(orjson.loads(content)))
+    code, body = api.patch(call.target, content, content_type=media, dry_run=call.dry_run)
+    return Answer(code, view.one(body))
+
+
+def _stored_form(call: Call) -> Json:
+    obj = read_object(call)
+    resource = call.target.resource
+    if resource.storage_key == "events" and obj.get("apiVersion") == "events.k8s.io/v1":
+        return event_versions.to_core(obj)
+    return obj
+
+
+def _delete_options(call: Call) -> Mapping[str, Any]:
+    options: dict[str, Any] = dict(read_object(call)) if call.content else {}
+    if "gracePeriodSeconds" in call.query:
+        options["gracePeriodSeconds"] = int(call.query["gracePeriodSeconds"])
+    if "propagationPolicy" in call.query:
+        options["propagationPolicy"] = call.query["propagationPolicy"]
+    return options
+
+
+def _serve_special(api: Api, call: Call) -> Answer:
+    target = call.target
+    match target.resource.plural, target.subresource:
+        case ("pods", "binding") | ("bindings", ""):
+            status = binding.bind(api, target, read_object(call), dry_run=call.dry_run)
+            return Answer(201, orjson.dumps(status))
+        case (_, ""):
+            return Answer(201, orjson.dumps(reviews.answer(read_object(call), call.user)))
+        case _:
+            code, result = subresources.serve(api, target, call)
+            return Answer(code, result)

@@ -1,0 +1,109 @@
+"""What a kubelet writes into pods and nodes. Pure: objects are changed in place, times are given."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from engine.embedded.errors import Json
+
+_READY_REASON = "KubeletReady"
+
+
+def grace_seconds(pod: Json) -> float:
+    """Return how long a pod that is being deleted may take."""
+    return float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+
+
+def make_running(pod: Json, *, now: str) -> bool:
+    """Turn a bound, pending pod into one that runs; whether anything changed."""
+    status = pod.setdefault("status", {})
+    if status.get("phase", "Pending") != "Pending" or "deletionTimestamp" in pod["metadata"]:
+        return False
+    spec = pod["spec"]
+    address = pod_address(pod["metadata"].get("uid", ""))
+    status["phase"] = "Running"
+    status["hostIP"] = node_address(spec["nodeName"])
+    status["hostIPs"] = [{"ip": status["hostIP"]}]
+    status["podIP"] = status["hostIP"] if spec.get("hostNetwork") else address
+    status["podIPs"] = [{"ip": status["podIP"]}]
+    status["startTime"] = now
+    for name in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"):
+        _set_condition(status, name, now=now)
+    if not any(item.get("type") == "PodScheduled" for item in status["conditions"]):
+        _set_condition(status, "PodScheduled", now=now)
+    status["containerStatuses"] = [_running(container, pod, now=now) for container in spec.get("containers") or ()]
+    if spec.get("initContainers"):
+        status["initContainerStatuses"] = [_finished(item, pod, now=now) for item in spec["initContainers"]]
+    return True
+
+
+def _set_condition(status: Json, name: str, *, now: str) -> None:
+    conditions = [item for item in status.get("conditions") or () if item.get("type") != name]
+    status["conditions"] = [
+        *conditions,
+        {"type": name, "status": "True", "lastProbeTime": None, "lastTransitionTime": now},
+    ]
+
+
+def _container_status(container: Json, pod: Json, state: Json, **more: Any) -> Json:
+    image = container.get("image", "")
+    digest = zlib.crc32(f"{pod['metadata'].get('uid', '')}/{container['name']}".encode())
+    return {
+        "name": container["name"],
+        "state": state,
+        "lastState": {},
+        "ready": True,
+        "restartCount": 0,
+        "image": image,
+        "imageID": f"embedded://{image}",
+        "containerID": f"embedded://{digest:08x}",
+        **more,
+    }
+
+
+def _running(container: Json, pod: Json, *, now: str) -> Json:
+    return _container_status(container, pod, {"running": {"startedAt": now}}, started=True)
+
+
+def _finished(container: Json, pod: Json, *, now: str) -> Json:
+    if container.get("restartPolicy") == "Always":
+        return _running(container, pod, now=now)
+    ended = {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}
+    return _container_status(container, pod, {"terminated": ended}, started=False)
+
+
+def node_address(name: str) -> str:
+    """Return an address for a node, always the same for one name."""
+    code = zlib.crc32(name.encode())
+    return f"172.{16 + (code >> 16) % 16}.{(code >> 8) % 256}.{1 + code % 254}"
+
+
+def pod_address(uid: str) -> str:
+    """Return an address for a pod, always the same for one uid."""
+    code = zlib.crc32(uid.encode())
+    return f"10.{(code >> 16) % 256}.{(code >> 8) % 256}.{1 + code % 254}"
+
+
+def make_node_ready(node: Json, *, now: str) -> bool:
+    """Give a new node a Ready condition where it has none; whether anything changed."""
+    status = node.setdefault("status", {})
+    conditions = status.get("conditions") or []
+    if any(item.get("type") == "Ready" for item in conditions):
+        return False
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+        "reason": _READY_REASON,
+        "message": "kubelet is posting ready status",
+    }
+    status["conditions"] = [*conditions, ready]
+    if not status.get("addresses"):
+        name = node["metadata"]["name"]
+        status["addresses"] = [
+            {"type": "InternalIP", "address": node_address(name)},
+            {"type": "Hostname", "address": name},
+        ]
+    return True
