@@ -47,7 +47,10 @@ class Evaluation:
     @property
     def totals(self) -> FloatArray:
         """Return `float64[feasible]`: the sum of all scores."""
-        return np.sum([*self.scores.values(), np.zeros(len(self.feasible))], axis=0)
+        totals = np.zeros(len(self.feasible))
+        for scores in self.scores.values():
+            totals += scores
+        return totals
 
 
 def pre_filter(frame: Frame, plugins: Sequence[FilterPlugin]) -> PreFiltered:
@@ -119,7 +122,7 @@ def score(frame: Frame, profile: Profile, feasible: IntArray) -> dict[str, Float
         raw = plugin.score(chosen, prepared.state)
         if plugin.normalizes:
             raw = plugin.normalize(chosen, prepared.state, raw)
-        scores[plugin.name] = raw * weighted.weight
+        scores[plugin.name] = np.asarray(raw * weighted.weight)
     return scores
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,7 +24,7 @@ class Frame:
     cluster: Cluster
     now: float
     """Unix seconds."""
-    rows: Rows = ALL_ROWS
+    rows: Rows = field(default_factory=lambda: ALL_ROWS)
     signals: Signals = Signals.EMPTY
     queued: float = 0.0
     """Unix seconds at which the pod first entered the queue."""
@@ -43,7 +43,7 @@ class Frame:
 
     def at(self, rows: Rows) -> Frame:
         """Return the same inputs, looking at other rows."""
-        return replace(self, rows=rows)
+        return Frame(self.pod, self.cluster, self.now, rows, self.signals, self.queued, self.attempts)
 
     def index(self) -> IntArray:
         """Return the row numbers that this frame looks at, `int64[rows]`."""

@@ -1,0 +1,78 @@
+"""What happens in a cluster that may make a rejected pod schedulable, and which plugins care.
+
+Names and table follow kube-scheduler's cluster events and queueing hints (coarser: by kind of event, not by
+content). A plugin that is not in the table, such as a policy clause, is woken by everything.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class ClusterEvent(Enum):
+    """A change that wakes rejected pods; the value is kube-scheduler's label where it has one."""
+
+    NODE_ADD = "NodeAdd"
+    NODE_DELETE = "NodeDelete"
+    NODE_ALLOCATABLE = "NodeUpdateNodeAllocatable"
+    NODE_LABEL = "NodeUpdateNodeLabel"
+    NODE_TAINT = "NodeUpdateNodeTaint"
+    NODE_CONDITION = "NodeUpdateNodeCondition"
+    NODE_ANNOTATION = "NodeUpdateNodeAnnotation"
+    NODE_FEATURE = "NodeUpdateNodeDeclaredFeature"
+    POD_ADD = "AssignedPodAdd"
+    POD_UPDATE = "AssignedPodUpdate"
+    POD_DELETE = "AssignedPodDelete"
+    STORAGE = "StorageChange"
+    NAMESPACE = "NamespaceUpdate"
+    WORKLOAD = "WorkloadChange"
+    SIGNALS = "SignalsRefreshed"
+    POLICY = "PolicyReload"
+    TIMEOUT = "UnschedulableTimeout"
+
+
+_NODE_CHANGES = {
+    "added": ClusterEvent.NODE_ADD,
+    "labels": ClusterEvent.NODE_LABEL,
+    "taints": ClusterEvent.NODE_TAINT,
+    "unschedulable": ClusterEvent.NODE_TAINT,
+    "allocatable": ClusterEvent.NODE_ALLOCATABLE,
+    "conditions": ClusterEvent.NODE_CONDITION,
+    "annotations": ClusterEvent.NODE_ANNOTATION,
+    "features": ClusterEvent.NODE_FEATURE,
+}
+
+
+def node_events(changes: frozenset[str]) -> frozenset[ClusterEvent]:
+    """Return the events that a node update stands for (`changes` from `NodeTable.set`)."""
+    return frozenset(_NODE_CHANGES[change] for change in changes if change in _NODE_CHANGES)
+
+
+_E = ClusterEvent
+WAKES: dict[str, frozenset[ClusterEvent]] = {
+    "NodeResourcesFit": frozenset({_E.POD_DELETE, _E.POD_UPDATE, _E.NODE_ADD, _E.NODE_ALLOCATABLE}),
+    "NodePorts": frozenset({_E.POD_DELETE, _E.NODE_ADD}),
+    "NodeAffinity": frozenset({_E.NODE_ADD, _E.NODE_LABEL}),
+    "TaintToleration": frozenset({_E.NODE_ADD, _E.NODE_TAINT}),
+    "NodeUnschedulable": frozenset({_E.NODE_ADD, _E.NODE_TAINT}),
+    "NodeName": frozenset({_E.NODE_ADD}),
+    "PodTopologySpread": frozenset(
+        {_E.POD_ADD, _E.POD_UPDATE, _E.POD_DELETE, _E.NODE_ADD, _E.NODE_DELETE, _E.NODE_LABEL, _E.NODE_TAINT}
+    ),
+    "InterPodAffinity": frozenset(
+        {_E.POD_ADD, _E.POD_UPDATE, _E.POD_DELETE, _E.NODE_ADD, _E.NODE_LABEL, _E.NAMESPACE}
+    ),
+    "VolumeRestrictions": frozenset({_E.POD_DELETE, _E.NODE_ADD, _E.STORAGE}),
+    "NodeVolumeLimits": frozenset({_E.POD_DELETE, _E.STORAGE}),
+    "VolumeBinding": frozenset({_E.STORAGE, _E.NODE_ADD, _E.NODE_LABEL}),
+    "VolumeZone": frozenset({_E.STORAGE, _E.NODE_ADD, _E.NODE_LABEL}),
+    "NodeDeclaredFeatures": frozenset({_E.NODE_ADD, _E.NODE_FEATURE}),
+    "DynamicResources": frozenset({_E.NODE_ADD}),
+}
+
+
+def wakes(rejectors: frozenset[str], event: ClusterEvent) -> bool:
+    """Return whether an event may help a pod that these plugins rejected."""
+    if event in (ClusterEvent.TIMEOUT, ClusterEvent.POLICY):
+        return True
+    return any(event in cares if (cares := WAKES.get(name)) is not None else True for name in rejectors)
