@@ -1,0 +1,143 @@
+"""Reads the policies of one directory whole, as one generation. Knows files, not what they say."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+SUFFIX = ".policy"
+MAX_FILE_BYTES = 1 << 20
+"""A ConfigMap holds at most 1 MiB in all; a larger file is not a policy."""
+MAX_FILES = 1000
+"""So that a wrong directory is an error, not minutes of reading."""
+ATTEMPTS = 10
+"""Readings of one directory that may be overtaken by changes; the kubelet makes about one change a minute."""
+
+_KUBELET_LINK = "..data"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySources:
+    """All policies of one generation: what is compiled together and swapped together."""
+
+    files: tuple[tuple[str, str], ...]
+    """(file name, text), sorted by name."""
+    hash: str
+    """Of names and contents: the same anywhere, whatever the folder is called."""
+
+    @classmethod
+    def of(cls, files: dict[str, str]) -> PolicySources:
+        """Make sources from texts by file name."""
+        ordered = tuple(sorted(files.items()))
+        digest = blake2b(digest_size=8)
+        for name, text in ordered:
+            for part in (name.encode(), text.encode()):
+                digest.update(len(part).to_bytes(8, "big"))
+                digest.update(part)
+        return cls(files=ordered, hash=digest.hexdigest())
+
+
+class PolicySourcesError(Exception):
+    """The policies cannot be read; the text names the file and what to do."""
+
+
+def read_policies(path: Path) -> PolicySources:
+    """Read a policy file, or every `*.policy` file of a directory, without its sub-directories.
+
+    In a volume that the kubelet writes, all files come from one generation: the link `..data` is resolved once
+    and everything is read behind it. Whatever disappears meanwhile starts the reading over.
+
+    Raises:
+        PolicySourcesError: nothing there, unreadable, not UTF-8, too large, or no policy at all.
+    """
+    vanished: object = path
+    for _ in range(ATTEMPTS):
+        try:
+            return _read_once(path)
+        except FileNotFoundError as error:
+            if not path.exists():
+                raise PolicySourcesError(f"{path} does not exist: expected a directory of {SUFFIX} files") from None
+            vanished = error.filename
+        except OSError as error:
+            raise PolicySourcesError(f"cannot read {path}: {_reason(error)}") from error
+    raise PolicySourcesError(f"cannot read {vanished}: it is listed, but not there, {ATTEMPTS} times in a row")
+
+
+def _read_once(path: Path) -> PolicySources:
+    if not path.is_dir():
+        return PolicySources.of({path.name: _text(path, shown=path)})
+    # resolved once: the kubelet swaps the link, and two look-ups could see two generations
+    link = path / _KUBELET_LINK
+    folder = Path(os.path.realpath(link, strict=True)) if link.is_symlink() else path
+    names = sorted(
+        entry.name for entry in folder.iterdir() if entry.name.endswith(SUFFIX) and not entry.name.startswith(".")
+    )
+    if not names:
+        raise PolicySourcesError(f"{path} holds no {SUFFIX} file")
+    if len(names) > MAX_FILES:
+        raise PolicySourcesError(f"{path} holds {len(names)} {SUFFIX} files, at most {MAX_FILES} are read")
+    return PolicySources.of({name: _text(folder / name, shown=path / name) for name in names})
+
+
+def _text(path: Path, *, shown: Path) -> str:
+    try:
+        # a pipe that someone calls x.policy would block for ever without O_NONBLOCK
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise PolicySourcesError(f"{shown} is not a regular file")
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                content = file.read(MAX_FILE_BYTES + 1)
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise  # overtaken by a change
+    except OSError as error:
+        raise PolicySourcesError(f"cannot read {shown}: {_reason(error)}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise PolicySourcesError(f"{shown} is larger than {MAX_FILE_BYTES >> 10} KiB: not a policy")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise PolicySourcesError(
+            f"{shown}:{line}: byte 0x{content[error.start]:02x} is not UTF-8: save the file as UTF-8"
+        ) from error
+
+
+def subpath_mounts(path: Path, *, mountinfo: str) -> tuple[Path, ...]:
+    """Return policy files or directories that a pod mounts with `subPath`, which the kubelet never updates.
+
+    Args:
+        path: the policy file or directory.
+        mountinfo: the text of `/proc/self/mountinfo`.
+    """
+    found = []
+    for line in mountinfo.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 5:
+            continue
+        root, point = _unescaped(fields[3]), Path(_unescaped(fields[4]))
+        of_generation = re.search(r"/\.\.\d{4}_\d\d_\d\d_", root) is not None
+        inside = point.parent == path and point.suffix == SUFFIX
+        if inside or (point == path and (of_generation or point.suffix == SUFFIX)):
+            found.append(point)
+    return tuple(found)
+
+
+def inotify_exhausted(error: OSError) -> bool:
+    """Tell whether the system has no more file watches to give, rather than that the path is wrong."""
+    return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOSYS)
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or type(error).__name__).lower()

@@ -1,0 +1,358 @@
+"""Policies from a directory: whole generations only, whoever changes it and however."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import operator
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.adapters import policy_directory, policy_sources
+from engine.adapters.policy_directory import PolicyDirectory
+from engine.adapters.policy_sources import PolicySources, PolicySourcesError, read_policies, subpath_mounts
+from tests.configmap_volume import ConfigMapVolume
+
+
+class Delivered:
+    """Collects what was delivered and waits for something."""
+
+    def __init__(self) -> None:
+        self.all: list[PolicySources | PolicySourcesError] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, found: PolicySources | PolicySourcesError) -> None:
+        self.all.append(found)
+        self._more.set()
+
+    @property
+    def last(self) -> dict[str, str] | str:
+        found = self.all[-1]
+        return dict(found.files) if isinstance(found, PolicySources) else str(found)
+
+    async def until(self, wanted: Callable[[dict[str, str] | str], bool], *, seconds: float = 20.0) -> None:
+        async with asyncio.timeout(seconds):
+            while not (self.all and wanted(self.last)):
+                self._more.clear()
+                await self._more.wait()
+
+
+def error_of(path: Path) -> str:
+    with pytest.raises(PolicySourcesError) as raised:
+        read_policies(path)
+    return str(raised.value)
+
+
+# --- reading -----------------------------------------------------------------------------------------
+
+
+def test_a_directory_is_read_in_name_order_without_what_is_not_a_policy(tmp_path: Path) -> None:
+    for name in ("b.policy", "a.policy", "notes.txt", ".hidden.policy", "a.policy~"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "c.policy").write_text("not read")
+    assert read_policies(tmp_path).files == (("a.policy", "a.policy"), ("b.policy", "b.policy"))
+
+
+def test_a_single_file_is_a_generation_of_one(tmp_path: Path) -> None:
+    file = tmp_path / "web.policy"
+    file.write_text("filter true\n")
+    assert read_policies(file).files == (("web.policy", "filter true\n"),)
+
+
+def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
+    (tmp_path / "a.policy").write_bytes(b"\xef\xbb\xbffilter true")
+    assert read_policies(tmp_path).files == (("a.policy", "filter true"),)
+
+
+@given(
+    st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=3),
+    st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=3),
+)
+def test_the_hash_is_of_names_and_contents(one: dict[str, str], other: dict[str, str]) -> None:
+    reordered = dict(reversed(one.items()))
+    assert PolicySources.of(one).hash == PolicySources.of(reordered).hash
+    assert (PolicySources.of(one).hash == PolicySources.of(other).hash) == (one == other)
+
+
+def test_each_unreadable_input_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    absent, empty, folder = tmp_path / "absent", tmp_path / "empty", tmp_path / "folder"
+    empty.mkdir()
+    folder.mkdir()
+    assert error_of(absent) == f"{absent} does not exist: expected a directory of .policy files"
+    assert error_of(empty) == f"{empty} holds no .policy file"
+
+    file = folder / "a.policy"
+    file.write_bytes(b"filter true\nscore \xff\n")
+    assert error_of(folder) == f"{file}:2: byte 0xff is not UTF-8: save the file as UTF-8"
+    file.write_bytes(b"#" * (1 << 20))
+    assert len(read_policies(folder).files[0][1]) == 1 << 20
+    file.write_bytes(b"#" * ((1 << 20) + 1))
+    assert error_of(folder) == f"{file} is larger than 1024 KiB: not a policy"
+    file.unlink()
+    os.mkfifo(file)
+    assert error_of(folder) == f"{file} is not a regular file"
+    file.unlink()
+    file.mkdir()
+    assert error_of(folder) == f"{file} is not a regular file"
+    file.rmdir()
+    file.symlink_to("loop.policy")
+    (folder / "loop.policy").symlink_to("a.policy")
+    assert error_of(folder) == f"cannot read {file}: too many levels of symbolic links"
+    (folder / "loop.policy").unlink()
+    assert error_of(folder) == f"cannot read {file}: it is listed, but not there, 10 times in a row"
+
+    monkeypatch.setattr(policy_sources, "MAX_FILES", 1)
+    for name in ("b.policy", "c.policy"):
+        (empty / name).write_text("")
+    assert error_of(empty) == f"{empty} holds 2 .policy files, at most 1 are read"
+
+
+def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "a.policy"
+    file.write_text("")
+    file.chmod(0)
+    if os.geteuid() == 0:
+        # root may read everything: let the system say what it says to others
+        real = os.open
+
+        def refuse(path: Path, *flags: int) -> int:
+            if path == file:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return real(path, *flags)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "open", refuse)
+            assert error_of(tmp_path) == f"cannot read {file}: permission denied"
+    else:
+        assert error_of(tmp_path) == f"cannot read {file}: permission denied"
+
+
+@pytest.mark.parametrize("links_first", [False, True], ids=["links after the swap", "links before the swap"])
+def test_a_reader_never_sees_two_generations_at_once(tmp_path: Path, links_first: bool) -> None:
+    volume = ConfigMapVolume(tmp_path / "policies", links_first=links_first)
+
+    def generation(number: int) -> dict[str, str]:
+        # names change too: a file of one generation only is never seen with a file of another
+        return {"a.policy": str(number), f"only-{number % 3}.policy": str(number), "z.policy": str(number)}
+
+    volume.update(generation(0))
+    stop = threading.Event()
+
+    def swap() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            volume.update(generation(number))
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    try:
+        seen: set[int] = set()
+        while len(seen) < 30:
+            files = dict(read_policies(volume.path).files)
+            number = int(files["a.policy"])
+            assert files == generation(number)
+            seen.add(number)
+    finally:
+        stop.set()
+        swapper.join()
+
+
+MOUNTINFO = r"""
+22 1 0:20 / / rw - overlay overlay rw
+30 22 8:1 /pods/1/volumes/kubernetes.io~configmap/p /etc/whole rw - ext4 /dev/sda1 rw
+31 22 8:1 /pods/1/volumes/kubernetes.io~configmap/p/..2026_11_21_08_40_00.12/a.policy /etc/files/a.policy rw - ext4 /dev/sda1 rw
+32 22 8:1 /pods/1/volumes/kubernetes.io~configmap/p/..2026_11_21_08_40_00.12/team /etc/with\040space rw - ext4 /dev/sda1 rw
+33 22 8:1 /pods/1/other /etc/files/notes.txt rw - ext4 /dev/sda1 rw
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/etc/whole", []),
+        ("/etc/files", ["/etc/files/a.policy"]),
+        ("/etc/files/a.policy", ["/etc/files/a.policy"]),
+        ("/etc/with space", ["/etc/with space"]),
+        ("/etc/elsewhere", []),
+    ],
+)
+def test_mounts_that_the_kubelet_never_updates_are_recognised(path: str, found: list[str]) -> None:
+    assert subpath_mounts(Path(path), mountinfo=MOUNTINFO) == tuple(Path(one) for one in found)
+
+
+# --- watching ----------------------------------------------------------------------------------------
+
+NEVER = 3600.0
+"""A poll interval that shows that an event was seen."""
+
+
+@pytest.mark.parametrize("links_first", [False, True], ids=["links after the swap", "links before the swap"])
+async def test_a_hundred_quick_swaps_end_with_the_last_and_none_is_mixed(tmp_path: Path, links_first: bool) -> None:
+    volume = ConfigMapVolume(tmp_path / "policies", links_first=links_first)
+    volume.update({"a.policy": "0", "b.policy": "0"})
+    delivered = Delivered()
+    async with PolicyDirectory(volume.path, deliver=delivered, poll_seconds=NEVER):
+        assert delivered.last == {"a.policy": "0", "b.policy": "0"}
+        for number in range(1, 101):
+            broken = number % 10 == 5
+            text = b"\xff" if broken else str(number)
+            await asyncio.to_thread(volume.update, {"a.policy": text, "b.policy": str(number), "c.policy": "c"})
+            if number % 20 == 0:
+                await delivered.until(
+                    partial(operator.eq, {"a.policy": str(number), "b.policy": str(number), "c.policy": "c"})
+                )
+    assert delivered.last == {"a.policy": "100", "b.policy": "100", "c.policy": "c"}
+    for found in delivered.all:
+        if isinstance(found, PolicySources):
+            files = dict(found.files)
+            assert files["a.policy"] == files["b.policy"]
+
+
+async def test_a_swap_arrives_soon_and_once(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    volume = ConfigMapVolume(tmp_path)
+    volume.update({"a.policy": "0"})
+    delivered = Delivered()
+    waits = []
+    async with PolicyDirectory(volume.path, deliver=delivered, poll_seconds=NEVER):
+        for number in range(1, 11):
+            volume.update({"a.policy": str(number)})
+            started = time.monotonic()
+            await delivered.until(partial(operator.eq, {"a.policy": str(number)}))
+            waits.append(time.monotonic() - started)
+    record_property("median_reload_milliseconds", round(1000 * sorted(waits)[5]))
+    assert len(delivered.all) == 11
+    assert max(waits) < 10
+
+
+async def test_what_can_not_be_read_is_told_once_and_then_what_can(tmp_path: Path) -> None:
+    volume = ConfigMapVolume(tmp_path)
+    volume.update({"a.policy": "good"})
+    delivered = Delivered()
+    async with PolicyDirectory(volume.path, deliver=delivered, poll_seconds=0.05):
+        volume.update({"a.policy": b"\xff"})
+        await delivered.until(lambda last: "not UTF-8" in last)
+        volume.update({"a.policy": "good"})
+        await delivered.until(lambda last: last == {"a.policy": "good"})
+    assert len(delivered.all) == 3
+
+
+async def test_a_plain_directory_and_a_single_file_are_watched_too(tmp_path: Path) -> None:
+    file = tmp_path / "a.policy"
+    file.write_text("1")
+    whole, single = Delivered(), Delivered()
+    async with (
+        PolicyDirectory(tmp_path, deliver=whole, poll_seconds=NEVER),
+        PolicyDirectory(file, deliver=single, poll_seconds=NEVER),
+    ):
+        # as editors save: a new file renamed over the old
+        (tmp_path / "a.policy.swp").write_text("2")
+        (tmp_path / "a.policy.swp").rename(file)
+        (tmp_path / "b.policy").write_text("b")
+        await whole.until(lambda last: last == {"a.policy": "2", "b.policy": "b"})
+        await single.until(lambda last: last == {"a.policy": "2"})
+        file.write_text("3")
+        await whole.until(lambda last: last == {"a.policy": "3", "b.policy": "b"})
+        await single.until(lambda last: last == {"a.policy": "3"})
+
+
+async def test_a_directory_that_comes_later_goes_and_comes_again_is_followed(tmp_path: Path) -> None:
+    path = tmp_path / "policies"
+    delivered = Delivered()
+    async with PolicyDirectory(path, deliver=delivered, poll_seconds=0.05) as directory:
+        assert "does not exist" in delivered.last
+        ConfigMapVolume(path).update({"a.policy": "1"})
+        await delivered.until(lambda last: last == {"a.policy": "1"})
+        shutil.rmtree(path)
+        await delivered.until(lambda last: "does not exist" in last)
+        volume = ConfigMapVolume(path)
+        volume.update({"a.policy": "2"})
+        await delivered.until(lambda last: last == {"a.policy": "2"})
+        # from the second delivery on, only an event can tell of a change
+        directory._poll_seconds = NEVER
+        for text in ("3", "4", "5"):
+            volume.update({"a.policy": text})
+            await delivered.until(partial(operator.eq, {"a.policy": text}))
+
+
+async def test_without_inotify_it_looks_at_intervals_and_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def exhausted() -> None:
+        raise OSError(errno.EMFILE, "inotify instance limit reached")
+
+    monkeypatch.setattr(policy_directory, "Observer", exhausted)
+    volume = ConfigMapVolume(tmp_path)
+    volume.update({"a.policy": "1"})
+    delivered = Delivered()
+    async with PolicyDirectory(tmp_path, deliver=delivered, poll_seconds=0.05):
+        volume.update({"a.policy": "2"})
+        await delivered.until(lambda last: last == {"a.policy": "2"})
+    assert [record.message for record in caplog.records] == [
+        f"no file watch for {tmp_path} (inotify instance limit reached): looking every 1 s instead"
+    ]
+
+
+async def test_its_own_reading_is_no_reason_to_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.policy").write_text("1")
+    readings = 0
+    real = read_policies
+
+    def count(path: Path) -> PolicySources:
+        nonlocal readings
+        readings += 1
+        return real(path)
+
+    monkeypatch.setattr(policy_directory, "read_policies", count)
+    delivered = Delivered()
+    async with PolicyDirectory(tmp_path, deliver=delivered, poll_seconds=NEVER):
+        (tmp_path / "a.policy").write_text("2")
+        await delivered.until(lambda last: last == {"a.policy": "2"})
+        before = readings
+        await asyncio.sleep(0.3)  # six debounce times: a loop of its own making would show
+        assert readings == before
+
+
+async def test_a_subpath_mount_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    policies = tmp_path / "policies"
+    ConfigMapVolume(policies).update({"a.policy": "1"})
+    mountinfo = tmp_path / "mountinfo"
+    mountinfo.write_text(f"31 22 8:1 /x/..2026_11_21_08_40_00.1/a.policy {policies}/a.policy rw - ext4 /dev/sda1 rw\n")
+    monkeypatch.setattr(policy_directory, "MOUNTINFO", mountinfo)
+    caplog.set_level(logging.WARNING)
+    async with PolicyDirectory(policies, deliver=Delivered()):
+        pass
+    assert [record.message for record in caplog.records] == [
+        f"{policies}/a.policy is mounted with subPath: the kubelet never updates it; mount the whole volume instead"
+    ]
+
+
+async def test_a_receiver_that_fails_does_not_end_the_watching(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    volume = ConfigMapVolume(tmp_path)
+    volume.update({"a.policy": "1"})
+    delivered = Delivered()
+
+    def receive(found: PolicySources | PolicySourcesError) -> None:
+        delivered(found)
+        if delivered.last == {"a.policy": "1"}:
+            raise RuntimeError("receiver")
+
+    async with PolicyDirectory(tmp_path, deliver=receive, poll_seconds=NEVER):
+        volume.update({"a.policy": "2"})
+        await delivered.until(lambda last: last == {"a.policy": "2"})
+    assert "unforeseen way" in caplog.text
