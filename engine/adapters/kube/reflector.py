@@ -1,0 +1,328 @@
+"""List and watch of one resource, kept going whatever happens. Knows no scheduling: a handler is told what changed.
+
+The rules: list in pages, watch from the list's resource version, take the version from every event and bookmark.
+A watch that ends in order goes on at once where it stopped; after an error there is a growing pause; after
+410 Gone, or a line that is no event, the list is read again and only the differences are delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Generic, NoReturn, assert_never
+
+from engine.adapters.kube.backoff import Backoff
+from engine.adapters.kube.changes import Added, Change, Deleted, Handler, Modified, Phase, Status
+from engine.adapters.kube.connection import Stream
+from engine.adapters.kube.decoding import (
+    Bookmark,
+    LineBuffer,
+    Malformed,
+    MalformedEvent,
+    ObjectDecoder,
+    WatchEvent,
+    WatchFailure,
+)
+from engine.adapters.kube.errors import (
+    AnswerTimeout,
+    ApiError,
+    Forbidden,
+    Gone,
+    KubeError,
+    MalformedAnswer,
+    NotFound,
+    Unreachable,
+    error_from_status,
+)
+from engine.adapters.kube.resources import Resource, T
+from engine.adapters.kube.transport import Transport
+from engine.cluster.objects import ObjectMeta
+
+logger = logging.getLogger(__name__)
+
+PAGE_OBJECTS = 500
+LIST_TIMEOUT_SECONDS = 60.0  # per page
+WATCH_SECONDS = (300.0, 600.0)  # the server ends a watch after a time drawn from here, so that they do not coincide
+WATCH_GRACE_SECONDS = 30.0  # a watch that outlives its time by this hangs
+SILENCE_SECONDS = 150.0  # bookmarks come about once a minute; a silent watch is opened anew, at the same version
+HEALTHY_SECONDS = 5.0  # a watch that lives this long, or delivers anything, ends a row of failures
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a reflector did since it began."""
+
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    malformed: int = 0
+
+
+class Reflector(Generic[T]):
+    """Mirrors one resource into a handler; `objects` is what the handler was told, by UID."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        resource: Resource[T],
+        handler: Handler[T],
+        *,
+        field_selector: str = "",
+        optional: bool = False,
+        random: Random,
+        silence_seconds: float = SILENCE_SECONDS,
+        watch_seconds: tuple[float, float] = WATCH_SECONDS,
+        backoff: Backoff | None = None,
+        on_malformed: Callable[[Malformed], None] | None = None,
+    ) -> None:
+        """optional: absence and lack of permission count as synced with no objects."""
+        self.resource = resource
+        self.objects: dict[str, T] = {}
+        self.status = Status(Phase.STARTING)
+        self.counts = Counts()
+        self.synced = asyncio.Event()
+        self.last_contact = 0.0  # event loop's time at which the view was last known to be current
+        self._transport = transport
+        self._handler = handler
+        self._field_selector = field_selector
+        self._optional = optional
+        self._random = random
+        self._silence_seconds = silence_seconds
+        self._watch_seconds = watch_seconds
+        self._on_malformed = on_malformed
+        self._decoder = ObjectDecoder(resource.type)
+        self._backoff = backoff or Backoff(random=random)
+        self._slow_backoff = Backoff(initial_seconds=5.0, limit_seconds=60.0, random=random)
+        self._version = ""  # resource version to watch from; "" asks for a list first
+        self._deliver_whole = True
+        self._went_stale = False  # the version was refused since a watch last went well
+
+    async def run(self) -> NoReturn:
+        """Mirror for ever; the only endless loop. Ends by cancellation alone."""
+        while True:
+            pause_seconds = await self.step()
+            await asyncio.sleep(pause_seconds)
+
+    async def step(self) -> float:
+        """List if needed, then watch until the watch ends; return how many seconds to pause before the next step."""
+        try:
+            if not self._version:
+                await self._list()
+            return await self._watch()
+        except KubeError as error:
+            return self._pause_after(error)
+        except Exception:
+            # A fault in ours or in the handler: its view may be half changed, so it gets all objects anew.
+            logger.exception("reflector of %s failed, it starts over", self.resource)
+            self._version, self._deliver_whole = "", True
+            self.status = Status(Phase.RETRYING, "internal error, see the log")
+            return self._backoff.next_seconds()
+
+    # --- list ---------------------------------------------------------------------------------------
+
+    async def _list(self) -> None:
+        try:
+            objects, malformed, version = await self._list_pages(PAGE_OBJECTS)
+        except Gone:  # a continue token grew too old between two pages
+            objects, malformed, version = await self._list_pages(None)
+        self.counts.lists += 1
+        for broken in malformed:
+            self._report(broken)
+        kept = {key for broken in malformed if (key := _key(broken.metadata)) in self.objects}
+        found = {_key(obj.metadata): obj for obj in objects}
+        if self._deliver_whole:
+            self.objects = {**{key: self.objects[key] for key in kept}, **found}
+            self._handler.replaced(list(self.objects.values()))
+            self._deliver_whole = False
+        else:
+            self._deliver(self._differences(found, kept))
+        self._version = version
+        self.last_contact = asyncio.get_running_loop().time()
+        self.status = Status(Phase.WATCHING)
+        self.synced.set()
+
+    async def _list_pages(self, limit: int | None) -> tuple[list[T], list[Malformed], str]:
+        objects: list[T] = []
+        malformed: list[Malformed] = []
+        query = {"limit": str(limit)} if limit is not None else {}
+        if self._field_selector:
+            query["fieldSelector"] = self._field_selector
+        while True:
+            body = await self._transport.request(
+                "GET",
+                self.resource.collection(query=query),
+                resource=self.resource.plural,
+                timeout_seconds=LIST_TIMEOUT_SECONDS,
+            )
+            page = self._decoder.page(body)
+            objects += page.objects
+            malformed += page.malformed
+            if not page.metadata.continue_:
+                return objects, malformed, page.metadata.resource_version
+            query["continue"] = page.metadata.continue_
+
+    def _differences(self, found: dict[str, T], kept: set[str]) -> list[Change[T]]:
+        """Compare with what was delivered, deletions first: a name may have been given anew."""
+        changes: list[Change[T]] = [
+            Deleted(old) for key, old in self.objects.items() if key not in found and key not in kept
+        ]
+        for key, new in found.items():
+            old = self.objects.get(key)
+            if old is None:
+                changes.append(Added(new))
+            elif old.metadata.resource_version != new.metadata.resource_version:
+                changes.append(Modified(old, new))
+        return changes
+
+    # --- watch --------------------------------------------------------------------------------------
+
+    async def _watch(self) -> float:
+        loop = asyncio.get_running_loop()
+        seconds = self._random.uniform(*self._watch_seconds)
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(max(1, int(seconds))),
+        }
+        if self._field_selector:
+            query["fieldSelector"] = self._field_selector
+        stream = await self._transport.open_stream(
+            self.resource.collection(query=query), resource=self.resource.plural, idle_seconds=self._silence_seconds
+        )
+        self.counts.watches += 1
+        began, events_before = loop.time(), self.counts.events
+        self.status = Status(Phase.WATCHING)
+        self.last_contact = began
+        try:
+            async with asyncio.timeout(seconds + WATCH_GRACE_SECONDS):
+                await self._follow(stream)
+        except TimeoutError as error:
+            raise AnswerTimeout("the watch outlived its time") from error
+        finally:
+            stream.close()
+            is_healthy = self.counts.events > events_before or loop.time() - began >= HEALTHY_SECONDS
+            if is_healthy:
+                self._backoff.reset()
+                self._slow_backoff.reset()
+                self._went_stale = False
+        return 0.0 if is_healthy else self._backoff.next_seconds()
+
+    async def _follow(self, stream: Stream) -> None:
+        loop = asyncio.get_running_loop()
+        lines = LineBuffer()
+        while chunk := await stream.read():
+            complete = lines.feed(chunk)
+            if not complete:
+                continue
+            self.last_contact = loop.time()
+            try:
+                events = self._decoder.events(complete)
+            except MalformedAnswer:
+                self._version = ""  # what the line said is unknown: only a list tells
+                raise
+            changes: list[Change[T]] = []
+            try:
+                for event in events:
+                    self._take(event, changes)
+            finally:
+                self._deliver(changes, applied=True)
+
+    def _take(self, event: WatchEvent[T] | Bookmark | WatchFailure | MalformedEvent, changes: list[Change[T]]) -> None:
+        """Apply one event to `objects` and add what the handler is to be told."""
+        match event:
+            case WatchEvent(type="BOOKMARK", object=obj):
+                self._advance(obj.metadata.resource_version)
+            case WatchEvent(type="DELETED", object=obj):
+                old = self.objects.pop(_key(obj.metadata), None)
+                if old is not None:
+                    changes.append(Deleted(old))
+                self._advance(obj.metadata.resource_version)
+            case WatchEvent(type="ADDED" | "MODIFIED", object=obj):
+                key = _key(obj.metadata)
+                old = self.objects.get(key)
+                self.objects[key] = obj
+                changes.append(Added(obj) if old is None else Modified(old, obj))
+                self._advance(obj.metadata.resource_version)
+            case WatchEvent():
+                logger.warning("watch event of unknown type %r on %s", event.type, self.resource)
+            case Bookmark(resource_version=version):
+                self._advance(version)
+            case MalformedEvent(type=kind, object=broken):
+                self._report(broken)
+                old = self.objects.pop(_key(broken.metadata), None) if kind == "DELETED" else None
+                if old is not None:
+                    changes.append(Deleted(old))
+                self._advance(broken.metadata.resource_version)
+            case WatchFailure(status=status):
+                raise error_from_status(status)
+            case _:
+                assert_never(event)
+
+    def _advance(self, version: str) -> None:
+        self.counts.events += 1
+        if version:
+            self._version = version
+
+    def _deliver(self, changes: list[Change[T]], *, applied: bool = False) -> None:
+        if not applied:
+            for change in changes:
+                match change:
+                    case Deleted(old=old):
+                        del self.objects[_key(old.metadata)]
+                    case Added(new=new) | Modified(new=new):
+                        self.objects[_key(new.metadata)] = new
+                    case _:
+                        assert_never(change)
+        if changes:
+            self._handler.changed(changes)
+
+    # --- when it goes wrong -------------------------------------------------------------------------
+
+    def _pause_after(self, error: KubeError) -> float:
+        problem = f"{self.resource}: {error}"
+        wish = error.retry_after_seconds if isinstance(error, ApiError) else None
+        match error:
+            case Gone():
+                self._version = ""
+                first = not self._went_stale
+                self._went_stale = True
+                logger.info("%s: resource version too old, listing again", self.resource)
+                return 0.0 if first else self._backoff.next_seconds(at_least=wish)
+            case NotFound() | Forbidden():
+                phase = Phase.ABSENT if isinstance(error, NotFound) else Phase.FORBIDDEN
+                if self.status.phase is not phase:
+                    logger.log(logging.INFO if self._optional else logging.ERROR, "cannot list or watch %s", problem)
+                self._set_aside(phase, problem)
+                return self._slow_backoff.next_seconds(at_least=wish)
+            case Unreachable():  # logged once for all by the pool
+                logger.debug("%s", problem)
+            case ApiError():
+                if self.status.problem != problem:
+                    logger.warning("%s", problem)
+            case _:
+                logger.debug("%s", problem)
+        self.status = Status(Phase.RETRYING if self.synced.is_set() else Phase.STARTING, problem)
+        return self._backoff.next_seconds(at_least=wish)
+
+    def _set_aside(self, phase: Phase, problem: str) -> None:
+        """Note that the resource cannot be had; objects already delivered stay, for they may still be right."""
+        self.status = Status(phase, problem)
+        self._version = ""
+        if self._optional and not self.synced.is_set():
+            self._handler.replaced([])
+            self._deliver_whole = False
+            self.synced.set()
+
+    def _report(self, broken: Malformed) -> None:
+        self.counts.malformed += 1
+        logger.warning("passed over a malformed object of %s: %s", self.resource, broken)
+        if self._on_malformed is not None:
+            self._on_malformed(broken)
+
+
+def _key(metadata: ObjectMeta) -> str:
+    return metadata.uid or f"{metadata.namespace}/{metadata.name}"
