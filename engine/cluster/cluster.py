@@ -82,6 +82,22 @@ class Cluster:
         if row is not None:
             self._count(pod, row, 1)
 
+    def confirm(self, pod: PodInfo, node_name: str) -> bool:
+        """Take over a placed pod's new state; return whether it now counts otherwise than before."""
+        known = self.pods.get(pod.uid)
+        if (
+            known is not None
+            and self._placed_on[pod.uid] == node_name
+            and known.template is pod.template
+            and known.terminating == pod.terminating
+            and known.volumes == pod.volumes
+            and known.demand == pod.demand
+        ):
+            self.pods[pod.uid] = self.on_node[node_name][pod.uid] = pod
+            return False
+        self.place(pod, node_name)
+        return True
+
     def displace(self, uid: str) -> PodInfo | None:
         """Count a pod no longer; return it, or None where it did not count."""
         pod = self.pods.pop(uid, None)

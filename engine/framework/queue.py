@@ -108,6 +108,11 @@ class SchedulingQueue:
             counts[queued.place] += 1
         return counts
 
+    def has_active(self) -> bool:
+        """Return whether a pod could be popped that is not backing off."""
+        self._drop_stale(self._active, Place.ACTIVE)
+        return bool(self._active)
+
     def next_due(self) -> float | None:
         """Return when a pod may next come out of back-off, unix seconds; None where none backs off."""
         self._drop_stale(self._backoff, Place.BACKOFF)
@@ -266,5 +271,5 @@ def _backoff_end(queued: QueuedPod) -> float:
     times = queued.errors or queued.rejections
     if not times:
         return queued.timestamp
-    seconds = min(MAX_BACKOFF_SECONDS, INITIAL_BACKOFF_SECONDS * 2 ** min(times - 1, 10))
+    seconds = min(MAX_BACKOFF_SECONDS, INITIAL_BACKOFF_SECONDS * 2.0 ** min(times - 1, 10))
     return queued.timestamp + seconds

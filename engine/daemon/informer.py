@@ -1,0 +1,179 @@
+"""Watch events into the cluster and the queue: what each change means for pods that wait.
+
+Synchronous and without I/O; the reflectors call it in the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from engine.cluster import objects
+from engine.cluster.cluster import Cluster, object_key
+from engine.cluster.pods import PodInfo
+from engine.framework.events import ClusterEvent, node_events
+from engine.framework.queue import Place, SchedulingQueue
+
+STORAGE_KINDS: tuple[type, ...] = (
+    objects.PersistentVolumeClaim,
+    objects.PersistentVolume,
+    objects.StorageClass,
+    objects.CSINode,
+    objects.CSIDriver,
+    objects.CSIStorageCapacity,
+    objects.VolumeAttachment,
+)
+
+
+class Informer:
+    """Keeps a cluster and a queue in step with what the API server reports."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        *,
+        serves: Callable[[PodInfo], bool],
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+    ) -> None:
+        """Make one.
+
+        Args:
+            cluster: what decisions read.
+            queue: pods that wait.
+            serves: whether a pending pod is ours to place.
+            clock: unix seconds.
+            wake: called when there may be something to decide.
+        """
+        self._cluster = cluster
+        self._queue = queue
+        self._serves = serves
+        self._clock = clock
+        self._wake = wake
+        self.assumed: dict[str, str] = {}
+        """Node by uid, of pods that were decided and whose binding the watch has not shown yet."""
+        self._foreign: dict[str, PodInfo] = {}
+        """Pending pods of other schedulers, by uid: a later policy set may serve them."""
+
+    # --- pods ----------------------------------------------------------------------------------------
+
+    def pod_changed(self, pod: objects.Pod) -> None:
+        """Take over a pod that was added or modified."""
+        info = self._cluster.templates.pod(pod)
+        self._foreign.pop(info.uid, None)
+        if info.terminal:
+            self._pod_gone(info.uid)
+        elif info.node_name:
+            self._pod_assigned(info)
+        elif info.uid in self.assumed:
+            if info.terminating:
+                self._pod_gone(info.uid)  # its binding will be refused; its room is free at once
+        elif info.terminating or not self._serves(info):
+            self._queue.remove(info.uid)
+            self._cluster.nominate(info, "")
+            if not info.terminating:
+                self._foreign[info.uid] = info
+        else:
+            self._cluster.nominate(info, info.nominated_node)
+            self._queue.add(info, self._clock())
+            self._wake()
+
+    def pod_deleted(self, pod: objects.Pod) -> None:
+        """Take over a pod's end: deleted, or terminal and out of our view."""
+        self._pod_gone(pod.metadata.uid)
+
+    def _pod_assigned(self, info: PodInfo) -> None:
+        known = info.uid in self._cluster.pods
+        self.assumed.pop(info.uid, None)
+        self._queue.remove(info.uid)
+        self._cluster.nominate(info, "")
+        if self._cluster.confirm(info, info.node_name):
+            self.happened(ClusterEvent.POD_UPDATE if known else ClusterEvent.POD_ADD)
+
+    def _pod_gone(self, uid: str) -> None:
+        self.assumed.pop(uid, None)
+        self._foreign.pop(uid, None)
+        waiting = self._queue.remove(uid)
+        if waiting is not None:
+            self._cluster.nominate(waiting.pod, "")
+        if self._cluster.displace(uid) is not None or (waiting is not None and waiting.pod.nominated_node):
+            self.happened(ClusterEvent.POD_DELETE)
+
+    def pods_replaced(self, pods: Sequence[objects.Pod]) -> None:
+        """Take a whole list: pods that are not in it are gone."""
+        known = {*self._cluster.pods, *(queued.pod.uid for queued in self._queue)}
+        for uid in known.difference(pod.metadata.uid for pod in pods):
+            self._pod_gone(uid)
+        for pod in pods:
+            self.pod_changed(pod)
+
+    # --- nodes ---------------------------------------------------------------------------------------
+
+    def nodes_replaced(self, nodes: Sequence[objects.Node]) -> None:
+        """Take a whole list: nodes that are not in it are gone."""
+        for name in set(self._cluster.nodes.names).difference(node.metadata.name for node in nodes):
+            self._node_gone(name)
+        for node in nodes:
+            self.node_changed(node)
+
+    def node_changed(self, node: objects.Node) -> None:
+        """Take over a node that was added or modified."""
+        for event in sorted(node_events(self._cluster.set_node(node)), key=lambda event: event.value):
+            self.happened(event)
+
+    def node_deleted(self, node: objects.Node) -> None:
+        """Take over a node's deletion; pods on it keep being known."""
+        self._node_gone(node.metadata.name)
+
+    def _node_gone(self, name: str) -> None:
+        self._cluster.remove_node(name)
+        self.happened(ClusterEvent.NODE_DELETE)
+
+    # --- other objects -------------------------------------------------------------------------------
+
+    def objects_replaced(self, kind: type, things: Sequence[Any]) -> None:
+        """Take a whole list of one kind: objects that are not in it are gone."""
+        keys = {object_key(thing.metadata) for thing in things}
+        present: list[Any] = list(self._cluster.all(kind))
+        for old in present:
+            if object_key(old.metadata) not in keys:
+                self.object_deleted(old)
+        for thing in things:
+            self.object_changed(thing)
+
+    def object_changed(self, thing: Any) -> None:
+        """Take over an object of another kind that was added or modified."""
+        self._cluster.set_object(thing)
+        self.happened(_event_of(type(thing)))
+
+    def object_deleted(self, thing: Any) -> None:
+        """Take over the deletion of an object of another kind."""
+        self._cluster.remove_object(thing)
+        self.happened(_event_of(type(thing)))
+
+    def policies_changed(self) -> None:
+        """Try everything again: other policies may decide otherwise, and serve other schedulers' pods."""
+        for uid in [uid for uid, pod in self._foreign.items() if self._serves(pod)]:
+            self._queue.add(self._foreign.pop(uid), self._clock())
+        for queued in [queued for queued in self._queue if not self._serves(queued.pod)]:
+            if queued.place is not Place.IN_FLIGHT:
+                self._queue.remove(queued.pod.uid)
+                self._foreign[queued.pod.uid] = queued.pod
+        self._queue.recheck_held()
+        self.happened(ClusterEvent.POLICY)
+
+    def signals_changed(self) -> None:
+        """Try again what signals may have held back."""
+        self.happened(ClusterEvent.SIGNALS)
+
+    def happened(self, event: ClusterEvent) -> None:
+        """Wake the pods that an event may help."""
+        if self._queue.happened(event, self._clock()):
+            self._wake()
+
+
+def _event_of(kind: type) -> ClusterEvent:
+    if kind in STORAGE_KINDS:
+        return ClusterEvent.STORAGE
+    return ClusterEvent.NAMESPACE if kind is objects.Namespace else ClusterEvent.WORKLOAD

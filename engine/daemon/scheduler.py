@@ -1,0 +1,241 @@
+"""The loop: take a pod from the queue, decide, assume, bind. Never waits for an answer while it could decide.
+
+Decisions are made one after another in the event loop, in short batches; bindings run concurrently. A decided
+pod is assumed: it counts on its node at once, until the watch confirms it or its binding is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import NoReturn, Protocol
+
+from engine.cluster.cluster import Cluster
+from engine.cluster.pods import PodInfo
+from engine.cluster.signals import Signals
+from engine.daemon.informer import Informer
+from engine.framework.cycle import Cycle, Decision
+from engine.framework.profile import Profile
+from engine.framework.queue import SchedulingQueue
+
+logger = logging.getLogger(__name__)
+
+BATCH_SECONDS = 0.005
+"""Decide for at most this long before the event loop gets a turn: it bounds how late a watch event is read."""
+MAX_BINDING = 512
+"""Bindings under way; beyond it deciding waits, so that a slow API server is not buried."""
+LEFTOVERS_EVERY_SECONDS = 30.0
+NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a matching `for pods where`"
+
+
+class Outcome(Protocol):
+    """How a binding ended."""
+
+    @property
+    def bound(self) -> bool:
+        """Return whether the pod is on the node now."""
+        ...
+
+    @property
+    def why(self) -> str:
+        """Return why not, "" where it is."""
+        ...
+
+
+class Binder(Protocol):
+    """Tells the API server where a pod goes."""
+
+    async def bind(self, pod: PodInfo, node_name: str) -> Outcome:
+        """Bind a pod; settles every doubt (lost answers, conflicts) before it returns. Never raises."""
+        ...
+
+
+class Reporter(Protocol):
+    """Tells people what became of a pod; returns at once, works in the background."""
+
+    def bound(self, pod: PodInfo, node_name: str) -> None:
+        """Report success."""
+        ...
+
+    def unschedulable(self, decision: Decision) -> None:
+        """Report that a pod fits nowhere."""
+        ...
+
+    def failed(self, pod: PodInfo, why: str) -> None:
+        """Report an attempt that broke."""
+        ...
+
+
+class Policies(Protocol):
+    """Which profile governs which pod."""
+
+    def serves(self, pod: PodInfo) -> bool:
+        """Return whether the pod asks for a scheduler that we are."""
+        ...
+
+    def profile(self, pod: PodInfo) -> Profile | None:
+        """Return the profile that places the pod, or None where no policy governs it."""
+        ...
+
+
+class Observer(Protocol):
+    """Counts and times attempts."""
+
+    def attempt(self, result: str, seconds: float) -> None:
+        """Note an attempt: scheduled, unschedulable or error."""
+        ...
+
+
+class Scheduler:
+    """Places the pods of a queue on the nodes of a cluster."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        *,
+        cycle: Cycle,
+        binder: Binder,
+        reporter: Reporter,
+        observer: Observer,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.cluster = cluster
+        self.queue = queue
+        self.policies: Policies | None = None
+        """None until a policy set is in force: nothing is decided without one."""
+        self.signals = Signals.EMPTY
+        self.leading = True
+        """Whether this replica may bind."""
+        self._cycle = cycle
+        self._binder = binder
+        self._reporter = reporter
+        self._observer = observer
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._binding: set[asyncio.Task[None]] = set()
+        self.informer = Informer(cluster, queue, serves=self._serves, clock=clock, wake=self._wake.set)
+
+    def _serves(self, pod: PodInfo) -> bool:
+        return self.policies is not None and self.policies.serves(pod)
+
+    # --- what decisions rest on ----------------------------------------------------------------------
+
+    def use_policies(self, policies: Policies) -> None:
+        """Decide by these from the next pod on."""
+        self.policies = policies
+        self.informer.policies_changed()
+        self._wake.set()
+
+    def use_signals(self, signals: Signals) -> None:
+        """Decide by these from the next pod on."""
+        self.signals = signals
+        self.informer.signals_changed()
+
+    # --- the loop ------------------------------------------------------------------------------------
+
+    async def run(self) -> NoReturn:
+        """Schedule for ever; ends by cancellation alone."""
+        while True:
+            self._wake.clear()
+            self.decide_batch()
+            if self._may_decide() and self.queue.has_active():
+                await asyncio.sleep(0)
+            else:
+                await self._wait()
+
+    async def _wait(self) -> None:
+        due = self.queue.next_due()
+        pause = LEFTOVERS_EVERY_SECONDS if due is None else min(LEFTOVERS_EVERY_SECONDS, due - self._clock())
+        try:
+            async with asyncio.timeout(max(pause, 0.001)):
+                await self._wake.wait()
+        except TimeoutError:
+            self.queue.flush_leftovers(self._clock())
+
+    def _may_decide(self) -> bool:
+        return self.leading and self.policies is not None and len(self._binding) < MAX_BINDING
+
+    def decide_batch(self) -> int:
+        """Decide pods until none is left, the time is up or too many bindings are under way; return how many."""
+        end = time.perf_counter() + BATCH_SECONDS
+        decided = 0
+        while self._may_decide():
+            queued = self.queue.pop(self._clock())
+            if queued is None:
+                break
+            self._attempt(queued)
+            decided += 1
+            if time.perf_counter() > end:
+                break
+        return decided
+
+    def _attempt(self, queued: QueuedPod) -> None:
+        pod, began = queued.pod, time.perf_counter()
+        logger.debug("Attempting to schedule pod", extra={"pod": pod.key})
+        try:
+            decision = self._decide(queued)
+        except Exception as error:
+            logger.exception("attempt broke", extra={"pod": pod.key})
+            self._broken(queued, f"internal error: {error!r}; see the scheduler's log", began)
+            return
+        if decision.host is None:
+            self._observer.attempt("unschedulable", time.perf_counter() - began)
+            self.queue.rejected(queued, decision.rejectors, self._clock())
+            logger.info("Unable to schedule pod", extra={"pod": pod.key, "why": decision.message})
+            self._reporter.unschedulable(decision)
+            return
+        self.cluster.place(pod, decision.host)
+        self.informer.assumed[pod.uid] = decision.host
+        task = asyncio.get_running_loop().create_task(self._bind(queued, decision.host, began))
+        self._binding.add(task)
+        task.add_done_callback(self._binding_ended)
+
+    def _decide(self, queued: QueuedPod) -> Decision:
+        assert self.policies is not None
+        pod = queued.pod
+        profile = self.policies.profile(pod)
+        if profile is None:
+            return Decision(pod, None, total=self.cluster.nodes.size, message=NO_POLICY)
+        frame = Frame(
+            pod,
+            self.cluster,
+            self._clock(),
+            signals=self.signals,
+            queued=queued.queued,
+            attempts=queued.attempts - 1,
+        )
+        return self._cycle.decide(frame, profile)
+
+    # --- binding -------------------------------------------------------------------------------------
+
+    def _binding_ended(self, task: asyncio.Task[None]) -> None:
+        self._binding.discard(task)
+        self._wake.set()
+
+    async def _bind(self, queued: QueuedPod, host: str, began: float) -> None:
+        pod = queued.pod
+        outcome = await self._binder.bind(pod, host)
+        if outcome.bound:
+            self.queue.done(pod.uid)
+            self._observer.attempt("scheduled", time.perf_counter() - began)
+            logger.info("Successfully bound pod to node", extra={"pod": pod.key, "node": host})
+            self._reporter.bound(pod, host)
+            return
+        if self.informer.assumed.pop(pod.uid, None) is not None:
+            self.cluster.displace(pod.uid)
+            self.informer.happened(ClusterEvent.POD_DELETE)
+        self._broken(queued, f"binding to {host} was refused: {outcome.why}", began)
+
+    def _broken(self, queued: QueuedPod, why: str, began: float) -> None:
+        self._observer.attempt("error", time.perf_counter() - began)
+        self.queue.failed(queued, self._clock())
+        if self.queue.get(queued.pod.uid) is queued:
+            self._reporter.failed(queued.pod, why)
+
+    async def drained(self) -> None:
+        """Wait until no binding is under way."""
+        while self._binding:
+            await asyncio.wait(self._binding)
