@@ -17,8 +17,10 @@ from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Signals
 from engine.daemon.informer import Informer
 from engine.framework.cycle import Cycle, Decision
+from engine.framework.events import ClusterEvent
+from engine.framework.frame import Frame
 from engine.framework.profile import Profile
-from engine.framework.queue import SchedulingQueue
+from engine.framework.queue import QueuedPod, SchedulingQueue
 
 logger = logging.getLogger(__name__)
 
