@@ -1,0 +1,238 @@
+"""Candidate policies accepted or refused; the last good set stays. Knows neither files nor the language."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+from engine.adapters.policy_sources import PolicySources, PolicySourcesError
+
+log = logging.getLogger(__name__)
+
+PolicySetT = TypeVar("PolicySetT")
+
+EVENT_MESSAGE_LIMIT = 1024
+"""Characters; the API server refuses longer messages in Events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted(Generic[PolicySetT]):
+    """What a compiler answers to good sources."""
+
+    policies: PolicySetT
+    warnings: tuple[str, ...] = ()
+    """Rendered diagnostics that do not prevent use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What a compiler answers to bad sources."""
+
+    problems: tuple[str, ...]
+    """Rendered diagnostics, each beginning `FILE:LINE:COLUMN: `; may have several lines."""
+
+
+Compile = Callable[[PolicySources], Accepted[PolicySetT] | Refused]
+"""Compiles one generation. Runs in a thread, so it must not touch what the event loop owns."""
+
+
+class ReloadResult(Enum):
+    """How a candidate ended; the value is the `result` label in metrics."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    """It does not compile."""
+    UNREADABLE = "unreadable"
+    """There is nothing to compile."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadRecord:
+    """One candidate's end: for the log, metrics, the Event on the ConfigMap and the status page."""
+
+    result: ReloadResult
+    hash: str | None
+    """Of the candidate; None where it could not be read."""
+    generation: int
+    """Of the set in use after this: 1 for the first accepted; 0 while there is none."""
+    at: float
+    """Unix seconds."""
+    seconds: float
+    """From the candidate's arrival to this record."""
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def successful(self) -> bool:
+        """Whether the newest candidate is what decides now."""
+        return self.result is ReloadResult.ACCEPTED
+
+    def summary(self) -> str:
+        """Return one message for an Event: what happened, and the first problems, within the API's limit."""
+        if self.successful:
+            return f"policies accepted: generation {self.generation}, hash {self.hash}"
+        stays = f"generation {self.generation} stays in use" if self.generation else "nothing is scheduled"
+        head = f"policies {self.result.value}, {stays}: "
+        lines = [problem.partition("\n")[0] for problem in self.problems]
+        room = EVENT_MESSAGE_LIMIT - len(head)
+        for count in range(len(lines), 0, -1):
+            more = f" (and {len(lines) - count} more)" if count < len(lines) else ""
+            text = "; ".join(lines[:count]) + more
+            if len(text) <= room:
+                return head + text
+        return (head + "; ".join(lines))[: EVENT_MESSAGE_LIMIT - 1] + "…"
+
+
+async def _nothing(_: object) -> None:
+    return None
+
+
+class PolicyReloader(Generic[PolicySetT]):
+    """Takes candidates in the order of their arrival, one at a time; of several that wait, only the newest.
+
+    A candidate is compiled in a thread, prepared (its metrics get first values), then activated in one call on
+    the event loop, hence between two decisions. Whatever goes wrong leaves the active set as it is.
+    """
+
+    def __init__(
+        self,
+        *,
+        compile_policies: Compile[PolicySetT],
+        activate: Callable[[PolicySetT, ReloadRecord], None],
+        report: Callable[[ReloadRecord], None],
+        clock: Callable[[], float],
+        prepare: Callable[[PolicySetT], Awaitable[object]] = _nothing,
+    ) -> None:
+        """Set up; nothing is active yet.
+
+        Args:
+            compile_policies: pure and blocking; answers with the set or with what is wrong.
+            activate: makes the set the one that decides. Must not fail half-way.
+            report: told of every end of a candidate, after activation; not called on the decision path.
+            clock: Unix seconds.
+            prepare: awaited before activation, at most as long as it bounds itself.
+        """
+        self._compile = compile_policies
+        self._activate = activate
+        self._report = report
+        self._clock = clock
+        self._prepare = prepare
+        self._candidate: tuple[PolicySources | PolicySourcesError, float] | None = None
+        self._arrived = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._active_hash: str | None = None
+        self.active: PolicySetT | None = None
+        """The last good set; None until there is one."""
+        self.generation = 0
+        self.last: ReloadRecord | None = None
+        """The end of the newest candidate."""
+        self.last_success: ReloadRecord | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a set to decide with."""
+        return self.active is not None
+
+    async def __aenter__(self) -> PolicyReloader[PolicySetT]:
+        """Start taking candidates."""
+        self._task = asyncio.create_task(self._run(), name="policy reload")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop; a candidate under way is dropped."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def offer(self, found: PolicySources | PolicySourcesError) -> None:
+        """Take a candidate, or the reason why there is none; returns at once. Call on the event loop."""
+        self._candidate = (found, self._clock())
+        self._arrived.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            if self._candidate is not None:
+                (found, arrived_at), self._candidate = self._candidate, None
+                await self._take(found, arrived_at=arrived_at)
+
+    async def _take(self, found: PolicySources | PolicySourcesError, *, arrived_at: float) -> None:
+        if isinstance(found, PolicySourcesError):
+            self._end(ReloadResult.UNREADABLE, arrived_at=arrived_at, problems=(str(found),))
+            return
+        if found.hash == self._active_hash:
+            # a bad edit was taken back
+            self._end(ReloadResult.ACCEPTED, arrived_at=arrived_at, hash=found.hash)
+            return
+        compiled = await asyncio.to_thread(self._compiled, found)
+        if isinstance(compiled, Refused):
+            self._end(ReloadResult.REFUSED, arrived_at=arrived_at, hash=found.hash, problems=compiled.problems)
+            return
+        try:
+            await self._prepare(compiled.policies)
+        except Exception:
+            log.exception("preparing new policies failed in an unforeseen way; they are used nevertheless")
+        self.active, self._active_hash = compiled.policies, found.hash
+        self.generation += 1
+        record = self._record(ReloadResult.ACCEPTED, arrived_at=arrived_at, hash=found.hash, warnings=compiled.warnings)
+        self._activate(compiled.policies, record)
+        self._tell(record)
+
+    def _compiled(self, sources: PolicySources) -> Accepted[PolicySetT] | Refused:
+        try:
+            return self._compile(sources)
+        except Exception as error:
+            log.exception("compiling policies failed in an unforeseen way")
+            return Refused((f"the compiler failed: {type(error).__name__}: {error}",))
+
+    def _end(
+        self,
+        result: ReloadResult,
+        *,
+        arrived_at: float,
+        hash: str | None = None,  # noqa: A002 - the record's word
+        problems: tuple[str, ...] = (),
+    ) -> None:
+        self._tell(self._record(result, arrived_at=arrived_at, hash=hash, problems=problems))
+
+    def _record(
+        self,
+        result: ReloadResult,
+        *,
+        arrived_at: float,
+        hash: str | None,  # noqa: A002 - the record's word
+        problems: tuple[str, ...] = (),
+        warnings: tuple[str, ...] = (),
+    ) -> ReloadRecord:
+        now = self._clock()
+        return ReloadRecord(
+            result=result,
+            hash=hash,
+            generation=self.generation,
+            at=now,
+            seconds=max(0.0, now - arrived_at),
+            problems=problems,
+            warnings=warnings,
+        )
+
+    def _tell(self, record: ReloadRecord) -> None:
+        self.last = record
+        if record.successful:
+            self.last_success = record
+            log.info("%s (%.0f ms)", record.summary(), 1000 * record.seconds)
+            for warning in record.warnings:
+                log.warning("%s", warning)
+        else:
+            log.error("%s", record.summary())
+            for problem in record.problems:
+                log.error("%s", problem)
+        try:
+            self._report(record)
+        except Exception:
+            log.exception("reporting a policy reload failed in an unforeseen way")

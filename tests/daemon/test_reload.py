@@ -1,0 +1,225 @@
+"""Policies change while the scheduler runs: good ones at once, bad ones never."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.adapters.policy_sources import PolicySources, PolicySourcesError
+from engine.daemon.reload import (
+    EVENT_MESSAGE_LIMIT,
+    Accepted,
+    PolicyReloader,
+    Refused,
+    ReloadRecord,
+    ReloadResult,
+)
+
+
+def sources(text: str) -> PolicySources:
+    return PolicySources.of({"a.policy": text})
+
+
+def compile_text(given: PolicySources) -> Accepted[str] | Refused:
+    """The compiler of these tests: a text with `bad` in it is."""
+    ((_, text),) = given.files
+    if text == "crash":
+        raise ZeroDivisionError("a fault")
+    if "bad" in text:
+        return Refused((f"a.policy:1:1: error[P001]: {text}\n  | {text}", "a.policy:2:1: error[P002]: more"))
+    return Accepted(text, warnings=("a.policy:1:1: warning[W001]: hm",) if "hm" in text else ())
+
+
+class Scheduler:
+    """What a reloader drives, with all that it was told."""
+
+    def __init__(self, **given: Any) -> None:
+        self.activated: list[str] = []
+        self.records: list[ReloadRecord] = []
+        self._more = asyncio.Event()
+        ticks = itertools.count()
+        self.reloader: PolicyReloader[str] = PolicyReloader(
+            compile_policies=given.pop("compile_policies", compile_text),
+            activate=lambda policies, _: self.activated.append(policies),
+            report=self._report,
+            clock=lambda: float(next(ticks)),
+            **given,
+        )
+
+    def _report(self, record: ReloadRecord) -> None:
+        self.records.append(record)
+        self._more.set()
+
+    async def offered(self, found: PolicySources | PolicySourcesError) -> ReloadRecord:
+        count = len(self.records)
+        self.reloader.offer(found)
+        async with asyncio.timeout(20):
+            while len(self.records) == count:
+                self._more.clear()
+                await self._more.wait()
+        return self.records[-1]
+
+
+@asynccontextmanager
+async def running(**given: Any) -> Any:
+    scheduler = Scheduler(**given)
+    async with scheduler.reloader:
+        yield scheduler
+
+
+async def test_a_good_set_is_activated_and_recorded() -> None:
+    async with running() as scheduler:
+        assert not scheduler.reloader.ready
+        record = await scheduler.offered(sources("one"))
+        assert record.successful
+        assert (record.generation, record.hash) == (1, sources("one").hash)
+        assert scheduler.activated == ["one"]
+        assert scheduler.reloader.ready
+        assert record.summary() == f"policies accepted: generation 1, hash {record.hash}"
+
+
+async def test_starting_with_a_broken_set_is_not_ready_until_there_is_a_good_one() -> None:
+    async with running() as scheduler:
+        record = await scheduler.offered(sources("bad"))
+        assert record.result is ReloadResult.REFUSED
+        assert record.summary() == (
+            "policies refused, nothing is scheduled: a.policy:1:1: error[P001]: bad; a.policy:2:1: error[P002]: more"
+        )
+        assert not scheduler.reloader.ready
+        assert scheduler.activated == []
+        await scheduler.offered(sources("good"))
+        assert scheduler.reloader.ready
+
+
+async def test_a_broken_set_changes_nothing_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with running() as scheduler:
+        await scheduler.offered(sources("one"))
+        record = await scheduler.offered(sources("bad"))
+        assert scheduler.reloader.active == "one"
+        assert scheduler.activated == ["one"]
+        assert record.generation == 1
+        assert "generation 1 stays in use" in record.summary()
+        assert scheduler.reloader.last is record
+        assert scheduler.reloader.last_success is scheduler.records[0]
+    assert "a.policy:1:1: error[P001]: bad\n  | bad" in [r.message for r in caplog.records]
+
+
+async def test_unreadable_sources_change_nothing() -> None:
+    async with running() as scheduler:
+        await scheduler.offered(sources("one"))
+        record = await scheduler.offered(PolicySourcesError("/etc/p does not exist"))
+        assert record.result is ReloadResult.UNREADABLE
+        assert record.hash is None
+        assert record.summary() == "policies unreadable, generation 1 stays in use: /etc/p does not exist"
+        assert scheduler.reloader.active == "one"
+
+
+async def test_taking_a_bad_edit_back_is_a_success_without_a_new_generation() -> None:
+    async with running() as scheduler:
+        await scheduler.offered(sources("one"))
+        await scheduler.offered(sources("bad"))
+        record = await scheduler.offered(sources("one"))
+        assert record.successful
+        assert record.generation == 1
+        assert scheduler.activated == ["one"]
+
+
+async def test_warnings_are_logged_and_recorded(caplog: pytest.LogCaptureFixture) -> None:
+    async with running() as scheduler:
+        record = await scheduler.offered(sources("hm"))
+    assert record.warnings == ("a.policy:1:1: warning[W001]: hm",)
+    assert "warning[W001]" in caplog.text
+
+
+async def test_a_fault_of_the_compiler_refuses_the_set_and_ends_nothing() -> None:
+    async with running() as scheduler:
+        record = await scheduler.offered(sources("crash"))
+        assert record.result is ReloadResult.REFUSED
+        assert record.problems == ("the compiler failed: ZeroDivisionError: a fault",)
+        assert (await scheduler.offered(sources("one"))).successful
+
+
+async def test_the_event_loop_goes_on_while_policies_compile_and_only_the_newest_waits() -> None:
+    started, release = threading.Event(), threading.Event()
+    compiled: list[str] = []
+
+    def slow(given: PolicySources) -> Accepted[str] | Refused:
+        started.set()
+        release.wait(20)
+        compiled.append(given.files[0][1])
+        return compile_text(given)
+
+    async with running(compile_policies=slow) as scheduler:
+        scheduler.reloader.offer(sources("one"))
+        await asyncio.to_thread(started.wait, 20)
+        assert scheduler.activated == []
+        scheduler.reloader.offer(sources("two"))
+        scheduler.reloader.offer(sources("three"))
+        release.set()
+        async with asyncio.timeout(20):
+            while len(scheduler.records) < 2:
+                scheduler._more.clear()
+                await scheduler._more.wait()
+    assert scheduler.activated == ["one", "three"]
+    assert compiled == ["one", "three"]
+
+
+def _failing(_: str) -> Awaitable[None]:
+    raise RuntimeError("no metrics")
+
+
+@pytest.mark.parametrize("prepare", [None, _failing], ids=["prepared", "preparation fails"])
+async def test_a_set_is_prepared_before_it_decides(prepare: Callable[[str], Awaitable[None]] | None) -> None:
+    seen: list[list[str]] = []
+
+    async def look(policies: str) -> None:
+        seen.append([policies, *scheduler.activated])
+
+    async with running(prepare=prepare or look) as scheduler:
+        await scheduler.offered(sources("one"))
+    assert scheduler.activated == ["one"]
+    assert seen == ([["one"]] if prepare is None else [])
+
+
+async def test_an_event_message_keeps_within_the_apis_limit() -> None:
+    def refuse(given: PolicySources) -> Refused:
+        return Refused(tuple(f"a.policy:{line}:1: error[P001]: {'x' * 80}" for line in range(1, 100)))
+
+    def refuse_at_length(given: PolicySources) -> Refused:
+        return Refused(("y" * 5000,))
+
+    async with running(compile_policies=refuse) as scheduler:
+        summary = (await scheduler.offered(sources("one"))).summary()
+        assert EVENT_MESSAGE_LIMIT - 150 < len(summary) <= EVENT_MESSAGE_LIMIT
+        assert summary.endswith("more)")
+    async with running(compile_policies=refuse_at_length) as scheduler:
+        assert len((await scheduler.offered(sources("one"))).summary()) == EVENT_MESSAGE_LIMIT
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from(["one", "two", "bad", "bad too", "crash", "gone"]), max_size=8))
+def test_the_active_set_is_always_the_last_good_one(texts: list[str]) -> None:
+    async def scenario() -> None:
+        expected = None
+        async with running() as scheduler:
+            for text in texts:
+                found = PolicySourcesError("gone") if text == "gone" else sources(text)
+                record = await scheduler.offered(found)
+                if text in ("one", "two"):
+                    expected = text
+                assert scheduler.reloader.active == expected
+                assert record.successful == (text in ("one", "two"))
+                assert scheduler.reloader.ready == (expected is not None)
+                assert (scheduler.activated or [None])[-1] == expected
+
+    asyncio.run(scenario())
