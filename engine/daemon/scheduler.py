@@ -10,8 +10,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, assert_never
 
+from engine.adapters.kube.binding import Bound, Outcome, Refused, Unknown
 from engine.cluster.cluster import Cluster
 from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Signals
@@ -32,25 +33,11 @@ LEFTOVERS_EVERY_SECONDS = 30.0
 NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a matching `for pods where`"
 
 
-class Outcome(Protocol):
-    """How a binding ended."""
-
-    @property
-    def bound(self) -> bool:
-        """Return whether the pod is on the node now."""
-        ...
-
-    @property
-    def why(self) -> str:
-        """Return why not, "" where it is."""
-        ...
-
-
 class Binder(Protocol):
     """Tells the API server where a pod goes."""
 
-    async def bind(self, pod: PodInfo, node_name: str) -> Outcome:
-        """Bind a pod; settles every doubt (lost answers, conflicts) before it returns. Never raises."""
+    async def bind(self, *, namespace: str, name: str, uid: str, node: str) -> Outcome:
+        """Bind a pod; settles doubts (lost answers, conflicts) before it returns."""
         ...
 
 
@@ -219,17 +206,32 @@ class Scheduler:
 
     async def _bind(self, queued: QueuedPod, host: str, began: float) -> None:
         pod = queued.pod
-        outcome = await self._binder.bind(pod, host)
-        if outcome.bound:
-            self.queue.done(pod.uid)
-            self._observer.attempt("scheduled", time.perf_counter() - began)
-            logger.info("Successfully bound pod to node", extra={"pod": pod.key, "node": host})
-            self._reporter.bound(pod, host)
-            return
-        if self.informer.assumed.pop(pod.uid, None) is not None:
-            self.cluster.displace(pod.uid)
+        while True:
+            outcome = await self._binder.bind(namespace=pod.namespace, name=pod.name, uid=pod.uid, node=host)
+            match outcome:
+                case Bound():
+                    self.queue.done(pod.uid)
+                    self._observer.attempt("scheduled", time.perf_counter() - began)
+                    logger.info("Successfully bound pod to node", extra={"pod": pod.key, "node": host})
+                    self._reporter.bound(pod, host)
+                    return
+                case Refused(message=why):
+                    self._give_back(pod.uid)
+                    self._broken(queued, f"binding to {host} was refused: {why}", began)
+                    return
+                case Unknown(message=why):
+                    # It may be bound: its room stays taken until the watch or another try tells.
+                    if pod.uid not in self.informer.assumed:
+                        return
+                    logger.warning("binding in doubt, asking again", extra={"pod": pod.key, "node": host, "why": why})
+                case _:
+                    assert_never(outcome)
+
+    def _give_back(self, uid: str) -> None:
+        """Free the room of a pod that was assumed and is not bound after all."""
+        if self.informer.assumed.pop(uid, None) is not None:
+            self.cluster.displace(uid)
             self.informer.happened(ClusterEvent.POD_DELETE)
-        self._broken(queued, f"binding to {host} was refused: {outcome.why}", began)
 
     def _broken(self, queued: QueuedPod, why: str, began: float) -> None:
         self._observer.attempt("error", time.perf_counter() - began)
