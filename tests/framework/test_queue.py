@@ -1,0 +1,172 @@
+"""The queue: order, back-off, wake-ups, and that every pending pod is in exactly one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cluster import objects
+from engine.cluster.pods import PodInfo, Templates
+from engine.framework.events import ClusterEvent
+from engine.framework.queue import Place, SchedulingQueue
+
+FIT = frozenset({"NodeResourcesFit"})
+
+
+def make_pod(name: str, *, priority: int = 0, gates: tuple[str, ...] = (), templates: Templates | None = None) -> PodInfo:
+    return (templates or Templates()).pod(
+        objects.Pod(
+            metadata=objects.ObjectMeta(name=name, namespace="default", uid=name),
+            spec=objects.PodSpec(
+                priority=priority, scheduling_gates=[objects.SchedulingGate(name=g) for g in gates] or None
+            ),
+        )
+    )
+
+
+def popped(queue: SchedulingQueue, now: float) -> list[str]:
+    names = []
+    while (queued := queue.pop(now)) is not None:
+        names.append(queued.pod.name)
+    return names
+
+
+def test_higher_priority_goes_first_then_who_waited_longest() -> None:
+    queue = SchedulingQueue()
+    for at, (name, priority) in enumerate([("a", 0), ("b", 5), ("c", 5), ("d", 1)]):
+        queue.add(make_pod(name, priority=priority), float(at))
+
+    assert popped(queue, 10.0) == ["b", "c", "d", "a"]
+
+
+def test_a_rejected_pod_waits_for_an_event_that_its_rejector_cares_for() -> None:
+    queue = SchedulingQueue()
+    queue.add(make_pod("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.rejected(queued, FIT, 0.0)
+
+    assert queue.happened(ClusterEvent.NODE_TAINT, 20.0) == 0
+    assert queue.pop(20.0) is None
+    assert queue.happened(ClusterEvent.POD_DELETE, 20.0) == 1
+    assert queue.pop(20.0) is queued
+
+
+def test_an_event_during_the_attempt_is_not_missed() -> None:
+    queue = SchedulingQueue()
+    queue.add(make_pod("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.happened(ClusterEvent.POD_DELETE, 0.0)
+    queue.rejected(queued, FIT, 0.0)
+
+    assert queued.place is Place.BACKOFF
+
+
+def test_backoff_doubles_up_to_ten_seconds() -> None:
+    queue = SchedulingQueue()
+    queue.add(make_pod("a"), 0.0)
+    now, waits = 0.0, []
+    for _ in range(6):
+        queued = queue.pop(now)
+        assert queued is not None
+        queue.failed(queued, now)
+        due = queue.next_due()
+        assert due is not None
+        waits.append(due - now)
+        assert queue.pop(due - 0.01) is None
+        now = due
+
+    assert waits == [1, 2, 4, 8, 10, 10]
+
+
+def test_an_idle_queue_does_not_make_a_woken_pod_sit_out_its_backoff() -> None:
+    queue = SchedulingQueue()
+    queue.add(make_pod("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.rejected(queued, FIT, 0.0)
+    queue.happened(ClusterEvent.POD_DELETE, 0.1)
+
+    assert queued.place is Place.BACKOFF
+    assert queue.pop(0.1) is queued
+
+
+def test_a_gated_pod_is_held_until_its_gates_are_gone() -> None:
+    queue, templates = SchedulingQueue(), Templates()
+    queue.add(make_pod("a", gates=("g1", "g2"), templates=templates), 0.0)
+
+    held = queue.get("a")
+    assert held is not None
+    assert (held.place, held.held_because) == (Place.HELD, "waiting for scheduling gates: [g1 g2]")
+    assert queue.pop(0.0) is None
+
+    queue.add(make_pod("a", templates=templates), 1.0)
+    assert popped(queue, 1.0) == ["a"]
+
+
+def test_a_pod_that_no_event_concerned_is_tried_again_after_five_minutes() -> None:
+    queue = SchedulingQueue()
+    queue.add(make_pod("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.rejected(queued, FIT, 0.0)
+
+    assert queue.flush_leftovers(300.0) == 0
+    assert queue.flush_leftovers(301.0) == 1
+    assert queue.pop(301.0) is queued
+
+
+def test_a_pod_removed_in_flight_does_not_come_back() -> None:
+    queue = SchedulingQueue()
+    queue.add(make_pod("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.remove("a")
+    queue.rejected(queued, FIT, 0.0)
+
+    assert len(queue) == 0
+    assert queue.pop(100.0) is None
+
+
+Step = Callable[[SchedulingQueue, list, float], None]
+
+
+@given(st.lists(st.tuples(st.sampled_from("add remove pop reject fail event flush".split()), st.integers(0, 4))))
+def test_every_pending_pod_is_in_exactly_one_place(steps: list[tuple[str, int]]) -> None:
+    queue, templates, now = SchedulingQueue(), Templates(), 0.0
+    expected: set[str] = set()
+    flying = []
+    for step, number in steps:
+        now += 0.7
+        name = f"p{number}"
+        match step:
+            case "add":
+                queue.add(make_pod(name, templates=templates), now)
+                expected.add(name)
+            case "remove":
+                queue.remove(name)
+                expected.discard(name)
+            case "pop":
+                if (queued := queue.pop(now)) is not None:
+                    assert queued.pod.uid in expected
+                    flying.append(queued)
+            case "reject" | "fail":
+                if flying:
+                    queued = flying.pop()
+                    queue.rejected(queued, FIT, now) if step == "reject" else queue.failed(queued, now)
+            case "event":
+                queue.happened(ClusterEvent.POD_DELETE, now)
+            case "flush":
+                queue.flush_leftovers(now)
+        assert {queued.pod.uid for queued in queue} == expected
+        assert sum(queue.counts().values()) == len(expected)
+
+    # Whatever happened: once the attempts are over and time has passed, every pod can be had again, once.
+    for queued in flying:
+        queue.failed(queued, now)
+    queue.flush_leftovers(now + 1000)
+    queue.happened(ClusterEvent.TIMEOUT, now + 1000)
+    assert sorted(popped(queue, now + 2000)) == sorted(expected)
