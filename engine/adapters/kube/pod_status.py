@@ -1,0 +1,175 @@
+"""Writes the PodScheduled condition and nominatedNodeName of pods that could not be placed; in the background.
+
+A write carries the pod's resource version. If the pod changed meanwhile it is read again first, so that a pod that
+was just bound is never marked as unscheduled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import msgspec
+
+from engine.adapters.kube.errors import Conflict, NotFound
+from engine.adapters.kube.outbox import Outbox, OutboxCounts
+from engine.adapters.kube.resources import PODS
+from engine.adapters.kube.transport import STRATEGIC_MERGE_PATCH, Transport
+from engine.cluster.objects import Pod
+
+_encode = msgspec.json.Encoder().encode
+_decode_pod = msgspec.json.Decoder(Pod).decode
+
+CONFLICT_RETRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """PodScheduled=False, with the reason `Unschedulable`, `SchedulerError` or `SchedulingGated`."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """What a pod's status should say; None leaves that part alone, nominated_node "" clears it."""
+
+    pod: Pod
+    condition: _Condition | None
+    nominated_node: str | None
+
+
+class PodStatusWriter:
+    """Queues status writes, newest per pod; `run` sends them."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        random: Random,
+        defer_while: Callable[[], bool] = lambda: False,
+        concurrency: int = 8,
+        capacity: int = 50_000,
+        max_defer_seconds: float = 5.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._outbox: Outbox[str, _Write] = Outbox(
+            self._send,
+            name="pod status",
+            random=random,
+            concurrency=concurrency,
+            capacity=capacity,
+            max_defer_seconds=max_defer_seconds,
+            defer_while=defer_while,
+            merge=_merge,
+        )
+
+    @property
+    def counts(self) -> OutboxCounts:
+        """What became of the writes so far."""
+        return self._outbox.counts
+
+    def unschedulable(self, pod: Pod, *, reason: str, message: str, nominated_node: str | None = None) -> None:
+        """Set PodScheduled=False with the full message, unless the pod says so already.
+
+        nominated_node: "" clears it, None leaves it alone.
+        """
+        self._put(_Write(pod, _Condition(reason, message), nominated_node))
+
+    def nominate(self, pod: Pod, *, node: str) -> None:
+        """Set nominatedNodeName alone; "" clears it."""
+        self._put(_Write(pod, None, node))
+
+    def forget(self, uid: str) -> None:
+        """Drop what waits for a pod: it is being bound, or gone."""
+        self._outbox.discard(uid)
+
+    async def run(self) -> None:
+        """Send for ever; end by cancellation."""
+        await self._outbox.run()
+
+    async def drain(self, *, timeout_seconds: float) -> bool:
+        """Send what waits, before the process ends; return whether all went out."""
+        return await self._outbox.drain(timeout_seconds=timeout_seconds)
+
+    def _put(self, write: _Write) -> None:
+        uid = write.pod.metadata.uid
+        if uid in self._outbox or _patch(write.pod, write, now=self._clock()) is not None:
+            self._outbox.put(uid, write)
+
+    async def _send(self, uid: str, write: _Write) -> None:
+        pod: Pod | None = write.pod
+        for _ in range(CONFLICT_RETRIES):
+            patch = _patch(pod, write, now=self._clock()) if pod is not None else None
+            if pod is None or patch is None:
+                return
+            path = PODS.path(pod.metadata.name, namespace=pod.metadata.namespace, subresource="status")
+            try:
+                await self._transport.request(
+                    "PATCH",
+                    path,
+                    body=_encode(patch),
+                    content_type=STRATEGIC_MERGE_PATCH,
+                    resource="pods/status",
+                )
+            except NotFound:
+                return
+            except Conflict:
+                pod = await self._read_again(write.pod)
+            else:
+                return
+
+    async def _read_again(self, pod: Pod) -> Pod | None:
+        """Return the pod as it is now, None if it is gone or needs no such status any more."""
+        meta = pod.metadata
+        try:
+            body = await self._transport.request("GET", PODS.path(meta.name, namespace=meta.namespace), resource="pods")
+            now = _decode_pod(body)
+        except (NotFound, msgspec.DecodeError):
+            return None
+        return now if now.metadata.uid == meta.uid and not now.spec.node_name else None
+
+
+def _merge(old: _Write, new: _Write) -> _Write:
+    return _Write(
+        new.pod,
+        new.condition if new.condition is not None else old.condition,
+        new.nominated_node if new.nominated_node is not None else old.nominated_node,
+    )
+
+
+def _patch(pod: Pod, write: _Write, *, now: float) -> dict[str, Any] | None:
+    """Return the strategic merge patch that makes pod's status as wanted, None if it is so already.
+
+    A condition that was False before keeps its lastTransitionTime: the server merges conditions by type.
+    """
+    status: dict[str, Any] = {}
+    if write.condition is not None:
+        current = next((c for c in pod.status.conditions or () if c.type == "PodScheduled"), None)
+        wanted = ("False", write.condition.reason, write.condition.message)
+        if current is None or (current.status, current.reason, current.message) != wanted:
+            condition: dict[str, Any] = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": write.condition.reason,
+                "message": write.condition.message,
+            }
+            if current is None or current.status != "False":
+                at = datetime.fromtimestamp(now, UTC)
+                condition |= {"lastProbeTime": None, "lastTransitionTime": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
+            if pod.metadata.generation:
+                condition["observedGeneration"] = pod.metadata.generation
+            status["conditions"] = [condition]
+    if write.nominated_node is not None and write.nominated_node != pod.status.nominated_node_name:
+        status["nominatedNodeName"] = write.nominated_node or None
+    if not status:
+        return None
+    meta = pod.metadata
+    return {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "status": status}
