@@ -1,0 +1,104 @@
+"""Probes, metrics and configuration over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, web
+from prometheus_client import CollectorRegistry, Gauge
+
+from engine.adapters.http_server import HealthChecks, HttpServer, ServerError
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[ClientSession]:
+    async with ClientSession() as made:
+        yield made
+
+
+def server(live: Mapping[str, Any] | None = None, ready: Mapping[str, Any] | None = None, **given: Any) -> HttpServer:
+    return HttpServer(
+        host="127.0.0.1",
+        port=0,
+        checks=HealthChecks(live=live or {}, ready=ready or {}),
+        registry=given.pop("registry", CollectorRegistry()),
+        **given,
+    )
+
+
+async def get(session: ClientSession, url: str) -> tuple[int, str]:
+    async with session.get(url) as response:
+        return response.status, await response.text()
+
+
+async def test_probes_answer_as_kube_schedulers_do(session: ClientSession) -> None:
+    reasons: dict[str, str | None] = {"policies": "no policies are in use: 2 errors", "sync": None}
+    checks = {name: lambda name=name: reasons[name] for name in reasons}
+    async with server(live={"ping": lambda: None}, ready=checks) as running:
+        assert await get(session, f"{running.url}/livez") == (200, "ok")
+        assert await get(session, f"{running.url}/readyz") == (
+            500,
+            "[-]policies failed: no policies are in use: 2 errors\n[+]sync ok\nreadyz check failed\n",
+        )
+        assert (await get(session, f"{running.url}/healthz"))[0] == 500
+        assert (await get(session, f"{running.url}/readyz?exclude=policies"))[0] == 200
+        assert await get(session, f"{running.url}/readyz/sync") == (200, "ok")
+        assert await get(session, f"{running.url}/readyz/policies") == (500, "no policies are in use: 2 errors\n")
+        assert await get(session, f"{running.url}/readyz/other") == (
+            404,
+            "no check other; there are: policies, sync\n",
+        )
+        reasons["policies"] = None
+        assert await get(session, f"{running.url}/readyz") == (200, "ok")
+        assert await get(session, f"{running.url}/readyz?verbose") == (
+            200,
+            "[+]policies ok\n[+]sync ok\nreadyz check passed\n",
+        )
+        assert await get(session, f"{running.url}/healthz") == (200, "ok")
+
+
+async def test_a_check_that_breaks_is_a_failing_check(session: ClientSession, caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> str | None:
+        raise RuntimeError("secret")
+
+    async with server(live={"loop": broken}) as running:
+        status, text = await get(session, f"{running.url}/livez")
+    assert status == 500
+    assert text == "[-]loop failed: the check itself failed: RuntimeError\nlivez check failed\n"
+    assert "unforeseen" in caplog.text
+
+
+async def test_metrics_are_served_in_the_format_that_the_scraper_asks_for(session: ClientSession) -> None:
+    registry = CollectorRegistry()
+    Gauge("answer", "It.", registry=registry).set(42)
+    async with server(registry=registry) as running:
+        async with session.get(f"{running.url}/metrics") as response:
+            assert response.headers["Content-Type"].startswith("text/plain; version=")
+            assert "answer 42.0" in await response.text()
+        headers = {"Accept": "application/openmetrics-text; version=1.0.0"}
+        async with session.get(f"{running.url}/metrics", headers=headers) as response:
+            assert response.headers["Content-Type"].startswith("application/openmetrics-text")
+            assert (await response.text()).endswith("# EOF\n")
+
+
+async def test_the_running_configuration_and_further_routes_are_shown(session: ClientSession) -> None:
+    async def status(_: web.Request) -> web.StreamResponse:
+        return web.Response(text="status")
+
+    async with server(configuration=lambda: {"policies": Path("/etc/policies")}, routes={"/status": status}) as running:
+        assert await get(session, f"{running.url}/configz") == (200, '{\n  "policies": "/etc/policies"\n}\n')
+        assert await get(session, f"{running.url}/status") == (200, "status")
+        assert (await get(session, f"{running.url}/other"))[0] == 404
+
+
+async def test_a_taken_port_is_one_clear_error() -> None:
+    async with server() as running:
+        port = int(running.url.rpartition(":")[2])
+        second = HttpServer(host="127.0.0.1", port=port, checks=HealthChecks(), registry=CollectorRegistry())
+        with pytest.raises(ServerError) as raised:
+            await second.__aenter__()
+    assert str(raised.value).startswith(f"cannot listen at 127.0.0.1:{port}: ")
+    assert "address already in use" in str(raised.value)
