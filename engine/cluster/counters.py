@@ -1,32 +1,39 @@
 """Counts of pods per node, kept up to date by every placement: the base of spreading and affinity.
 
 A counter is made when a rule or a policy first asks for a set of pods; from then on a placement updates it
-in O(1), and no decision scans pods. Domain totals (per zone, per rack) follow from these counts and a label
-column with one `np.bincount`.
+in O(1), and no decision scans pods. Totals per zone or rack follow from these counts (`engine.cluster.domains`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.cluster.affinity import AffinityTerm, NamespaceLabels, affinity_terms
+from engine.cluster.affinity import CarriedTerm, Carriers, NamespaceLabels, carried_terms
 from engine.cluster.pods import PodInfo, PodTemplate
-from engine.cluster.selectors import SelectorError
 
 CountArray = NDArray[np.int32]
 
 _FIRST_CAPACITY = 64
 _MAX_COUNTERS = 4096
-"""Counters kept; beyond it the least recently used go, and are counted afresh when asked for again."""
+"""Counters kept (80 MB at 5,000 nodes); beyond it those not used of late go, and are made anew when asked for."""
+_LOG_SLACK = 64
+"""Dead entries that a log may hold beside as many as there are live ones."""
+_JOURNAL_LIMIT = 512
+"""Changes remembered by a counter; who lags further behind adds up all nodes again (some 20 µs at 5,000)."""
 
 
 class PodSet(Hashable, Protocol):
-    """A set of pods that can be counted: membership follows from the template alone."""
+    """A set of pods that can be counted: membership follows from the template and its namespace's labels."""
+
+    @property
+    def reads_namespaces(self) -> bool:
+        """Return whether membership depends on the labels of namespaces."""
+        ...
 
     def matches(self, template: PodTemplate, namespaces: NamespaceLabels) -> bool:
         """Return whether pods of this template belong to the set."""
@@ -44,23 +51,79 @@ class CountKey(NamedTuple):
 class Counter:
     """How many pods of one set are on each node."""
 
-    def __init__(self, key: CountKey, capacity: int) -> None:
+    __slots__ = ("_column", "_journal", "_journal_start", "_owner", "key", "live", "used")
+
+    def __init__(self, key: CountKey, *, owner: PodCounters, column: CountArray) -> None:
         self.key = key
-        self.version = 0
-        self._column: CountArray = np.zeros(capacity, np.int32)
-        self._size = 0
+        self.live = True
+        """False once it is no longer kept up to date: ask for it again."""
+        self.used = True
+        """Set by who reads a counter without asking for it again, so that it is not dropped."""
+        self._owner = owner
+        self._column = column
+        self._journal: list[int] = []
+        self._journal_start = 0
 
     def per_node(self) -> CountArray:
         """Return `int32[nodes]`."""
-        return self._column[: self._size]
+        return self._column[: self._owner.size]
+
+    @property
+    def version(self) -> int:
+        """Return a number that grows with every change, except that rows move (see `NodeTable.version`)."""
+        return self._journal_start + len(self._journal)
+
+    def changed_since(self, version: int) -> Sequence[int] | None:
+        """Return the changes after a version: `row` for a pod more there, `~row` for one less.
+
+        None means that it is too long ago to know.
+        """
+        return self._journal[version - self._journal_start :] if version >= self._journal_start else None
+
+    def bump(self, row: int, step: int) -> None:
+        """Count one pod more (`step` 1) or less (-1) on a node."""
+        self._column[row] += step
+        self._journal.append(row if step > 0 else ~row)
+        if len(self._journal) > _JOURNAL_LIMIT:
+            drop = _JOURNAL_LIMIT // 2
+            del self._journal[:drop]
+            self._journal_start += drop
+
+    def move(self, source: int, target: int) -> None:
+        """Follow a node to another row, which is empty."""
+        self._column[target], self._column[source] = self._column[source], 0
+
+    def extend(self, more: int) -> None:
+        """Make room for more rows."""
+        self._column = np.concatenate((self._column, np.zeros(more, np.int32)))
 
 
-class CarriedTerm(NamedTuple):
-    """An affinity term of pods that are already placed, which weighs on pods to come."""
+class _Carried:
+    """One carried term, and how many placed pods carry it."""
 
-    kind: str
-    """required, required_anti or preferred"""
-    term: AffinityTerm
+    __slots__ = ("__weakref__", "pods", "term")
+
+    def __init__(self, term: CarriedTerm) -> None:
+        self.term = term
+        self.pods = 0
+
+
+class _Known:
+    """What a template's memo keeps of one `PodCounters`: the counters and carried terms that match the template."""
+
+    __slots__ = ("carried", "carried_at", "carries", "counters", "counters_at", "deaths", "epoch", "labels", "owner")
+
+    def __init__(self, owner: PodCounters, *, template: PodTemplate, epoch: int) -> None:
+        self.owner = owner
+        self.epoch = epoch
+        self.labels = owner.namespaces.get(template.namespace)
+        """Labels of the template's namespace, compared by identity: under others it may match otherwise."""
+        self.carries = tuple(owner.entry(term) for term in carried_terms(template))
+        self.counters: list[Counter] = []
+        self.counters_at = 0
+        self.deaths = 0
+        self.carried: dict[CarriedTerm, None] = {}
+        self.carried_at = 0
 
 
 class PodCounters:
@@ -68,14 +131,20 @@ class PodCounters:
 
     def __init__(self) -> None:
         self.namespaces: dict[str, dict[str, str]] = {}
-        self.carried: dict[CarriedTerm, CountArray] = {}
-        """How many pods with that term are on each node, `int32[capacity]`; use `carriers`."""
+        self.size = 0
+        """Rows of the node table."""
         self.carried_version = 0
-        """Changes when a term appears or disappears."""
-        self._carried_totals: dict[CarriedTerm, int] = defaultdict(int)
+        """Changes whenever a carried term appears or disappears, or the labels of a namespace change."""
         self._counters: dict[CountKey, Counter] = {}
-        self._generation = 0
-        self._size = 0
+        self._counter_log: list[Counter] = []
+        """Counters in the order in which they were made: a template is asked about each one once."""
+        self._deaths = 0
+        self._carried: dict[CarriedTerm, _Carried] = {}
+        """Terms that at least one placed pod carries."""
+        self._carried_log: list[CarriedTerm] = []
+        self._entries: WeakValueDictionary[CarriedTerm, _Carried] = WeakValueDictionary()
+        self._epoch = 0
+        """Changes when a log is compacted, so that positions in it mean something else."""
         self._capacity = _FIRST_CAPACITY
         self._placed: dict[PodTemplate, dict[int, list[int]]] = {}
         """Pods placed by template and row: [all, those terminating]."""
@@ -83,18 +152,35 @@ class PodCounters:
     def counter(self, pods: PodSet, *, terminating: bool) -> Counter:
         """Return the counter of a set of pods, made on first use."""
         key = CountKey(pods, terminating)
-        counter = self._counters.pop(key, None)
+        counter = self._counters.get(key)
         if counter is None:
-            counter = self._count(key)
-            self._generation += 1
             if len(self._counters) >= _MAX_COUNTERS:
-                del self._counters[next(iter(self._counters))]
-        self._counters[key] = counter  # most recently used last
+                self._evict()
+            counter = self._counters[key] = self._count(key)
+            self._counter_log.append(counter)
+        counter.used = True
         return counter
 
-    def carriers(self, term: CarriedTerm) -> CountArray:
-        """Return `int32[nodes]`: pods that carry the term."""
-        return self.carried[term][: self._size]
+    def carriers(self, term: CarriedTerm) -> Counter:
+        """Return the counter of the pods that carry a term."""
+        return self.counter(Carriers(term), terminating=True)
+
+    def carried_towards(self, template: PodTemplate) -> Collection[CarriedTerm]:
+        """Return the terms of placed pods, of every kind, that select pods of this template."""
+        known = self._known(template)
+        if known.carried_at < len(self._carried_log):
+            for term in self._carried_log[known.carried_at :]:
+                if term.term.pods.matches(template, self.namespaces):
+                    known.carried[term] = None
+            known.carried_at = len(self._carried_log)
+        gone = [term for term in known.carried if term not in self._carried]
+        for term in gone:
+            del known.carried[term]
+        return known.carried.keys()
+
+    def entry(self, term: CarriedTerm) -> _Carried:
+        """Return the one count of a carried term that all templates with it share."""
+        return self._entries.setdefault(term, _Carried(term))
 
     # --- changes -------------------------------------------------------------------------------------
 
@@ -118,92 +204,103 @@ class PodCounters:
         self._update(pod, row, -1)
 
     def _update(self, pod: PodInfo, row: int, step: int) -> None:
-        for counter in self._matching(pod.template):
+        known = self._known(pod.template)
+        if known.counters_at < len(self._counter_log) or known.deaths != self._deaths:
+            self._catch_up(known, pod.template)
+        for counter in known.counters:
             if counter.key.terminating or not pod.terminating:
-                counter._column[row] += step
-                counter.version += 1
-        for carried in carried_terms(pod.template):
-            column = self.carried.get(carried)
-            if column is None:
-                column = self.carried[carried] = np.zeros(self._capacity, np.int32)
-                self.carried_version += 1
-            column[row] += step
-            self._carried_totals[carried] += step
-            if not self._carried_totals[carried]:
-                del self._carried_totals[carried], self.carried[carried]
-                self.carried_version += 1
+                counter.bump(row, step)
+        for carried in known.carries:
+            self._carry(carried, step)
 
-    def _matching(self, template: PodTemplate) -> list[Counter]:
-        """Return the counters that count pods of this template."""
-        known: tuple[PodCounters, int, list[Counter]] | None = template.memo.get("counters")
-        if known is None or known[0] is not self or known[1] != self._generation:
-            found = [c for c in self._counters.values() if c.key.pods.matches(template, self.namespaces)]
-            known = template.memo["counters"] = (self, self._generation, found)
-        return known[2]
+    def _known(self, template: PodTemplate) -> _Known:
+        known: _Known | None = template.memo.get("counters")
+        if (
+            known is None
+            or known.owner is not self
+            or known.epoch != self._epoch
+            or known.labels is not self.namespaces.get(template.namespace)
+        ):
+            known = template.memo["counters"] = _Known(self, template=template, epoch=self._epoch)
+        return known
 
-    def _count(self, key: CountKey) -> Counter:
-        counter = Counter(key, self._capacity)
-        counter._size = self._size
-        column = counter._column
-        for template, rows in self._placed.items():
-            if key.pods.matches(template, self.namespaces):
-                for row, (total, terminating) in rows.items():
-                    column[row] += total if key.terminating else total - terminating
-        return counter
+    def _catch_up(self, known: _Known, template: PodTemplate) -> None:
+        """Find the counters made since the template was last asked, and forget those that are gone."""
+        fresh = self._counter_log[known.counters_at :]
+        known.counters += [c for c in fresh if c.live and c.key.pods.matches(template, self.namespaces)]
+        known.counters_at = len(self._counter_log)
+        if known.deaths != self._deaths:
+            known.deaths = self._deaths
+            known.counters = [c for c in known.counters if c.live]
+
+    def _carry(self, carried: _Carried, step: int) -> None:
+        carried.pods += step
+        if carried.pods == 0:
+            del self._carried[carried.term]
+            self.carried_version += 1
+        elif carried.pods == 1 and step > 0:
+            self._carried[carried.term] = carried
+            self._carried_log.append(carried.term)
+            self.carried_version += 1
+            if len(self._carried_log) > 2 * len(self._carried) + _LOG_SLACK:
+                self._carried_log = list(self._carried)
+                self._epoch += 1
 
     def set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
-        """Set or (None) forget the labels of a namespace; counters are counted afresh if they changed."""
+        """Set or (None) forget the labels of a namespace."""
         if self.namespaces.get(name) == labels:
             return
         if labels is None:
             del self.namespaces[name]
         else:
             self.namespaces[name] = labels
-        for key in self._counters:
-            self._counters[key] = self._count(key)
-        self._generation += 1
         self.carried_version += 1
+        if any(template.namespace == name for template in self._placed):
+            self._drop([counter for counter in self._counters.values() if counter.key.pods.reads_namespaces])
+
+    # --- the life of counters ------------------------------------------------------------------------
+
+    def _count(self, key: CountKey) -> Counter:
+        column = np.zeros(self._capacity, np.int32)
+        for template, rows in self._placed.items():
+            if key.pods.matches(template, self.namespaces):
+                for row, (total, terminating) in rows.items():
+                    column[row] += total if key.terminating else total - terminating
+        return Counter(key, owner=self, column=column)
+
+    def _evict(self) -> None:
+        """Drop the counters not used since the last time, at least an eighth of all (the oldest)."""
+        unused = [counter for counter in self._counters.values() if not counter.used]
+        if len(unused) * 8 < len(self._counters):
+            unused = list(self._counters.values())[: len(self._counters) // 8]
+        self._drop(unused)
+        for counter in self._counters.values():
+            counter.used = False
+
+    def _drop(self, counters: Sequence[Counter]) -> None:
+        for counter in counters:
+            counter.live = False
+            del self._counters[counter.key]
+        self._deaths += len(counters)
+        if len(self._counter_log) > 2 * len(self._counters) + _LOG_SLACK:
+            self._counter_log = list(self._counters.values())
+            self._epoch += 1
 
     # --- rows ----------------------------------------------------------------------------------------
 
     def resize(self, size: int) -> None:
         """Follow the node table to a new number of rows."""
-        self._size = size
+        self.size = size
         if size > self._capacity:
             more = max(size, self._capacity * 2) - self._capacity
             self._capacity += more
             for counter in self._counters.values():
-                counter._column = np.concatenate((counter._column, np.zeros(more, np.int32)))
-            for term, column in self.carried.items():
-                self.carried[term] = np.concatenate((column, np.zeros(more, np.int32)))
-        for counter in self._counters.values():
-            counter._size = size
+                counter.extend(more)
 
-    def move(self, source: int, target: int, templates: Iterator[PodTemplate]) -> None:
+    def move(self, source: int, target: int, templates: Iterable[PodTemplate]) -> None:
         """Follow a node (the one with pods of these templates) from row `source` to the empty row `target`."""
         for counter in self._counters.values():
-            counter._column[target], counter._column[source] = counter._column[source], 0
-            counter.version += 1
-        for column in self.carried.values():
-            column[target], column[source] = column[source], 0
+            counter.move(source, target)
         for template in set(templates):
             rows = self._placed[template]
             rows[target] = rows.pop(source)
-
-
-def carried_terms(template: PodTemplate) -> tuple[CarriedTerm, ...]:
-    """Return the terms that a placed pod of this template weighs on others with."""
-    carried: tuple[CarriedTerm, ...] | None = template.memo.get("carried")
-    if carried is None:
-        try:
-            terms = affinity_terms(template)
-        except SelectorError:
-            carried = ()  # kube-scheduler keeps such a pod without its terms
-        else:
-            carried = tuple(
-                CarriedTerm(kind, term)
-                for kind in ("required", "required_anti", "preferred")
-                for term in getattr(terms, kind)
-            )
-        template.memo["carried"] = carried
-    return carried

@@ -6,11 +6,13 @@ Rules: `k8s.io/apimachinery/pkg/labels` and `component-helpers/scheduling/corev1
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from engine.cluster import objects
+from engine.cluster.label_errors import requirement_error
 
 
 class SelectorError(ValueError):
@@ -38,12 +40,12 @@ class Expression:
             case "DoesNotExist":
                 return lambda value: value is None
             case "Gt" | "Lt":
-                bound = _integer(next(iter(values), ""))
+                bound = parse_integer(next(iter(values), ""))
                 if bound is None:
                     return lambda value: False
                 if self.operator == "Gt":
-                    return lambda value: (number := _integer(value)) is not None and number > bound
-                return lambda value: (number := _integer(value)) is not None and number < bound
+                    return lambda value: (number := parse_integer(value)) is not None and number > bound
+                return lambda value: (number := parse_integer(value)) is not None and number < bound
         raise SelectorError(f"{self.operator!r} is not a valid label selector operator")
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -52,11 +54,13 @@ class Expression:
 
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_MAX_INTEGER_LENGTH = 64
+"""Longer than any label value."""
 
 
-def _integer(text: str | None) -> int | None:
+def parse_integer(text: str | None) -> int | None:
     """Parse as Go's `strconv.ParseInt(text, 10, 64)` does; None where it would fail."""
-    if text is None or len(text) > 20 or not _INTEGER.fullmatch(text):
+    if text is None or len(text) > _MAX_INTEGER_LENGTH or not _INTEGER.fullmatch(text):
         return None
     number = int(text)
     return number if -(2**63) <= number < 2**63 else None
@@ -115,25 +119,23 @@ def label_selector(selector: objects.LabelSelector | None) -> Selector | None:
     """Compile an API label selector; None (absent) matches nothing, `{}` everything.
 
     Raises:
-        SelectorError: an operator is unknown, or In/NotIn comes without values.
+        SelectorError: an operator is unknown, a key or value is not a label's, or In/NotIn comes without values.
     """
     if selector is None:
         return None
-    expressions = [Expression(key, "In", frozenset((v,))) for key, v in (selector.match_labels or {}).items()]
-    for requirement in selector.match_expressions or ():
+    labels = (selector.match_labels or {}).items()
+    requirements = [objects.Requirement(key=key, operator="In", values=[value]) for key, value in labels]
+    expressions = []
+    for requirement in (*requirements, *(selector.match_expressions or ())):
         expressions.append(_label_requirement(requirement))
     return _selector(expressions)
 
 
 def _label_requirement(requirement: objects.Requirement) -> Expression:
     values = requirement.values or []
-    match requirement.operator:
-        case "In" | "NotIn":
-            if not values:
-                raise SelectorError("for 'in', 'notin' operators, values set can't be empty")
-        case "Exists" | "DoesNotExist":
-            if values:
-                raise SelectorError("values set must be empty for exists and does not exist")
-        case _:
-            raise SelectorError(f"{requirement.operator!r} is not a valid label selector operator")
+    if requirement.operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
+        raise SelectorError(f"{json.dumps(requirement.operator)} is not a valid label selector operator")
+    problem = requirement_error(requirement.key, requirement.operator, values)
+    if problem is not None:
+        raise SelectorError(problem)
     return Expression(requirement.key, requirement.operator, frozenset(values))
