@@ -1,0 +1,47 @@
+# All that is done to this repository, from a machine that has Python 3.11 or newer and make.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench lock clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
+	  printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+demo: $(VENV)/.demo ## start a cluster and the scheduler on this machine and watch policies place pods
+	@$(BIN)/python -m engine.demo $(ARGS)
+
+test: $(VENV)/.dev ## run all tests; ARGS='-k tenant' for some of them
+	@.ci/programs
+	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+lint: $(VENV)/.dev ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev ## ruff's fixes and formatting
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## measure decisions per second
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+lock: $(VENV)/.dev ## resolve the newest versions into requirements.lock and requirements-dev.lock
+	@.ci/lock $(BIN)/python
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+
+# The stamps make a second run start at once, and without a network.
+$(VENV)/.demo: pyproject.toml requirements.lock
+	@.ci/environment $(VENV) requirements.lock
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml requirements-dev.lock
+	@.ci/environment $(VENV) requirements-dev.lock
+	@touch $@ $(VENV)/.demo
