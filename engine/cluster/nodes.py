@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.cluster import objects
+from engine.cluster.images import ImageTable
 from engine.cluster.requests import Amounts, Demand, amounts
 
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -71,7 +72,7 @@ class NodeInfo:
     taints: tuple[objects.Taint, ...]
     conditions: dict[str, str]
     images: dict[str, int] = field(default_factory=dict)
-    """Size in bytes by image name."""
+    """Size in bytes by image name; of several sizes the first listed."""
 
 
 class NodeTable:
@@ -82,6 +83,7 @@ class NodeTable:
         self.rows: dict[str, int] = {}
         self.version = 0
         """Changes with anything static."""
+        self.images = ImageTable()
         self.images_version = 0
         self.journal: list[int] = []
         self.journal_start = 0
@@ -192,7 +194,7 @@ class NodeTable:
             labels=node.metadata.labels or {},
             taints=tuple(node.spec.taints or ()),
             conditions={c.type: c.status for c in node.status.conditions or ()},
-            images={name: i.size_bytes for i in node.status.images or () for name in i.names or ()},
+            images={name: i.size_bytes for i in reversed(node.status.images or ()) for name in i.names or ()},
         )
         if name not in self.rows:
             self._grow(self.size + 1)
@@ -201,12 +203,15 @@ class NodeTable:
             changes = frozenset({"added"})
         else:
             changes = _changes(self.infos[info.row], info)
+            if "images" in changes:
+                self.images.discard(info.row, self.infos[info.row].images)
             self.infos[info.row] = info
         if changes & {"added", "allocatable"}:
             self._write_allocatable(info)
         if changes & _STATIC:
             self.version += 1
         if changes & {"added", "images"}:
+            self.images.add(info.row, info.images)
             self.images_version += 1
         return changes
 
@@ -214,6 +219,7 @@ class NodeTable:
         """Remove a node that holds no pods; return the row that another node moved into, None where none did."""
         row = self.rows.pop(name)
         last = self.size - 1
+        self.images.discard(row, self.infos[row].images)
         moved = self.infos.pop()
         for column in self._columns.values():
             if row != last:
@@ -224,6 +230,7 @@ class NodeTable:
         self.touch(row)
         if row == last:
             return None
+        self.images.move(last, row, moved.images)
         moved.row = row
         self.infos[row] = moved
         self.rows[moved.name] = row

@@ -125,7 +125,7 @@ class Templates:
         """Return the pod as it is kept, with its template shared."""
         meta, spec, status = pod.metadata, pod.spec, pod.status
         template = self._template(meta, spec)
-        resized = status.container_statuses is not None and bool(spec.node_name) and _may_differ(pod)
+        resized = _may_differ(pod)
         volumes = spec.volumes
         annotations = meta.annotations
         if annotations and _LAST_APPLIED in annotations:

@@ -12,6 +12,8 @@ from functools import lru_cache
 from engine.cluster.objects import Quantity
 
 MAX_INT64 = 2**63 - 1
+NANO = 9
+"""The finest unit that a quantity keeps is `10**-NANO`."""
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -24,6 +26,7 @@ _MAX_EXPONENT = 400
 """Exponents beyond this are all above every int64 or below every unit; it bounds the work."""
 _MAX_LENGTH = 256
 """Characters of a quantity: far more than any real one, few enough to keep parsing cheap."""
+_MAX_NANOS = MAX_INT64 * 10**NANO
 
 
 class QuantityError(ValueError):
@@ -31,8 +34,10 @@ class QuantityError(ValueError):
 
 
 @lru_cache(maxsize=1 << 16)
-def scaled(text: Quantity, scale: int) -> int:
-    """Return the quantity in units of `10**-scale`, rounded away from zero and capped to int64.
+def nanos(text: Quantity) -> int:
+    """Return the quantity in billionths: exactly what Kubernetes keeps of it, capped to int64 whole units.
+
+    Sums are made of these, and only the sum is rounded to a coarser unit (`rounded`).
 
     Raises:
         QuantityError: `text` is not a quantity.
@@ -50,14 +55,30 @@ def scaled(text: Quantity, scale: int) -> int:
         shift, exponent = 0, int(match["exponent"])
     else:
         shift, exponent = 0, _DECIMAL[match["decimal"] or ""]
-    power = max(-_MAX_EXPONENT - _MAX_LENGTH, min(_MAX_EXPONENT, exponent + scale)) - len(part)
+    power = max(-_MAX_EXPONENT - _MAX_LENGTH, min(_MAX_EXPONENT, exponent + NANO)) - len(part)
     magnitude: int = mantissa << shift
     if power >= 0:
         magnitude *= 10**power
     else:
         magnitude = -(-magnitude // 10**-power)
-    magnitude = min(magnitude, MAX_INT64)
+    magnitude = min(magnitude, _MAX_NANOS)
     return -magnitude if match["sign"] == "-" else magnitude
+
+
+def rounded(value: int, scale: int) -> int:
+    """Return a number of billionths in units of `10**-scale` (at most `NANO`), away from zero, capped to int64."""
+    unit: int = 10 ** (NANO - scale)
+    magnitude = min(-(-abs(value) // unit), MAX_INT64)
+    return -magnitude if value < 0 else magnitude
+
+
+def scaled(text: Quantity, scale: int) -> int:
+    """Return the quantity in units of `10**-scale`, rounded away from zero and capped to int64.
+
+    Raises:
+        QuantityError: `text` is not a quantity.
+    """
+    return rounded(nanos(text), scale)
 
 
 def millis(text: Quantity) -> int:
@@ -70,6 +91,11 @@ def units(text: Quantity) -> int:
     return scaled(text, 0)
 
 
+def column_scale(resource: str) -> int:
+    """Return the scale that columns use for `resource`: thousandths for cpu, whole units for all others."""
+    return 3 if resource == "cpu" else 0
+
+
 def amount(resource: str, text: Quantity) -> int:
     """Return the quantity in the unit that columns use for `resource`: millicores for cpu, else whole units."""
-    return scaled(text, 3 if resource == "cpu" else 0)
+    return scaled(text, column_scale(resource))

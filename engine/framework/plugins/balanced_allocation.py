@@ -1,0 +1,76 @@
+"""NodeResourcesBalancedAllocation: placements that make a node's resources more evenly used."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.cluster.nodes import FloatArray, IntArray
+from engine.cluster.requests import is_scalar
+from engine.framework.frame import Frame
+from engine.framework.plugin import SKIP, Ready, Scope, Skip
+from engine.framework.plugins.base import MAX_SCORE, Score
+from engine.framework.plugins.resource_scores import CPU_AND_MEMORY
+
+_HALF = MAX_SCORE // 2
+
+
+class NodeResourcesBalancedAllocation(Score):
+    """Scores by how the pod changes the balance: 75 not at all, up to 100 for the better, down to 50.
+
+    Balance is 1 minus the standard deviation of the used shares, in percent. True requests count, pod-level
+    ones included; there are no defaults.
+    """
+
+    name = "NodeResourcesBalancedAllocation"
+    scope = Scope.ROW
+
+    def __init__(self, resources: tuple[tuple[str, int], ...] = CPU_AND_MEMORY) -> None:
+        self.resources = resources
+
+    def pre_score(self, frame: Frame) -> Ready | Skip:
+        """Skip pods that request none of the resources: they would all go to the same node."""
+        amounts = [(name, frame.template.requests.get(name, 0)) for name, _ in self.resources]
+        if not any(amount for _, amount in amounts):
+            return SKIP
+        return Ready(tuple((name, amount) for name, amount in amounts if amount or not is_scalar(name)))
+
+    def score(self, frame: Frame, state: tuple[tuple[str, int], ...]) -> IntArray:
+        """Return final scores, `int64[rows]`."""
+        nodes, rows = frame.cluster.nodes, frame.rows
+        capacities = [nodes.allocatable(name)[rows] for name, _ in state]
+        held = [nodes.requested(name)[rows] for name, _ in state]
+        before = _balance(held, capacities)
+        after = _balance([h + amount for h, (_, amount) in zip(held, state, strict=True)], capacities)
+        return _HALF + (_HALF + after - before) // 2
+
+
+def _balance(used: list[IntArray], capacities: list[IntArray]) -> IntArray:
+    """Return `int64[rows]`: 100 where all shares are equal, 50 at worst."""
+    shares = [np.minimum(u / np.maximum(c, 1), 1.0) for u, c in zip(used, capacities, strict=True)]
+    if len(shares) == 2 and all((c != 0).all() for c in capacities):
+        deviation: FloatArray = np.abs((shares[0] - shares[1]) / 2)
+    else:
+        deviation = _deviation(shares, [c != 0 for c in capacities])
+    return ((1 - deviation) * float(MAX_SCORE)).astype(np.int64)
+
+
+def _deviation(shares: list[FloatArray], offered: list[np.ndarray[tuple[int], np.dtype[np.bool_]]]) -> FloatArray:
+    """Return the standard deviation over the resources that a node offers; added up in order, as in Go."""
+    count = np.sum(offered, axis=0)
+    total = np.zeros(len(count))
+    for share, on in zip(shares, offered, strict=True):
+        total = total + np.where(on, share, 0.0)
+    mean = total / np.maximum(count, 1)
+    squares = np.zeros(len(count))
+    for share, on in zip(shares, offered, strict=True):
+        squares = squares + np.where(on, (share - mean) * (share - mean), 0.0)
+    many = np.sqrt(squares / np.maximum(count, 1))
+    if len(shares) < 2:
+        return np.zeros(len(count))
+    # Two resources have their own, simpler formula.
+    difference = np.zeros(len(count))
+    sign = np.ones(len(count))
+    for share, on in zip(shares, offered, strict=True):
+        difference = difference + np.where(on, sign * share, 0.0)
+        sign = np.where(on, -sign, sign)
+    return np.where(count > 2, many, np.where(count == 2, np.abs(difference / 2), 0.0))

@@ -1,0 +1,120 @@
+"""NodeResourcesFit: what the pod requests must be free on the node, and there must be room for one more pod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from engine.cluster.cluster import Cluster
+from engine.cluster.nodes import BoolArray, IntArray
+from engine.cluster.objects import DeviceClass
+from engine.cluster.pods import PodTemplate
+from engine.cluster.requests import is_extended
+from engine.framework.frame import Frame
+from engine.framework.plugin import PreFilterResult, Ready, Scope
+from engine.framework.plugins.base import Filter
+from engine.framework.status import Code, Refusal
+
+TOO_MANY_PODS = "Too many pods"
+IMPLICIT_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""A resource of this prefix names a DeviceClass."""
+
+Columns = Callable[[str], IntArray]
+"""A column `int64[rows]` by resource."""
+
+
+Wanted = tuple[tuple[str, int], ...]
+"""What one more pod takes: resource and amount in column units, native ones first, zeros left out."""
+
+
+class NodeResourcesFit(Filter):
+    """Refuses nodes without room; nodes too small even when empty are refused for good."""
+
+    name = "NodeResourcesFit"
+    scope = Scope.ROW
+
+    def __init__(
+        self, *, ignored_resources: frozenset[str] = frozenset(), ignored_groups: frozenset[str] = frozenset()
+    ) -> None:
+        self._ignored_resources = ignored_resources
+        self._ignored_groups = ignored_groups
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Compute what the pod wants; never skip: the number of pods is always limited."""
+        return Ready(self.wanted(frame.template))
+
+    def wanted(self, template: PodTemplate) -> Wanted:
+        """Return what one more pod of the template takes."""
+        key = (self.name, self._ignored_resources, self._ignored_groups)
+        known: Wanted | None = template.memo.get(key)
+        if known is None:
+            known = template.memo[key] = tuple(
+                (name, template.requests[name])
+                for name in sorted(template.requests, key=_native_first)
+                if name != "pods" and not self._ignores(name)
+            )
+        return known
+
+    def _ignores(self, resource: str) -> bool:
+        if not is_extended(resource):
+            return False
+        return resource in self._ignored_resources or resource.split("/")[0] in self._ignored_groups
+
+    def filter(self, frame: Frame, state: Wanted) -> BoolArray:
+        """Return `bool[rows]`: the nodes that pass."""
+        nodes, rows = frame.cluster.nodes, frame.rows
+        result: BoolArray = nodes.pod_count[rows] < nodes.allocatable("pods")[rows]
+        for resource, amount in state:
+            result &= nodes.allocatable(resource)[rows] - nodes.requested(resource)[rows] >= amount
+        return result
+
+    def refusals(self, frame: Frame, state: Wanted) -> Sequence[Refusal]:
+        """Return every shortage; one that an empty node would have too makes the node's code unresolvable."""
+        nodes, rows = frame.cluster.nodes, frame.rows
+        return shortages(
+            state,
+            frame.cluster,
+            allocatable=lambda resource: nodes.allocatable(resource)[rows],
+            requested=lambda resource: nodes.requested(resource)[rows],
+            pod_count=nodes.pod_count[rows],
+        )
+
+
+def shortages(
+    wanted: Wanted, cluster: Cluster, *, allocatable: Columns, requested: Columns, pod_count: IntArray
+) -> list[Refusal]:
+    """Return what is short for one more pod, for nodes given as columns."""
+    found = [Refusal(Code.UNSCHEDULABLE, TOO_MANY_PODS, pod_count >= allocatable("pods"))]
+    for resource, amount in wanted:
+        offered = allocatable(resource)
+        short = offered - requested(resource) < amount
+        if not short.any():
+            continue
+        hopeless = short & (amount > offered)
+        reason = f"Insufficient {resource}"
+        found.append(Refusal(Code.UNSCHEDULABLE, reason, short & ~hopeless))
+        device_class = device_class_of(resource, cluster)
+        if device_class is not None:
+            # kube-scheduler would look for a device; here such a node is refused, and the reason says why.
+            without = hopeless & (offered == 0)
+            more = f"{reason} (DeviceClass {device_class} has it, but this scheduler allocates no devices)"
+            found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, more, without))
+            hopeless = hopeless & ~without
+        found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, hopeless))
+    return [refusal for refusal in found if refusal.where.any()]
+
+
+def device_class_of(resource: str, cluster: Cluster) -> str | None:
+    """Return the DeviceClass that provides this resource through dynamic resource allocation, or None."""
+    if resource.startswith(IMPLICIT_CLASS_PREFIX):
+        name = resource.removeprefix(IMPLICIT_CLASS_PREFIX)
+        return name if cluster.get(DeviceClass, name) is not None else None
+    if not is_extended(resource):
+        return None
+    for device_class in cluster.all(DeviceClass):
+        if device_class.spec.extended_resource_name == resource:
+            return device_class.metadata.name
+    return None
+
+
+def _native_first(resource: str) -> tuple[bool, str]:
+    return resource not in ("cpu", "memory", "ephemeral-storage"), resource

@@ -1,0 +1,25 @@
+"""NodeUnschedulable: cordoned nodes are for pods that tolerate the cordon's taint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.cluster.nodes import BoolArray
+from engine.cluster.taints import CORDONED, tolerated
+from engine.framework.frame import Frame
+from engine.framework.plugins.base import Filter
+
+
+class NodeUnschedulable(Filter):
+    """Refuses nodes with `spec.unschedulable`."""
+
+    name = "NodeUnschedulable"
+    reason = "node(s) were unschedulable"
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        """Return `bool[rows]`: the nodes that pass."""
+        if tolerated(frame.template.spec.tolerations or (), CORDONED):
+            return np.ones(frame.size, np.bool_)
+        return ~frame.cluster.nodes.unschedulable[frame.rows]
