@@ -20,16 +20,18 @@ class Added(msgspec.Struct, Generic[Obj], frozen=True, gc=False):
 
 
 class Modified(msgspec.Struct, Generic[Obj], frozen=True, gc=False):
-    """An object changed; old is what was delivered for it last."""
+    """An object changed."""
 
-    old: Obj
     new: Obj
 
 
 class Deleted(msgspec.Struct, Generic[Obj], frozen=True, gc=False):
-    """An object left the view: it is gone, or no longer matches the selector. old is what was delivered last."""
+    """An object left the view: it is gone, or no longer matches the selector.
 
-    old: Obj
+    last is its last state; where the end itself was missed, it has name, namespace and UID only.
+    """
+
+    last: Obj
 
 
 Change: TypeAlias = Added[Obj] | Modified[Obj] | Deleted[Obj]

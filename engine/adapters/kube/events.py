@@ -19,7 +19,7 @@ import msgspec
 
 from engine.adapters.kube.errors import Conflict, NotFound
 from engine.adapters.kube.outbox import Outbox, OutboxCounts
-from engine.adapters.kube.pod_reference import Reference
+from engine.adapters.kube.pod_view import PodView
 from engine.adapters.kube.transport import MERGE_PATCH, Transport
 
 NOTE_BYTES = 1024  # limit of the API
@@ -29,6 +29,22 @@ SERIES_END_SECONDS = 360.0  # as in client-go: what repeats later is a new event
 SERIES_KEPT = 20_000
 
 EventType = Literal["Normal", "Warning"]
+
+
+class Reference(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
+    """The object that an event is about."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    api_version: str = ""
+    resource_version: str = ""
+
+
+def reference_to(pod: PodView) -> Reference:
+    """Return the reference to a pod."""
+    return Reference("Pod", pod.name, pod.namespace, pod.uid, "v1", pod.resource_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +137,14 @@ class EventRecorder:
     def __len__(self) -> int:
         return len(self._outbox)
 
-    def scheduled(self, pod: Reference, *, node: str) -> None:
+    def scheduled(self, pod: PodView, *, node: str) -> None:
         """Say that a pod was bound."""
         note = f"Successfully assigned {pod.namespace}/{pod.name} to {node}"
-        self.record(pod, type="Normal", reason="Scheduled", action="Binding", note=note)
+        self.record(reference_to(pod), type="Normal", reason="Scheduled", action="Binding", note=note)
 
-    def failed_scheduling(self, pod: Reference, *, message: str) -> None:
+    def failed_scheduling(self, pod: PodView, *, message: str) -> None:
         """Say that no node was found, and why."""
-        self.record(pod, type="Warning", reason="FailedScheduling", action="Scheduling", note=message)
+        self.record(reference_to(pod), type="Warning", reason="FailedScheduling", action="Scheduling", note=message)
 
     def record(self, regarding: Reference, *, type: EventType, reason: str, action: str, note: str) -> None:  # noqa: A002
         """Queue an event; a note over 1,024 bytes is cut and ends in " ..."."""

@@ -17,6 +17,7 @@ import msgspec
 
 from engine.adapters.kube.errors import Conflict, NotFound
 from engine.adapters.kube.outbox import Outbox, OutboxCounts
+from engine.adapters.kube.pod_view import PodView, view_of
 from engine.adapters.kube.resources import PODS
 from engine.adapters.kube.transport import STRATEGIC_MERGE_PATCH, Transport
 from engine.cluster.objects import Pod
@@ -39,7 +40,7 @@ class _Condition:
 class _Write:
     """What a pod's status should say; None leaves that part alone, nominated_node "" clears it."""
 
-    pod: Pod
+    pod: PodView
     condition: _Condition | None
     nominated_node: str | None
 
@@ -76,14 +77,14 @@ class PodStatusWriter:
         """What became of the writes so far."""
         return self._outbox.counts
 
-    def unschedulable(self, pod: Pod, *, reason: str, message: str, nominated_node: str | None = None) -> None:
+    def unschedulable(self, pod: PodView, *, reason: str, message: str, nominated_node: str | None = None) -> None:
         """Set PodScheduled=False with the full message, unless the pod says so already.
 
         nominated_node: "" clears it, None leaves it alone.
         """
         self._put(_Write(pod, _Condition(reason, message), nominated_node))
 
-    def nominate(self, pod: Pod, *, node: str) -> None:
+    def nominate(self, pod: PodView, *, node: str) -> None:
         """Set nominatedNodeName alone; "" clears it."""
         self._put(_Write(pod, None, node))
 
@@ -100,17 +101,17 @@ class PodStatusWriter:
         return await self._outbox.drain(timeout_seconds=timeout_seconds)
 
     def _put(self, write: _Write) -> None:
-        uid = write.pod.metadata.uid
+        uid = write.pod.uid
         if uid in self._outbox or _patch(write.pod, write, now=self._clock()) is not None:
             self._outbox.put(uid, write)
 
     async def _send(self, uid: str, write: _Write) -> None:
-        pod: Pod | None = write.pod
+        pod: PodView | None = write.pod
         for _ in range(CONFLICT_RETRIES):
             patch = _patch(pod, write, now=self._clock()) if pod is not None else None
             if pod is None or patch is None:
                 return
-            path = PODS.path(pod.metadata.name, namespace=pod.metadata.namespace, subresource="status")
+            path = PODS.path(pod.name, namespace=pod.namespace, subresource="status")
             try:
                 await self._transport.request(
                     "PATCH",
@@ -126,15 +127,14 @@ class PodStatusWriter:
             else:
                 return
 
-    async def _read_again(self, pod: Pod) -> Pod | None:
+    async def _read_again(self, pod: PodView) -> PodView | None:
         """Return the pod as it is now, None if it is gone or needs no such status any more."""
-        meta = pod.metadata
         try:
-            body = await self._transport.request("GET", PODS.path(meta.name, namespace=meta.namespace), resource="pods")
+            body = await self._transport.request("GET", PODS.path(pod.name, namespace=pod.namespace), resource="pods")
             now = _decode_pod(body)
         except (NotFound, msgspec.DecodeError):
             return None
-        return now if now.metadata.uid == meta.uid and not now.spec.node_name else None
+        return view_of(now) if now.metadata.uid == pod.uid and not now.spec.node_name else None
 
 
 def _merge(old: _Write, new: _Write) -> _Write:
@@ -145,14 +145,14 @@ def _merge(old: _Write, new: _Write) -> _Write:
     )
 
 
-def _patch(pod: Pod, write: _Write, *, now: float) -> dict[str, Any] | None:
+def _patch(pod: PodView, write: _Write, *, now: float) -> dict[str, Any] | None:
     """Return the strategic merge patch that makes pod's status as wanted, None if it is so already.
 
     A condition that was False before keeps its lastTransitionTime: the server merges conditions by type.
     """
     status: dict[str, Any] = {}
     if write.condition is not None:
-        current = next((c for c in pod.status.conditions or () if c.type == "PodScheduled"), None)
+        current = next((c for c in pod.conditions if c.type == "PodScheduled"), None)
         wanted = ("False", write.condition.reason, write.condition.message)
         if current is None or (current.status, current.reason, current.message) != wanted:
             condition: dict[str, Any] = {
@@ -164,12 +164,11 @@ def _patch(pod: Pod, write: _Write, *, now: float) -> dict[str, Any] | None:
             if current is None or current.status != "False":
                 at = datetime.fromtimestamp(now, UTC)
                 condition |= {"lastProbeTime": None, "lastTransitionTime": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
-            if pod.metadata.generation:
-                condition["observedGeneration"] = pod.metadata.generation
+            if pod.generation:
+                condition["observedGeneration"] = pod.generation
             status["conditions"] = [condition]
-    if write.nominated_node is not None and write.nominated_node != pod.status.nominated_node_name:
+    if write.nominated_node is not None and write.nominated_node != pod.nominated_node:
         status["nominatedNodeName"] = write.nominated_node or None
     if not status:
         return None
-    meta = pod.metadata
-    return {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "status": status}
+    return {"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version}, "status": status}

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Generic, NoReturn, assert_never
 
+import msgspec
+
 from engine.adapters.kube.backoff import Backoff
 from engine.adapters.kube.changes import Added, Change, Deleted, Handler, Modified, Phase, Status
 from engine.adapters.kube.connection import Stream
@@ -61,8 +63,16 @@ class Counts:
     malformed: int = 0
 
 
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """Identity and version of an object that was delivered."""
+
+    namespace: str
+    name: str
+    version: str
+
+
 class Reflector(Generic[T]):
-    """Mirrors one resource into a handler; `objects` is what the handler was told, by UID."""
+    """Mirrors one resource into a handler. Keeps no objects itself, only what tells two states of one apart."""
 
     def __init__(
         self,
@@ -80,7 +90,7 @@ class Reflector(Generic[T]):
     ) -> None:
         """optional: absence and lack of permission count as synced with no objects."""
         self.resource = resource
-        self.objects: dict[str, T] = {}
+        self.known: dict[str, Known] = {}  # by UID: what the handler was told
         self.status = Status(Phase.STARTING)
         self.counts = Counts()
         self.synced = asyncio.Event()
@@ -131,14 +141,18 @@ class Reflector(Generic[T]):
         self.counts.lists += 1
         for broken in malformed:
             self._report(broken)
-        kept = {key for broken in malformed if (key := _key(broken.metadata)) in self.objects}
         found = {_key(obj.metadata): obj for obj in objects}
+        kept = {key for broken in malformed if (key := _key(broken.metadata)) in self.known}
         if self._deliver_whole:
-            self.objects = {**{key: self.objects[key] for key in kept}, **found}
-            self._handler.replaced(list(self.objects.values()))
+            self.known = {key: _known(obj.metadata) for key, obj in found.items()}
+            self._handler.replaced(list(found.values()))
             self._deliver_whole = False
         else:
-            self._deliver(self._differences(found, kept))
+            changes = self._differences(found, kept)
+            for key in self.known.keys() - found.keys() - kept:
+                del self.known[key]
+            self.known.update((key, _known(obj.metadata)) for key, obj in found.items())
+            self._deliver(changes)
         self._version = version
         self.last_contact = asyncio.get_running_loop().time()
         self.status = Status(Phase.WATCHING)
@@ -167,15 +181,20 @@ class Reflector(Generic[T]):
     def _differences(self, found: dict[str, T], kept: set[str]) -> list[Change[T]]:
         """Compare with what was delivered, deletions first: a name may have been given anew."""
         changes: list[Change[T]] = [
-            Deleted(old) for key, old in self.objects.items() if key not in found and key not in kept
+            Deleted(self._remnant(uid, old)) for uid, old in self.known.items() if uid not in found and uid not in kept
         ]
         for key, new in found.items():
-            old = self.objects.get(key)
+            old = self.known.get(key)
             if old is None:
                 changes.append(Added(new))
-            elif old.metadata.resource_version != new.metadata.resource_version:
-                changes.append(Modified(old, new))
+            elif old.version != new.metadata.resource_version:
+                changes.append(Modified(new))
         return changes
+
+    def _remnant(self, uid: str, old: Known) -> T:
+        """Build an object whose end was missed: all that is left of it is its identity."""
+        metadata = ObjectMeta(namespace=old.namespace, name=old.name, uid=uid, resource_version=old.version)
+        return self.resource.type(metadata=metadata)
 
     # --- watch --------------------------------------------------------------------------------------
 
@@ -229,23 +248,21 @@ class Reflector(Generic[T]):
                 for event in events:
                     self._take(event, changes)
             finally:
-                self._deliver(changes, applied=True)
+                self._deliver(changes)
 
     def _take(self, event: WatchEvent[T] | Bookmark | WatchFailure | MalformedEvent, changes: list[Change[T]]) -> None:
-        """Apply one event to `objects` and add what the handler is to be told."""
+        """Note one event and add what the handler is to be told."""
         match event:
             case WatchEvent(type="BOOKMARK", object=obj):
                 self._advance(obj.metadata.resource_version)
             case WatchEvent(type="DELETED", object=obj):
-                old = self.objects.pop(_key(obj.metadata), None)
-                if old is not None:
-                    changes.append(Deleted(old))
+                if self.known.pop(_key(obj.metadata), None) is not None:
+                    changes.append(Deleted(obj))
                 self._advance(obj.metadata.resource_version)
             case WatchEvent(type="ADDED" | "MODIFIED", object=obj):
                 key = _key(obj.metadata)
-                old = self.objects.get(key)
-                self.objects[key] = obj
-                changes.append(Added(obj) if old is None else Modified(old, obj))
+                changes.append(Modified(obj) if key in self.known else Added(obj))
+                self.known[key] = _known(obj.metadata)
                 self._advance(obj.metadata.resource_version)
             case WatchEvent():
                 logger.warning("watch event of unknown type %r on %s", event.type, self.resource)
@@ -253,9 +270,10 @@ class Reflector(Generic[T]):
                 self._advance(version)
             case MalformedEvent(type=kind, object=broken):
                 self._report(broken)
-                old = self.objects.pop(_key(broken.metadata), None) if kind == "DELETED" else None
+                key = _key(broken.metadata)
+                old = self.known.pop(key, None) if kind == "DELETED" else None
                 if old is not None:
-                    changes.append(Deleted(old))
+                    changes.append(Deleted(self._remnant(key, old)))
                 self._advance(broken.metadata.resource_version)
             case WatchFailure(status=status):
                 raise error_from_status(status)
@@ -267,16 +285,7 @@ class Reflector(Generic[T]):
         if version:
             self._version = version
 
-    def _deliver(self, changes: list[Change[T]], *, applied: bool = False) -> None:
-        if not applied:
-            for change in changes:
-                match change:
-                    case Deleted(old=old):
-                        del self.objects[_key(old.metadata)]
-                    case Added(new=new) | Modified(new=new):
-                        self.objects[_key(new.metadata)] = new
-                    case _:
-                        assert_never(change)
+    def _deliver(self, changes: list[Change[T]]) -> None:
         if changes:
             self._handler.changed(changes)
 
@@ -322,6 +331,10 @@ class Reflector(Generic[T]):
         logger.warning("passed over a malformed object of %s: %s", self.resource, broken)
         if self._on_malformed is not None:
             self._on_malformed(broken)
+
+
+def _known(metadata: ObjectMeta) -> Known:
+    return Known(metadata.namespace, metadata.name, metadata.resource_version)
 
 
 def _key(metadata: ObjectMeta) -> str:

@@ -14,6 +14,8 @@ class HasMetadata(Protocol):
 
     metadata: objects.ObjectMeta
 
+    def __init__(self, *, metadata: objects.ObjectMeta) -> None: ...
+
 
 T = TypeVar("T", bound=HasMetadata)
 
