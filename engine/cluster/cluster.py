@@ -7,16 +7,30 @@ that is not known (yet) is kept aside and counts once the node appears.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
 
 from engine.cluster import objects
 from engine.cluster.counters import PodCounters
+from engine.cluster.disks import DiskKey, disk_keys
 from engine.cluster.nodes import NodeTable
+from engine.cluster.object_store import ObjectStore, object_key
 from engine.cluster.pods import PodInfo, Templates
 from engine.cluster.ports import PortTable, host_ports
 
+__all__ = ["Cluster", "Rehearsed", "object_key"]
+
 ObjectT = TypeVar("ObjectT")
+
+
+class Rehearsed(NamedTuple):
+    """A change of pods within a rehearsal."""
+
+    pod: PodInfo
+    node_name: str
+    step: int
+    """1 for a pod that was placed, -1 for one that was displaced."""
 
 
 class Cluster:
@@ -36,8 +50,13 @@ class Cluster:
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         """Pending pods that preemption made room for, by node name and uid."""
         self._placed_on: dict[str, str] = {}
-        self._objects: dict[type, dict[str, Any]] = {}
-        self._versions: dict[type, int] = {}
+        self.store = ObjectStore()
+        """Objects of all other kinds."""
+        self.disk_users: dict[DiskKey, dict[str, PodInfo]] = {}
+        """Pods on known nodes by the disks that they mount inline, and uid."""
+        self.rehearsed: Sequence[Rehearsed] = ()
+        """What was placed and displaced in the rehearsal under way, oldest first; see `rehearse`."""
+        self._rehearsal: list[Rehearsed] | None = None
 
     # --- nodes ---------------------------------------------------------------------------------------
 
@@ -111,7 +130,34 @@ class Cluster:
         row = self.nodes.rows.get(node_name)
         if row is not None:
             self._count(pod, row, -1)
+        if self._rehearsal is not None:
+            self._rehearsal.append(Rehearsed(pod, node_name, -1))
         return pod
+
+    @contextmanager
+    def rehearse(self) -> Iterator[None]:
+        """Try out other placements: what is placed and displaced within is taken back at the end.
+
+        While it lasts, `rehearsed` tells the plugins what was changed: kube-scheduler's own dry runs (preemption,
+        nominated pods) count some pods otherwise than PreFilter does, and `rehearsed` is how we agree with it.
+        For the same reason a plugin that skipped the pod before the rehearsal must not be asked within it.
+        """
+        outer, log = self._rehearsal, self._rehearsal if self._rehearsal is not None else []
+        mark = len(log)
+        self.rehearsed = self._rehearsal = log
+        try:
+            yield
+        finally:
+            self._rehearsal = None
+            for pod, node_name, step in reversed(log[mark:]):
+                if step > 0:
+                    self.displace(pod.uid)
+                else:
+                    self.place(pod, node_name)
+            del log[mark:]
+            self._rehearsal = outer
+            if outer is None:
+                self.rehearsed = ()
 
     def node_of(self, uid: str) -> str | None:
         """Return the name of the node that a pod counts on, or None."""
@@ -139,6 +185,13 @@ class Cluster:
                     users.pop(pod.uid, None)
                     if not users:
                         del self.claim_users[key]
+            for disk in disk_keys(volume):
+                if step > 0:
+                    self.disk_users.setdefault(disk, {})[pod.uid] = pod
+                elif (mounting := self.disk_users.get(disk)) is not None:
+                    mounting.pop(pod.uid, None)
+                    if not mounting:
+                        del self.disk_users[disk]
 
     # --- nominations ---------------------------------------------------------------------------------
 
@@ -154,34 +207,24 @@ class Cluster:
 
     def set_object(self, thing: Any) -> None:
         """Add or update an object of another kind, such as a Service or a PersistentVolumeClaim."""
-        kind = type(thing)
-        self._objects.setdefault(kind, {})[object_key(thing.metadata)] = thing
-        self._versions[kind] = self._versions.get(kind, 0) + 1
+        self.store.set(thing)
         if isinstance(thing, objects.Namespace):
             self.counters.set_namespace(thing.metadata.name, thing.metadata.labels or {})
 
     def remove_object(self, thing: Any) -> None:
         """Forget an object of another kind."""
-        kind = type(thing)
-        self._objects.get(kind, {}).pop(object_key(thing.metadata), None)
-        self._versions[kind] = self._versions.get(kind, 0) + 1
+        self.store.remove(thing)
         if isinstance(thing, objects.Namespace):
             self.counters.set_namespace(thing.metadata.name, None)
 
     def get(self, kind: type[ObjectT], key: str) -> ObjectT | None:
         """Return an object by `name` or `namespace/name`."""
-        found: ObjectT | None = self._objects.get(kind, {}).get(key)
-        return found
+        return self.store.get(kind, key)
 
     def all(self, kind: type[ObjectT]) -> Iterable[ObjectT]:
         """Return all objects of a kind, in the order in which they were first seen."""
-        return self._objects.get(kind, {}).values()
+        return self.store.all(kind)
 
     def objects_version(self, kind: type) -> int:
         """Return a number that changes whenever an object of the kind does."""
-        return self._versions.get(kind, 0)
-
-
-def object_key(metadata: objects.ObjectMeta) -> str:
-    """Return `namespace/name`, or `name` for objects without a namespace."""
-    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+        return self.store.version(kind)
