@@ -1,0 +1,79 @@
+"""Which resources are watched, and whom their changes go to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any, Generic, TypeVar
+
+from engine.adapters.kube import resources
+from engine.adapters.kube.changes import Change, Deleted
+from engine.adapters.kube.decoding import Malformed
+from engine.adapters.kube.reflector import Reflector
+from engine.adapters.kube.transport import Transport
+from engine.daemon.informer import Informer
+
+T = TypeVar("T")
+
+OTHERS: tuple[resources.Resource[Any], ...] = (
+    resources.NAMESPACES,
+    resources.SERVICES,
+    resources.REPLICATION_CONTROLLERS,
+    resources.REPLICA_SETS,
+    resources.STATEFUL_SETS,
+    resources.POD_DISRUPTION_BUDGETS,
+    resources.PERSISTENT_VOLUMES,
+    resources.PERSISTENT_VOLUME_CLAIMS,
+    resources.STORAGE_CLASSES,
+    resources.CSI_NODES,
+    resources.CSI_DRIVERS,
+    resources.CSI_STORAGE_CAPACITIES,
+    resources.VOLUME_ATTACHMENTS,
+    resources.DEVICE_CLASSES,
+)
+"""Read by some rule; a cluster without one of them (404, 403) has no such objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Handler(Generic[T]):
+    """Hands a reflector's changes on, one by one."""
+
+    whole: Callable[[Sequence[T]], None]
+    upsert: Callable[[T], None]
+    deleted: Callable[[T], None]
+
+    def replaced(self, objects: Sequence[T], /) -> None:
+        self.whole(objects)
+
+    def changed(self, changes: Sequence[Change[T]], /) -> None:
+        for change in changes:
+            if isinstance(change, Deleted):
+                self.deleted(change.last)
+            else:
+                self.upsert(change.new)
+
+
+def reflectors(
+    transport: Transport, informer: Informer, *, random: Random, on_malformed: Callable[[Malformed], None]
+) -> list[Reflector[Any]]:
+    """Return one reflector per watched resource, nodes first."""
+    make = partial(Reflector, transport, random=random, on_malformed=on_malformed)
+    found: list[Reflector[Any]] = [
+        make(
+            resources.NODES,
+            _Handler(informer.nodes_replaced, informer.node_changed, informer.node_deleted),
+        ),
+        make(
+            resources.PODS,
+            _Handler(informer.pods_replaced, informer.pod_changed, informer.pod_deleted),
+            field_selector=resources.UNFINISHED_PODS,
+        ),
+    ]
+    for resource in OTHERS:
+        handler = _Handler(
+            partial(informer.objects_replaced, resource.type), informer.object_changed, informer.object_deleted
+        )
+        found.append(make(resource, handler, optional=True))
+    return found
