@@ -113,9 +113,9 @@ def _fill_replicas(obj: Json) -> None:
     if spec.get("replicas") is None:
         spec["replicas"] = 1
     if obj["kind"] == "Deployment":
-        spec.setdefault(
-            "strategy", {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}}
-        )
+        if not spec.get("strategy"):
+            limits = {"maxUnavailable": "25%", "maxSurge": "25%"}
+            spec["strategy"] = {"type": "RollingUpdate", "rollingUpdate": limits}
         spec.setdefault("revisionHistoryLimit", 10)
         spec.setdefault("progressDeadlineSeconds", 600)
     obj["status"] = {"replicas": 0} if obj["kind"] in ("ReplicaSet", "ReplicationController") else {}

@@ -20,7 +20,6 @@ from engine.embedded.store import Collection, Entry, Store
 _RETURN_DELETED = frozenset({"Pod", "PersistentVolume", "PersistentVolumeClaim", "Service", "ServiceAccount"})
 """Kinds whose deletion answers with the object and not with a Status."""
 _CREATE_ON_UPDATE = frozenset({"Lease", "Endpoints", "Event"})
-_PATCH_ATTEMPTS = 5
 
 
 class Api:
@@ -142,21 +141,23 @@ class Api:
             ApiError: 400, 404, 409, 415 or 422.
         """
         if content_type == patch.APPLY:
-            return self._apply(target, content, dry_run=dry_run)
+            return self._apply(target, content, decode=decode, dry_run=dry_run)
         entry = self.get(target)
         done = patch.apply(entry.decode(), content, content_type=content_type, kind=target.resource.kind)
         if not isinstance(done.get("metadata"), dict):
             raise errors.bad_request("the patched object has no metadata")
-        return 200, self.update(target, done, dry_run=dry_run)
+        return 200, self.update(target, decode(done), dry_run=dry_run)
 
-    def _apply(self, target: Target, content: bytes, *, dry_run: bool) -> tuple[int, bytes]:
+    def _apply(
+        self, target: Target, content: bytes, *, decode: Callable[[Json], Json], dry_run: bool
+    ) -> tuple[int, bytes]:
         wanted = patch.read_apply(content)
         entry = self.collection(target.resource).get((target.namespace or "", target.name))
         if entry is None:
             wanted.setdefault("metadata", {}).setdefault("name", target.name)
-            return 201, self.create(target, wanted, dry_run=dry_run)
+            return 201, self.create(target, decode(wanted), dry_run=dry_run)
         done = patch.strategic(entry.decode(), wanted, kind=target.resource.kind)
-        return 200, self.update(target, done, dry_run=dry_run)
+        return 200, self.update(target, decode(done), dry_run=dry_run)
 
     def delete(self, target: Target, options: Mapping[str, Any], *, dry_run: bool = False) -> bytes:
         """Delete an object, or begin to; return the object or a Status as JSON.

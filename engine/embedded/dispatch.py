@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import orjson
 import yaml
 
-from engine.embedded import binding, errors, event_versions, reviews, selection, subresources, views
+from engine.embedded import binding, decoding, errors, event_versions, protobuf, reviews, selection, subresources, views
 from engine.embedded.api import Api
 from engine.embedded.errors import Json
 from engine.embedded.identity import User
 from engine.embedded.requests import Target
 from engine.embedded.selection import Selection
+from engine.embedded.tables import Table
 from engine.embedded.views import View
 
 JSON = "application/json"
@@ -47,10 +49,12 @@ class Answer:
     warnings: tuple[str, ...] = field(default=())
 
 
-def view_of(call: Call) -> View:
+def view_of(call: Call, *, now: Callable[[], datetime]) -> View:
     """Return the form of the objects that the request's Accept header asks for."""
     resource = call.target.resource
     for part in call.accept.split(","):
+        if "as=Table" in part and "g=meta.k8s.io" in part:
+            return Table(resource, include=call.query.get("includeObject", "Metadata"), now=now)
         if "as=PartialObjectMetadata" in part:
             return views.MetadataOnly()
         if part.strip().startswith((JSON, "*/*")) and "as=" not in part:
@@ -77,11 +81,59 @@ def read_object(call: Call) -> Json:
             read = orjson.loads(call.content) if call.content else {}
         except orjson.JSONDecodeError as error:
             raise errors.bad_request(f"couldn't get version/kind; json parse error: {error}") from error
+    elif media == protobuf.CONTENT_TYPE:
+        try:
+            read = protobuf.decode(call.content) if call.content else {}
+        except protobuf.ProtobufError as error:
+            raise errors.bad_request(f"couldn't get version/kind; {error}") from error
     else:
-        raise errors.unsupported_media_type(media, (JSON, "application/yaml"))
+        raise errors.unsupported_media_type(media, (JSON, "application/yaml", protobuf.CONTENT_TYPE))
     if not isinstance(read, dict):
         raise errors.bad_request("couldn't get version/kind; json parse error: the body is not an object")
     return read
+
+
+class FieldReader:
+    """Reads the fields of one call's object, as strictly as its `fieldValidation` says."""
+
+    def __init__(self, call: Call) -> None:
+        self._resource = call.target.resource
+        self._level = call.query.get("fieldValidation") or "Warn"
+        if self._level not in ("Ignore", "Warn", "Strict"):
+            raise errors.ApiError(
+                422,
+                "Invalid",
+                f'fieldValidation: Unsupported value: "{self._level}": supported values: "Ignore", "Strict", "Warn"',
+            )
+        self._decoder = decoding.Decoder()
+
+    def read(self, obj: Json) -> Json:
+        """Return the object in the schema's form.
+
+        Raises:
+            ApiError: 400 when a value is of the wrong type, or a field unknown and the call strict.
+        """
+        resource = self._resource
+        obj.setdefault("apiVersion", "v1" if resource.storage_key == "events" else resource.api_version)
+        obj.setdefault("kind", resource.kind)
+        try:
+            done = self._decoder.decode(obj)
+        except decoding.DecodeError as error:
+            raise self._refusal(str(error)) from error
+        if self._decoder.unknown and self._level == "Strict":
+            raise self._refusal("strict decoding error: " + ", ".join(self._texts()))
+        return done
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what to warn the caller of."""
+        return tuple(self._texts()) if self._level == "Warn" else ()
+
+    def _texts(self) -> list[str]:
+        return [f'unknown field "{path}"' for path in self._decoder.unknown]
+
+    def _refusal(self, text: str) -> errors.ApiError:
+        kind, version = self._resource.kind, self._resource.version
+        return errors.bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {text}')
 
 
 def serve(api: Api, call: Call) -> Answer:
@@ -93,7 +145,7 @@ def serve(api: Api, call: Call) -> Answer:
     target = call.target
     if target.resource.verbs == ("create",) or target.subresource not in ("", "status"):
         return _serve_special(api, call)
-    view = view_of(call)
+    view = view_of(call, now=api.now)
     match target.verb:
         case "get":
             return Answer(200, view.one(api.get(target).body))
@@ -102,10 +154,13 @@ def serve(api: Api, call: Call) -> Answer:
             page = selection.read_page(api.store, api.collection(target.resource), selected, call.query)
             return Answer(200, view.many(page))
         case "create":
-            return Answer(201, view.one(api.create(target, _stored_form(call), dry_run=call.dry_run)))
+            reader = FieldReader(call)
+            body = api.create(target, reader.read(_stored_form(call)), dry_run=call.dry_run)
+            return Answer(201, view.one(body), warnings=reader.warnings())
         case "update":
-            code, body = api.upsert(target, _stored_form(call), dry_run=call.dry_run)
-            return Answer(code, view.one(body))
+            reader = FieldReader(call)
+            code, body = api.upsert(target, reader.read(_stored_form(call)), dry_run=call.dry_run)
+            return Answer(code, view.one(body), warnings=reader.warnings())
         case "patch":
             return _patch(api, call, view)
         case "delete":
@@ -124,8 +179,9 @@ def _patch(api: Api, call: Call, view: View) -> Answer:
     content = call.content
     if isinstance(view, views.NewEvents) and media.endswith("merge-patch+json"):
         content = orjson.dumps(event_versions.renamed_to_core(orjson.loads(content)))
-    code, body = api.patch(call.target, content, content_type=media, dry_run=call.dry_run)
-    return Answer(code, view.one(body))
+    reader = FieldReader(call)
+    code, body = api.patch(call.target, content, content_type=media, decode=reader.read, dry_run=call.dry_run)
+    return Answer(code, view.one(body), warnings=reader.warnings())
 
 
 def _stored_form(call: Call) -> Json:

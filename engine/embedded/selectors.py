@@ -148,7 +148,8 @@ def _value(text: str) -> str:
     if len(text) > 63 or not _VALUE.fullmatch(text):
         raise SelectorError(
             f"unable to parse requirement: values[0]: Invalid value: {text!r}: a valid label must be an empty string "
-            "or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+            "or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+            "character"
         )
     return text
 

@@ -7,13 +7,12 @@ import logging
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote
 
 import orjson
 from aiohttp import web
 
-from engine.embedded import discovery, dispatch, errors, requests
+from engine.embedded import dispatch, errors, non_resources, requests
 from engine.embedded.api import Api
 from engine.embedded.dispatch import Answer, Call
 from engine.embedded.identity import ADMIN, User
@@ -91,7 +90,9 @@ class Server:
         target = requests.parse(request.method, path, query)
         user = self._authenticate(request)
         if isinstance(target, requests.NonResource):
-            return _response(self._serve_non_resource(target, request))
+            return _response(
+                non_resources.serve(target.path, _accept(request), address=f"{self._settings.host}:{self.port}")
+            )
         if target.verb == "watch":
             return await self._watch(request, Call(target, query, b"", "", _accept(request), user))
         content = await request.read() if request.body_exists else b""
@@ -104,44 +105,13 @@ class Server:
     def _authenticate(self, request: web.BaseRequest) -> User:
         return ADMIN
 
-    def _serve_non_resource(self, target: requests.NonResource, request: web.BaseRequest) -> Answer:
-        accept = _accept(request)
-        aggregated = "as=APIGroupDiscoveryList" in accept and "g=apidiscovery.k8s.io" in accept
-        body: dict[str, Any] | None
-        match [part for part in target.path.split("/") if part]:
-            case ["version"]:
-                body = discovery.VERSION
-            case ["api" | "apis" as root] if aggregated:
-                version = "v2" if "v=v2;" in accept + ";" or "v=v2," in accept else "v2beta1"
-                body = discovery.aggregated(legacy=root == "api", version=version)
-                media = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-                return Answer(200, orjson.dumps(body), content_type=media)
-            case ["api"]:
-                body = discovery.api_versions(f"{self._settings.host}:{self.port}")
-            case ["api", version]:
-                body = discovery.resource_list("", version)
-            case ["apis"]:
-                body = discovery.api_group_list()
-            case ["apis", group]:
-                found = discovery.api_group(group)
-                body = {"kind": "APIGroup", "apiVersion": "v1", **found} if found else None
-            case ["apis", group, version]:
-                body = discovery.resource_list(group, version)
-            case ["healthz" | "livez" | "readyz", *_]:
-                return Answer(200, b"ok", content_type="text/plain; charset=utf-8")
-            case _:
-                body = None
-        if body is None:
-            raise errors.path_not_found()
-        return Answer(200, orjson.dumps(body))
-
     async def _watch(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         target = call.target
         watch = Watch(
             self._api.store,
             Selection.of(target, call.query),
             resource=target.resource,
-            view=dispatch.view_of(call),
+            view=dispatch.view_of(call, now=self._api.now),
             options=WatchOptions.of(call.query, current=self._api.store.revision),
             bookmark_seconds=self._settings.bookmark_seconds,
         )

@@ -54,7 +54,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     previous: Entry | None
 
 
-class Compacted(Exception):  # noqa: N818 - a fact about the history, and the word etcd uses
+class Compacted(Exception):
     """The history asked for is no longer kept; `oldest` is the first version that still is."""
 
     def __init__(self, oldest: int) -> None:

@@ -1,0 +1,182 @@
+"""Objects as clients send them to objects as the schema has them: types checked, unknown fields dropped. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.cluster.quantity import QuantityError
+from engine.embedded import quantities, schema
+from engine.embedded.errors import Json
+from engine.embedded.schema import FieldType, Type
+
+_QUANTITY_TEXT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_KEPT = frozenset({"any", "quantity", "int-or-string"})
+"""Scalars that are kept even when they are zero."""
+_ALWAYS_PRESENT: Mapping[str, tuple[str, ...]] = {
+    "io.k8s.api.core.v1.Event": ("firstTimestamp", "lastTimestamp", "eventTime"),
+    "io.k8s.api.core.v1.PodCondition": ("lastProbeTime", "lastTransitionTime"),
+}
+"""Fields the API server writes as null where they are not set."""
+
+
+class DecodeError(ValueError):
+    """A value is not of its field's type; the text is the API server's."""
+
+
+@dataclass(slots=True)
+class Decoder:
+    """Decodes one object and remembers which of its fields no type has."""
+
+    unknown: list[str] = field(default_factory=list)
+
+    def decode(self, obj: Json) -> Json:
+        """Return the object without unknown fields, nulls, empty lists and zeros that mean absence, with canonical quantities.
+
+        Raises:
+            DecodeError: a value is not of its field's type.
+        """
+        name = schema.type_name(obj.get("apiVersion", ""), obj.get("kind", ""))
+        if name is None:
+            return obj
+        return self._struct(obj, name, path="")
+
+    def _struct(self, value: Json, name: str, *, path: str) -> Json:
+        fields: Type = schema.load().types[name]
+        done: Json = {}
+        for key, item in value.items():
+            known = fields.get(key)
+            if known is None:
+                self.unknown.append(f"{path}{key}")
+            elif item is None:
+                continue
+            elif known.containers or not known.is_scalar:
+                decoded = self._nested(item, known, path=f"{path}{key}")
+                if decoded or not known.containers:
+                    done[key] = decoded
+            else:
+                scalar = _SCALARS[known.name](item, f"{path}{key}")
+                if scalar or known.nullable or known.required or known.name in _KEPT:
+                    done[key] = scalar
+        for key in _ALWAYS_PRESENT.get(name, ()):
+            done.setdefault(key, None)
+        return done
+
+    def _nested(self, value: Any, kind: FieldType, *, path: str) -> Any:
+        if kind.containers.startswith("l"):
+            if not isinstance(value, list):
+                raise _mismatch(value, path, "slice")
+            element = kind.element()
+            return [self._nested(item, element, path=f"{path}[{at}]") for at, item in enumerate(value)]
+        if kind.containers.startswith("m"):
+            if not isinstance(value, dict):
+                raise _mismatch(value, path, "map[string]string")
+            element = kind.element()
+            return {key: self._nested(item, element, path=f"{path}.{key}") for key, item in value.items()}
+        if kind.is_scalar:
+            return _SCALARS[kind.name](value, path)
+        if not isinstance(value, dict):
+            if value is None:
+                return {}
+            raise _mismatch(value, path, kind.name.rpartition(".")[2])
+        return self._struct(value, kind.name, path=f"{path}.")
+
+
+_JSON_NAMES = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+
+
+def _mismatch(value: Any, path: str, wanted: str) -> DecodeError:
+    return DecodeError(
+        f"json: cannot unmarshal {_JSON_NAMES.get(type(value), 'null')} into Go struct field {path} of type {wanted}"
+    )
+
+
+def _string(value: Any, path: str) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    raise _mismatch(value, path, "string")
+
+
+def _integer(value: Any, path: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise _mismatch(value, path, "int64")
+    return int(value)
+
+
+def _number(value: Any, path: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _mismatch(value, path, "float64")
+    return value
+
+
+def _boolean(value: Any, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise _mismatch(value, path, "bool")
+    return value
+
+
+def _quantity(value: Any, path: str) -> str:
+    if value is None:
+        return "0"
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise QuantityError
+        return quantities.canonical(str(value).strip())
+    except QuantityError as error:
+        raise DecodeError(_QUANTITY_TEXT) from error
+
+
+def _int_or_string(value: Any, path: str) -> int | str:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise _mismatch(value, path, "intstr.IntOrString")
+    return value
+
+
+def _any(value: Any, path: str) -> Any:
+    return value
+
+
+_SCALARS: Mapping[str, Callable[[Any, str], Any]] = {
+    "string": _string,
+    "bytes": _string,
+    "time": _string,
+    "micro-time": _string,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "quantity": _quantity,
+    "int-or-string": _int_or_string,
+    "any": _any,
+}
+
+
+def missing(obj: Json) -> list[str]:
+    """Return the paths of required fields that a decoded object's spec lacks."""
+    name = schema.type_name(obj.get("apiVersion", ""), obj.get("kind", ""))
+    if name is None:
+        return []
+    found: list[str] = []
+    rest = {key: value for key, value in obj.items() if key not in ("status", "metadata")}
+    _missing(rest, name, found, path="")
+    return [path for path in found if path not in ("metadata", "status")]
+
+
+def _missing(value: Json, name: str, found: list[str], *, path: str) -> None:
+    for key, kind in schema.load().types[name].items():
+        if key not in value:
+            if kind.required:
+                found.append(f"{path}{key}")
+        elif not kind.is_scalar:
+            _missing_nested(value[key], kind, found, path=f"{path}{key}")
+
+
+def _missing_nested(value: Any, kind: FieldType, found: list[str], *, path: str) -> None:
+    if kind.containers:
+        items = enumerate(value) if kind.containers.startswith("l") else value.items()
+        for at, item in items:
+            _missing_nested(item, kind.element(), found, path=f"{path}[{at}]")
+    else:
+        _missing(value, kind.name, found, path=f"{path}.")
