@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import orjson
 
-from engine.embedded import admission, errors, patch, validation
+from engine.embedded import admission, errors, patch, strategic, validation
 from engine.embedded.clock import parse_timestamp, timestamp, utc_now
 from engine.embedded.errors import Json
 from engine.embedded.requests import Preconditions, Target, resource_version
@@ -134,8 +134,18 @@ class Api:
         self._finish_deletion(resource, stored, done)
         return stored.body, True
 
-    def patch(self, target: Target, content: bytes, *, content_type: str, dry_run: bool = False) -> tuple[int, bytes]:
+    def patch(
+        self,
+        target: Target,
+        content: bytes,
+        *,
+        content_type: str,
+        decode: Callable[[Json], Json] = dict,
+        dry_run: bool = False,
+    ) -> tuple[int, bytes]:
         """Change an object, or its status, by a patch; return the HTTP code and the result.
+
+        `decode` reads the patched object as it would one in a request.
 
         Raises:
             ApiError: 400, 404, 409, 415 or 422.
@@ -143,7 +153,10 @@ class Api:
         if content_type == patch.APPLY:
             return self._apply(target, content, decode=decode, dry_run=dry_run)
         entry = self.get(target)
-        done = patch.apply(entry.decode(), content, content_type=content_type, kind=target.resource.kind)
+        resource = target.resource
+        done = patch.apply(
+            entry.decode(), content, content_type=content_type, api_version=resource.api_version, kind=resource.kind
+        )
         if not isinstance(done.get("metadata"), dict):
             raise errors.bad_request("the patched object has no metadata")
         return 200, self.update(target, decode(done), dry_run=dry_run)
@@ -156,7 +169,8 @@ class Api:
         if entry is None:
             wanted.setdefault("metadata", {}).setdefault("name", target.name)
             return 201, self.create(target, decode(wanted), dry_run=dry_run)
-        done = patch.strategic(entry.decode(), wanted, kind=target.resource.kind)
+        resource = target.resource
+        done = strategic.apply(entry.decode(), wanted, api_version=resource.api_version, kind=resource.kind)
         return 200, self.update(target, decode(done), dry_run=dry_run)
 
     def delete(self, target: Target, options: Mapping[str, Any], *, dry_run: bool = False) -> bytes:

@@ -32,7 +32,9 @@ class Decoder:
     unknown: list[str] = field(default_factory=list)
 
     def decode(self, obj: Json) -> Json:
-        """Return the object without unknown fields, nulls, empty lists and zeros that mean absence, with canonical quantities.
+        """Return the object without unknown fields, nulls, empty lists and zeros that mean absence.
+
+        Quantities are brought to their canonical form.
 
         Raises:
             DecodeError: a value is not of its field's type.

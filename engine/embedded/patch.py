@@ -1,4 +1,4 @@
-"""JSON patch, merge patch, strategic merge patch and apply, on plain dictionaries. Pure."""
+"""Patches by their media type: JSON patch and merge patch here, the others by the schema. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import yaml
 
-from engine.embedded import errors
+from engine.embedded import errors, strategic
 from engine.embedded.errors import Json
 
 JSON_PATCH = "application/json-patch+json"
@@ -19,7 +19,7 @@ APPLY = "application/apply-patch+yaml"
 ACCEPTED = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 
 
-def apply(obj: Json, content: bytes, *, content_type: str, kind: str) -> Json:
+def apply(obj: Json, content: bytes, *, content_type: str, api_version: str, kind: str) -> Json:
     """Return the object after a patch.
 
     Raises:
@@ -39,7 +39,7 @@ def apply(obj: Json, content: bytes, *, content_type: str, kind: str) -> Json:
             assert isinstance(merged, dict)
             return merged
         case "application/strategic-merge-patch+json", dict():
-            return strategic(obj, read, kind=kind)
+            return strategic.merge(obj, read, api_version=api_version, kind=kind)
         case _:
             raise errors.bad_request(f"a patch of type {content_type} cannot be a {type(read).__name__}")
 
@@ -158,101 +158,3 @@ def _set(root: Any, path: list[str], value: Any, *, insert: bool) -> Any:
 def _remove(root: Any, path: list[str]) -> None:
     parent, last = _lookup(root, path[:-1]), path[-1]
     del parent[int(last) if isinstance(parent, list) else last]
-
-
-MERGE_KEYS: Mapping[str, str] = {
-    "addresses": "type",
-    "conditions": "type",
-    "containers": "name",
-    "initContainers": "name",
-    "ephemeralContainers": "name",
-    "env": "name",
-    "hostAliases": "ip",
-    "imagePullSecrets": "name",
-    "ownerReferences": "uid",
-    "podIPs": "ip",
-    "hostIPs": "ip",
-    "resourceClaims": "name",
-    "schedulingGates": "name",
-    "secrets": "name",
-    "topologySpreadConstraints": "topologyKey",
-    "volumeDevices": "devicePath",
-    "volumeMounts": "mountPath",
-    "volumes": "name",
-}
-"""List fields that merge element by element, and by which key; all others are replaced."""
-_SET_LISTS = frozenset({"finalizers"})
-_ATOMIC_IN: Mapping[str, frozenset[str]] = {}
-
-
-def strategic(obj: Json, patch: Mapping[str, Any], *, kind: str) -> Json:
-    """Return a strategic merge patch applied to an object of a kind."""
-    done = _strategic(copy.deepcopy(obj), patch, atomic=_ATOMIC_IN.get(kind, frozenset()), kind=kind)
-    assert isinstance(done, dict)
-    return done
-
-
-def _merge_key(field: str, items: list[Any], kind: str) -> str | None:
-    if field == "ports":
-        return "port" if kind == "Service" else "containerPort"
-    return MERGE_KEYS.get(field)
-
-
-def _strategic(value: Any, patch: Any, *, atomic: frozenset[str], kind: str) -> Any:
-    if not isinstance(patch, dict):
-        return patch
-    if patch.get("$patch") == "replace":
-        return {key: item for key, item in patch.items() if key != "$patch"}
-    if patch.get("$patch") == "delete":
-        return {}
-    done = value if isinstance(value, dict) else {}
-    retain = patch.get("$retainKeys")
-    if retain is not None:
-        done = {key: item for key, item in done.items() if key in retain}
-    for key, item in patch.items():
-        if key.startswith("$"):
-            _directive(done, key, item, kind)
-        elif item is None:
-            done.pop(key, None)
-        elif isinstance(item, list):
-            merge_key = None if key in atomic else _merge_key(key, item, kind)
-            done[key] = _merge_list(done.get(key), item, field=key, merge_key=merge_key, atomic=atomic, kind=kind)
-        else:
-            done[key] = _strategic(done.get(key), item, atomic=atomic, kind=kind)
-    return done
-
-
-def _directive(done: Json, key: str, item: Any, kind: str) -> None:
-    if key.startswith("$deleteFromPrimitiveList/"):
-        field = key.partition("/")[2]
-        done[field] = [value for value in done.get(field) or () if value not in item]
-    elif key.startswith("$setElementOrder/"):
-        field = key.partition("/")[2]
-        merge_key = _merge_key(field, item, kind)
-        current = done.get(field)
-        if isinstance(current, list) and merge_key:
-            order = {entry.get(merge_key): at for at, entry in enumerate(item) if isinstance(entry, dict)}
-            current.sort(key=lambda entry: order.get(entry.get(merge_key), len(order)))
-
-
-def _merge_list(
-    value: Any, patch: list[Any], *, field: str, merge_key: str | None, atomic: frozenset[str], kind: str
-) -> list[Any]:
-    current = list(value) if isinstance(value, list) else []
-    if field in _SET_LISTS:
-        return current + [item for item in patch if item not in current]
-    if merge_key is None or not all(isinstance(item, dict) for item in patch):
-        return patch
-    if any(item.get("$patch") == "replace" for item in patch):
-        return [item for item in patch if "$patch" not in item]
-    for item in patch:
-        if merge_key not in item:
-            continue
-        same = [at for at, have in enumerate(current) if have.get(merge_key) == item[merge_key]]
-        if item.get("$patch") == "delete":
-            current = [have for at, have in enumerate(current) if at not in same]
-        elif same:
-            current[same[0]] = _strategic(current[same[0]], item, atomic=atomic, kind=kind)
-        else:
-            current.append({key: part for key, part in item.items() if not key.startswith("$")})
-    return current
