@@ -1,0 +1,23 @@
+"""What holds for every test: programs that are missing leave tests out, except under CI=true."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(program, ...): the test talks to programs that Debian packages have")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("needs"):
+        missing = [program for program in marker.args if shutil.which(program) is None]
+        if not missing:
+            continue
+        text = f"not installed: {', '.join(missing)}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{text}; with CI=true nothing may be missing", pytrace=False)
+        pytest.skip(text)

@@ -1,0 +1,77 @@
+"""The roles allow what the code asks the API server for, and nothing beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from engine.adapters.kube import resources
+from engine.daemon.watching import OTHERS
+from tests.deploy.manifests import Json, objects
+
+WATCHED = (resources.NODES, resources.PODS, *OTHERS)
+
+
+def rules(kind: str) -> Iterator[Json]:
+    for found in objects():
+        if found["kind"] == kind:
+            yield from found["rules"]
+
+
+def allowed(kind: str = "ClusterRole") -> set[tuple[str, str, str]]:
+    """Return every (group, resource, verb) that is not limited to names."""
+    return {
+        (group, resource, verb)
+        for rule in rules(kind)
+        if "resourceNames" not in rule
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize("resource", WATCHED, ids=str)
+def test_everything_that_is_watched_may_be_read(resource: resources.Resource[object]) -> None:
+    wanted = {(resource.group, resource.plural, verb) for verb in ("list", "watch")}
+    assert wanted <= allowed()
+
+
+def test_nothing_is_read_that_is_not_watched() -> None:
+    readable = {(group, name) for group, name, verb in allowed() if verb in ("get", "list", "watch")}
+    assert readable == {(resource.group, resource.plural) for resource in WATCHED}
+
+
+def test_what_is_written_is_this_and_no_more() -> None:
+    """A longer list than this wants a reason, and a look at what a stolen token could do with it."""
+    written = {(g, r, v) for g, r, v in allowed() if v not in ("get", "list", "watch")}
+    assert written == {
+        ("", "pods/binding", "create"),
+        ("", "pods/status", "patch"),
+        ("", "persistentvolumeclaims", "patch"),
+        ("", "persistentvolumes", "patch"),
+        ("events.k8s.io", "events", "create"),
+        ("events.k8s.io", "events", "patch"),
+        ("", "events", "create"),
+        ("", "events", "patch"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
+def test_no_wildcard_and_no_secret(kind: str) -> None:
+    for rule in rules(kind):
+        assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+        assert "secrets" not in rule["resources"]
+        assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
+
+
+def test_config_maps_are_read_by_name_and_only_at_home() -> None:
+    assert not any("configmaps" in rule["resources"] for rule in rules("ClusterRole"))
+    mine = [rule for rule in rules("Role") if "configmaps" in rule["resources"]]
+    assert [rule["resourceNames"] for rule in mine] == [["policies"]]
+
+
+def test_the_only_lease_that_can_be_changed_is_its_own() -> None:
+    assert allowed("Role") == {("coordination.k8s.io", "leases", "create")}
+    mine = [rule for rule in rules("Role") if "leases" in rule["resources"] and "resourceNames" in rule]
+    assert [rule["resourceNames"] for rule in mine] == [["policy-scheduler"]]
