@@ -65,9 +65,17 @@ class DomainTotals:
     __slots__ = ("_counters", "_positions", "_source", "_weights", "mass", "topology", "totals")
 
     def __init__(
-        self, topology: Topology, sources: Sequence[tuple[Counter, int]], *, counting: BoolArray | None = None
+        self,
+        topology: Topology,
+        sources: Sequence[tuple[Counter, int]],
+        *,
+        counting: BoolArray | None = None,
+        unlabelled: int | None = None,
     ) -> None:
-        """Add up `sources`, counters with their weights, over the nodes in `counting` (None: all)."""
+        """Add up `sources`, counters with their weights, over the nodes in `counting` (None: all).
+
+        Nodes without the label count for the domain `unlabelled`, or not at all.
+        """
         self.topology = topology
         self.totals: IntArray = np.zeros(topology.slots, np.int64)
         """`int64[slots]`; read-only for others, valid after `sync`."""
@@ -75,7 +83,8 @@ class DomainTotals:
         """How many counted pods are in any domain, without weights; a pod counts once for every counter."""
         self._counters = tuple(counter for counter, _ in sources)
         self._weights = tuple(weight for _, weight in sources)
-        source = np.where(topology.index == topology.nothing, topology.aside, topology.index)
+        elsewhere = topology.aside if unlabelled is None else unlabelled
+        source = np.where(topology.index == topology.nothing, elsewhere, topology.index)
         if counting is not None:
             source[~counting] = topology.aside
         self._source = source
