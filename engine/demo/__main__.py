@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from pathlib import Path
 from random import Random
@@ -130,8 +130,10 @@ class Demo:
         for pod in step.pods:
             await transport.request("POST", "/api/v1/namespaces/default/pods", body=msgspec.json.encode(pod))
         await self._until(
-            lambda: all(name in self._placed or name in step.pending for name in names)
-            and all(part in self._why.get(name, "") for name, part in step.pending.items()),
+            lambda: (
+                all(name in self._placed or name in step.pending for name in names)
+                and all(part in self._why.get(name, "") for name, part in step.pending.items())
+            ),
             lambda: self._unfinished(step, names),
         )
         problems = step.check({n: self._placed[n] for n in names if n in self._placed}, self._nodes)
@@ -144,9 +146,10 @@ class Demo:
     def _unfinished(self, step: Step, names: list[str]) -> str:
         unbound = [name for name in names if name not in self._placed and name not in step.pending]
         told = {name: self._why.get(name, "nothing") for name in (*unbound[:3], *step.pending)}
-        return f"after {STEP_SECONDS:.0f} s {len(unbound)} pods are not bound; reasons given: {told}; {self._log_tail()}"
+        late = f"after {STEP_SECONDS:.0f} s {len(unbound)} pods are not bound"
+        return f"{late}; reasons given: {told}; {self._log_tail()}"
 
-    async def _until(self, done: Any, explain: Any) -> None:
+    async def _until(self, done: Callable[[], bool], explain: Callable[[], str]) -> None:
         try:
             async with asyncio.timeout(STEP_SECONDS):
                 while not done():

@@ -128,6 +128,4 @@ def _totals(chosen: Frame, cache: TemplateCache, feasible: IntArray) -> FloatArr
 
 def _no_fit(frame: Frame, profile: Profile) -> Decision:
     diagnosis = diagnose(frame, pre_filter(frame, profile.filters))
-    return Decision(
-        frame.pod, None, total=frame.cluster.nodes.size, diagnosis=diagnosis, message=diagnosis.message()
-    )
+    return Decision(frame.pod, None, total=frame.cluster.nodes.size, diagnosis=diagnosis, message=diagnosis.message())

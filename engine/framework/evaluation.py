@@ -15,6 +15,7 @@ import numpy as np
 from engine.cluster.nodes import BoolArray, FloatArray, IntArray
 from engine.framework.diagnosis import Diagnosis, DiagnosisBuilder
 from engine.framework.frame import Frame
+from engine.framework.nominations import as_refusals, withheld
 from engine.framework.plugin import FilterPlugin, Ready, Skip
 from engine.framework.profile import Profile
 from engine.framework.status import Code, Refusal, Status
@@ -103,6 +104,8 @@ def diagnose(frame: Frame, prepared: PreFiltered) -> Diagnosis:
         reason = f"node(s) didn't satisfy plugin(s) [{' '.join(prepared.narrowed_by)}]"
         others = ~named_nodes(frame, prepared.nodes)
         builder.add("", [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, others)])
+    for name, refusals in as_refusals(withheld(frame, prepared.active, builder.open), frame.cluster.nodes.size):
+        builder.add(name, refusals)
     for plugin, state in prepared.active:
         if not builder.open.any():
             break
@@ -133,6 +136,4 @@ def evaluate(frame: Frame, profile: Profile) -> Evaluation:
     if prepared.rejection is not None:
         return Evaluation(prepared, diagnosis, np.zeros(0, np.int64))
     feasible = np.flatnonzero(diagnosis.first < 0)
-    return Evaluation(
-        prepared, diagnosis, feasible, score(frame, profile, feasible) if len(feasible) else {}
-    )
+    return Evaluation(prepared, diagnosis, feasible, score(frame, profile, feasible) if len(feasible) else {})

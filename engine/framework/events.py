@@ -59,9 +59,7 @@ WAKES: dict[str, frozenset[ClusterEvent]] = {
     "PodTopologySpread": frozenset(
         {_E.POD_ADD, _E.POD_UPDATE, _E.POD_DELETE, _E.NODE_ADD, _E.NODE_DELETE, _E.NODE_LABEL, _E.NODE_TAINT}
     ),
-    "InterPodAffinity": frozenset(
-        {_E.POD_ADD, _E.POD_UPDATE, _E.POD_DELETE, _E.NODE_ADD, _E.NODE_LABEL, _E.NAMESPACE}
-    ),
+    "InterPodAffinity": frozenset({_E.POD_ADD, _E.POD_UPDATE, _E.POD_DELETE, _E.NODE_ADD, _E.NODE_LABEL, _E.NAMESPACE}),
     "VolumeRestrictions": frozenset({_E.POD_DELETE, _E.NODE_ADD, _E.STORAGE}),
     "NodeVolumeLimits": frozenset({_E.POD_DELETE, _E.STORAGE}),
     "VolumeBinding": frozenset({_E.STORAGE, _E.NODE_ADD, _E.NODE_LABEL}),

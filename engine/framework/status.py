@@ -48,9 +48,7 @@ class Refusal:
     """`bool[rows]`: the nodes refused for this reason; a node may be refused for several."""
 
 
-def fit_message(
-    total: int, reasons: Mapping[str, int], *, rejection: Status | None = None, after: str = ""
-) -> str:
+def fit_message(total: int, reasons: Mapping[str, int], *, rejection: Status | None = None, after: str = "") -> str:
     """Return kube-scheduler's sentence for a pod that fits nowhere (`FitError.Error`).
 
     Args:

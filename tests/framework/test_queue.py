@@ -15,7 +15,9 @@ from engine.framework.queue import Place, SchedulingQueue
 FIT = frozenset({"NodeResourcesFit"})
 
 
-def make_pod(name: str, *, priority: int = 0, gates: tuple[str, ...] = (), templates: Templates | None = None) -> PodInfo:
+def make_pod(
+    name: str, *, priority: int = 0, gates: tuple[str, ...] = (), templates: Templates | None = None
+) -> PodInfo:
     return (templates or Templates()).pod(
         objects.Pod(
             metadata=objects.ObjectMeta(name=name, namespace="default", uid=name),
