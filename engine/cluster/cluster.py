@@ -18,6 +18,7 @@ from engine.cluster.nodes import NodeTable
 from engine.cluster.object_store import ObjectStore, object_key
 from engine.cluster.pods import PodInfo, Templates
 from engine.cluster.ports import PortTable, host_ports
+from engine.cluster.priorities import PriorityTable
 
 __all__ = ["Cluster", "Rehearsed", "object_key"]
 
@@ -41,6 +42,7 @@ class Cluster:
         self.templates = Templates()
         self.counters = PodCounters()
         self.ports = PortTable()
+        self.priorities = PriorityTable()
         self.pods: dict[str, PodInfo] = {}
         """Every pod that counts somewhere, by uid, as it was placed."""
         self.on_node: dict[str, dict[str, PodInfo]] = {}
@@ -84,6 +86,7 @@ class Cluster:
         source = last.row
         target = self.nodes.remove(name)
         if target is not None:
+            self.priorities.move(source, target)
             self.counters.move(source, target, iter([pod.template for pod in staying]))
         for pod in staying:
             self.ports.update(host_ports(pod.template), last.row, 1)
@@ -100,6 +103,8 @@ class Cluster:
         row = self.nodes.rows.get(node_name)
         if row is not None:
             self._count(pod, row, 1)
+        if self._rehearsal is not None:
+            self._rehearsal.append(Rehearsed(pod, node_name, 1))
 
     def confirm(self, pod: PodInfo, node_name: str) -> bool:
         """Take over a placed pod's new state; return whether it now counts otherwise than before."""
@@ -169,6 +174,7 @@ class Cluster:
 
     def _count(self, pod: PodInfo, row: int, step: int) -> None:
         self.nodes.hold(row, pod.demand, sign=step)
+        self.priorities.update(pod.priority, row, pod.demand, step)
         if step > 0:
             self.counters.place(pod, row)
         else:

@@ -6,12 +6,14 @@ from engine.framework.plugin import FilterPlugin, Weighted
 from engine.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from engine.framework.plugins.dynamic_resources import DynamicResources
 from engine.framework.plugins.image_locality import ImageLocality
+from engine.framework.plugins.inter_pod_affinity import InterPodAffinity
 from engine.framework.plugins.node_affinity import NodeAffinity
 from engine.framework.plugins.node_declared_features import NodeDeclaredFeatures
 from engine.framework.plugins.node_name import NodeName
 from engine.framework.plugins.node_ports import NodePorts
 from engine.framework.plugins.node_resources_fit import NodeResourcesFit
 from engine.framework.plugins.node_unschedulable import NodeUnschedulable
+from engine.framework.plugins.pod_topology_spread import PodTopologySpread
 from engine.framework.plugins.resource_scores import LeastAllocated
 from engine.framework.plugins.taint_toleration import TaintToleration
 from engine.framework.profile import Profile
@@ -28,6 +30,8 @@ def kubernetes_filters() -> tuple[FilterPlugin, ...]:
         NodeAffinity(),
         NodePorts(),
         NodeResourcesFit(),
+        PodTopologySpread(),
+        InterPodAffinity(),
         DynamicResources(),
         NodeDeclaredFeatures(),
     )
@@ -39,6 +43,8 @@ def kubernetes_scores() -> tuple[Weighted, ...]:
         Weighted(TaintToleration(), 3),
         Weighted(NodeAffinity(), 2),
         Weighted(LeastAllocated(), 1),
+        Weighted(PodTopologySpread(), 2),
+        Weighted(InterPodAffinity(), 2),
         Weighted(DynamicResources(), 2),
         Weighted(NodeResourcesBalancedAllocation(), 1),
         Weighted(ImageLocality(), 1),

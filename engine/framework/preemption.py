@@ -1,0 +1,178 @@
+"""DefaultPreemption: which pods of lower priority to evict so that a pod fits. Decides only; evicts nothing.
+
+Semantics of kube-scheduler 1.36. Two things are fixed here that it leaves to chance: the search over nodes starts
+at a row that follows from the pod and the seed, and among equal nodes the first by name is taken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from engine.cluster.nodes import IntArray
+from engine.cluster.pods import PodInfo
+from engine.framework.diagnosis import Diagnosis
+from engine.framework.evaluation import PreFiltered
+from engine.framework.frame import Frame
+from engine.framework.nominations import REFUSED, Active
+from engine.framework.plugin import FilterPlugin
+from engine.framework.plugins.dynamic_resources import NO_CLAIMS, DynamicResources
+from engine.framework.profile import Profile
+from engine.framework.status import Code, Status, reason_histogram
+from engine.framework.victims import Budgets, Trial, Victims
+
+NEVER = "not eligible due to preemptionPolicy=Never."
+TERMINATING = "not eligible due to a terminating pod on the nominated node."
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+NOT_FOUND = "not found"
+"""What kube-scheduler says where PreFilter ended before DynamicResources could leave its state behind."""
+MIN_CANDIDATES = 100
+MIN_CANDIDATES_PERCENT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """What PostFilter came to."""
+
+    nominated_node: str | None = None
+    """The node to keep for the pod once its victims are gone."""
+    victims: tuple[PodInfo, ...] = ()
+    """To be evicted from it, most important first."""
+    message: str = ""
+    """What to add to the pod's message; empty where a node was found."""
+    candidates: dict[str, Victims] = field(default_factory=dict)
+    """All nodes that would do, of those that were looked at."""
+    ties: tuple[str, ...] = ()
+    """Candidates as good as the nominated node, by name, itself included."""
+    keeps_nomination: bool = False
+    """Whether an earlier nomination stands: the pod was not eligible, so nothing was looked at."""
+
+
+def post_filter(
+    frame: Frame, profile: Profile, prepared: PreFiltered, diagnosis: Diagnosis, *, seed: int = 0
+) -> Preemption:
+    """Return what evictions would make room for a pod that fits nowhere, or why none would."""
+    claims = _claims_message(profile, prepared)
+    if claims == NOT_FOUND:
+        return Preemption(message=NOT_FOUND, keeps_nomination=True)
+    found = preempt(frame, profile, prepared, diagnosis, seed=seed)
+    if found.nominated_node is not None:
+        return found
+    parts = [claims] if claims else []
+    parts.append(f"preemption: {found.message}")
+    return Preemption(message=", ".join(parts), candidates=found.candidates, keeps_nomination=found.keeps_nomination)
+
+
+def _claims_message(profile: Profile, prepared: PreFiltered) -> str:
+    """Return what the DynamicResources plugin would answer, which PostFilter asks first."""
+    names = [plugin.name for plugin in profile.filters]
+    if DynamicResources.name not in names:
+        return ""
+    rejection = prepared.rejection
+    if rejection is None or rejection.code is Code.UNSCHEDULABLE or rejection.plugin not in names:
+        return NO_CLAIMS
+    early = names.index(rejection.plugin) < names.index(DynamicResources.name)
+    return NOT_FOUND if early else NO_CLAIMS
+
+
+def preempt(
+    frame: Frame, profile: Profile, prepared: PreFiltered, diagnosis: Diagnosis, *, seed: int = 0
+) -> Preemption:
+    """Return the best node and its victims, or why there is none."""
+    refusal = _ineligible(frame, diagnosis)
+    if refusal:
+        return Preemption(message=refusal, keeps_nomination=True)
+    potential = potential_rows(diagnosis)
+    trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster))
+    candidates, why_not = _search(trial, potential, _offset(frame.pod, seed, len(potential)))
+    total = frame.cluster.nodes.size
+    if not candidates:
+        why_not[NOT_HELPFUL] += total - len(potential)
+        text = reason_histogram(+why_not)
+        return Preemption(message=f"0/{total} nodes are available: {text}." if text else "")
+    ties = best_candidates(candidates, frame.now)
+    return Preemption(ties[0], candidates[ties[0]].pods, candidates=candidates, ties=ties)
+
+
+def _active(frame: Frame, profile: Profile, prepared: PreFiltered) -> Active:
+    """Return the filters to ask in a trial: also those that refused the pod as a whole, but not for good."""
+    if prepared.rejection is None:
+        return prepared.active
+    states = dict(prepared.active)
+    asked: list[tuple[FilterPlugin, Any]] = []
+    for plugin in profile.filters:
+        if plugin in states:
+            asked.append((plugin, states[plugin]))
+        elif isinstance(plugin.pre_filter(frame), Status):
+            asked.append((plugin, REFUSED))
+    return asked
+
+
+def potential_rows(diagnosis: Diagnosis) -> IntArray:
+    """Return the rows whose refusal preemption might lift, ascending."""
+    refused = diagnosis.first >= 0
+    if diagnosis.rejection is not None:
+        refused = np.ones(diagnosis.size, np.bool_)
+    return np.flatnonzero(refused & ~diagnosis.unresolvable)
+
+
+def _ineligible(frame: Frame, diagnosis: Diagnosis) -> str:
+    """Return why the pod may not preempt others now, "" where it may."""
+    pod, cluster = frame.pod, frame.cluster
+    if pod.template.spec.preemption_policy == "Never":
+        return NEVER
+    row = cluster.nodes.rows.get(pod.nominated_node) if pod.nominated_node else None
+    if row is None or diagnosis.status(row).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+        return ""
+    for other in cluster.pods_on(pod.nominated_node).values():
+        if other.priority < pod.priority and _evicted_by_scheduler(other):
+            return TERMINATING
+    return ""
+
+
+def _evicted_by_scheduler(pod: PodInfo) -> bool:
+    if not pod.terminating:
+        return False
+    target = next((c for c in pod.conditions if c.type == "DisruptionTarget"), None)
+    return target is not None and target.status == "True" and target.reason == "PreemptionByScheduler"
+
+
+def _offset(pod: PodInfo, seed: int, size: int) -> int:
+    """Return where the search starts: it only matters where it may end before all nodes were looked at."""
+    if size <= MIN_CANDIDATES:
+        return 0
+    return int.from_bytes(blake2b(f"{seed}/{pod.uid}".encode(), digest_size=8).digest()) % size
+
+
+def _search(trial: Trial, potential: IntArray, offset: int) -> tuple[dict[str, Victims], Counter[str]]:
+    """Return candidates by node name and, of the other nodes looked at, how many were refused for each reason."""
+    enough = max(len(potential) * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, len(potential)))
+    hopeless = trial.hopeless(potential)
+    why_not: Counter[str] = Counter()
+    for reasons, count in hopeless.counts():
+        why_not.update(dict.fromkeys(reasons, count))
+    candidates: dict[str, Victims] = {}
+    harmless = 0
+    for row in np.roll(potential, -offset):
+        if hopeless.covers(int(row)):
+            continue
+        result = trial.victims_on(int(row))
+        if isinstance(result, Victims):
+            candidates[trial.name(int(row))] = result
+            harmless += not result.violations
+            if harmless and len(candidates) >= enough:
+                break
+        else:
+            why_not.update(result.reasons)
+    return candidates, why_not
+
+
+def best_candidates(candidates: dict[str, Victims], now: float) -> tuple[str, ...]:
+    """Return the best nodes, by name: fewest violated budgets, least important victims, fewest, youngest."""
+    keys = {name: victims.order(now) for name, victims in candidates.items()}
+    least = min(keys.values())
+    return tuple(sorted(name for name, key in keys.items() if key == least))

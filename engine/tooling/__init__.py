@@ -1,0 +1,1 @@
+"""What can be said about policies and decisions without a cluster: tests, explanations, conformance. Pure."""

@@ -1,0 +1,306 @@
+"""Conformance cases: a recorded cluster and pod, decided here, held against what kube-scheduler said.
+
+A case is a line `{"case": {...}, "family": str, "want": {...}}`. `want` may be partial, as in cases made from
+unit-test tables: what it does not name is not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+
+from engine.cluster import objects
+from engine.cluster.cluster import Cluster
+from engine.cluster.pods import PodInfo
+from engine.framework.evaluation import Evaluation, evaluate
+from engine.framework.frame import Frame
+from engine.framework.kubernetes import kubernetes_profile
+from engine.framework.preemption import Preemption, post_filter
+from engine.framework.profile import Profile
+from engine.framework.status import Status
+
+Json: TypeAlias = dict[str, Any]
+
+NOW = 4_102_444_800.0
+"""When cases are decided, in unix seconds: 2100, after everything in them."""
+KINDS: Mapping[str, type] = {
+    "namespaces": objects.Namespace,
+    "services": objects.Service,
+    "replicationControllers": objects.ReplicationController,
+    "replicaSets": objects.ReplicaSet,
+    "statefulSets": objects.StatefulSet,
+    "persistentVolumeClaims": objects.PersistentVolumeClaim,
+    "persistentVolumes": objects.PersistentVolume,
+    "storageClasses": objects.StorageClass,
+    "csiNodes": objects.CSINode,
+    "csiDrivers": objects.CSIDriver,
+    "csiStorageCapacities": objects.CSIStorageCapacity,
+    "volumeAttachments": objects.VolumeAttachment,
+    "priorityClasses": objects.PriorityClass,
+    "podDisruptionBudgets": objects.PodDisruptionBudget,
+    "deviceClasses": objects.DeviceClass,
+}
+"""The lists of a case beside nodes and pods, and what they hold."""
+
+
+class CaseError(ValueError):
+    """A line is not a conformance case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One recorded decision."""
+
+    id: str
+    family: str
+    content: Json
+    want: Json
+
+    @property
+    def plugin(self) -> str | None:
+        """Return the only plugin that the case is about, None for a whole decision."""
+        plugin: str | None = self.want.get("plugin")
+        return plugin
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that was decided otherwise."""
+
+    path: str
+    """Where, such as `filters/node-00/reasons`."""
+    want: Any
+    got: Any
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """One case decided and compared."""
+
+    id: str
+    family: str
+    differences: tuple[Difference, ...]
+
+
+@dataclass(slots=True)
+class FamilyReport:
+    """All cases of one family."""
+
+    cases: int = 0
+    agreements: int = 0
+    first_differences: list[CaseResult] = field(default_factory=list)
+    """The first few cases that disagree."""
+
+
+def parse_case(line: Mapping[str, Any], position: int) -> Case:
+    """Return a decoded line as a case.
+
+    Args:
+        line: the JSON object.
+        position: the line's number, which names cases without an id.
+
+    Raises:
+        CaseError: the line has another form.
+    """
+    content, want = line.get("case"), line.get("want")
+    if not isinstance(content, dict) or not isinstance(want, dict):
+        raise CaseError(f"line {position} is not a conformance case: expected objects `case` and `want`")
+    if not isinstance(content.get("pod"), dict):
+        raise CaseError(f"line {position} has no pod to schedule: expected an object `case.pod`")
+    name = content.get("id") or line.get("test") or f"line-{position}"
+    return Case(str(name), str(line.get("family") or "unnamed"), content, want)
+
+
+# --- deciding -------------------------------------------------------------------------------------------
+
+
+def load(content: Mapping[str, Any]) -> tuple[Cluster, PodInfo]:
+    """Return the cluster of a case and the pod to schedule.
+
+    Raises:
+        CaseError: an object does not have the shape of its kind.
+    """
+    cluster = Cluster()
+    for key, kind in KINDS.items():
+        for thing in content.get(key) or ():
+            cluster.set_object(_convert(thing, kind, key))
+    for node in content.get("nodes") or ():
+        cluster.set_node(_convert(node, objects.Node, "nodes"))
+    for number, item in enumerate(content.get("pods") or ()):
+        pod = cluster.templates.pod(_pod(item, f"case-pod-{number}"))
+        if pod.terminal:
+            continue
+        if pod.node_name:
+            cluster.place(pod, pod.node_name)
+        elif pod.nominated_node:
+            cluster.nominate(pod, pod.nominated_node)
+    return cluster, cluster.templates.pod(_pod(content["pod"], "case-incoming"))
+
+
+def _pod(item: Any, fallback_uid: str) -> objects.Pod:
+    pod: objects.Pod = _convert(item, objects.Pod, "pods")
+    if not pod.metadata.uid:
+        pod.metadata.uid = fallback_uid
+    return pod
+
+
+def _convert(item: Any, kind: type, where: str) -> Any:
+    try:
+        return msgspec.convert(_without_nulls(item), kind)
+    except msgspec.ValidationError as error:
+        raise CaseError(f"{where}: {error}") from error
+
+
+def _without_nulls(item: Any) -> Any:
+    """Return JSON without null members: an absent and a null field mean the same to the API."""
+    if isinstance(item, dict):
+        return {key: _without_nulls(value) for key, value in item.items() if value is not None}
+    if isinstance(item, list):
+        return [_without_nulls(value) for value in item]
+    return item
+
+
+def decide(case: Case, profile: Profile | None = None) -> Json:
+    """Return what is decided about a case, in the form of `want`."""
+    cluster, pod = load(case.content)
+    frame = Frame(pod, cluster, NOW)
+    chosen = profile or kubernetes_profile()
+    evaluation = evaluate(frame, chosen)
+    preemption = None
+    if not len(evaluation.feasible):
+        preemption = post_filter(frame, chosen, evaluation.pre_filtered, evaluation.diagnosis)
+    return verdict(frame, evaluation, preemption)
+
+
+def verdict(frame: Frame, evaluation: Evaluation, preemption: Preemption | None) -> Json:
+    """Return a decision in the form of `want`."""
+    names = frame.cluster.nodes.names
+    feasible = [names[row] for row in evaluation.feasible]
+    totals = evaluation.totals
+    scores = {
+        name: {
+            **{plugin: _whole(values[i]) for plugin, values in evaluation.scores.items()},
+            "total": _whole(totals[i]),
+        }
+        for i, name in enumerate(feasible)
+    }
+    message = None
+    if preemption is not None:
+        message = evaluation.diagnosis.message(preemption.message)
+    return {
+        "prefilter": _prefilter(evaluation),
+        "filters": {
+            name: _status(status) for name, status in zip(names, evaluation.diagnosis.statuses(), strict=True)
+        },
+        "scores": scores,
+        "hosts": sorted(name for i, name in enumerate(feasible) if totals[i] == totals.max()),
+        "preemption": None if preemption is None else _preemption(preemption),
+        "message": message,
+    }
+
+
+def _whole(value: np.number[Any]) -> int | float:
+    number = float(value)
+    return int(number) if number.is_integer() else number
+
+
+def _status(status: Status) -> Json:
+    return {"code": status.code.value, "plugin": status.plugin, "reasons": list(status.reasons)}
+
+
+def _prefilter(evaluation: Evaluation) -> Json:
+    prepared = evaluation.pre_filtered
+    if prepared.rejection is not None:
+        return {**_status(prepared.rejection), "nodeNames": None}
+    names = None if prepared.nodes is None else sorted(prepared.nodes)
+    return {"code": "Success", "plugin": "", "reasons": [], "nodeNames": names}
+
+
+def _preemption(preemption: Preemption) -> Json:
+    return {
+        "nominatedNode": preemption.nominated_node,
+        "victims": [pod.key for pod in preemption.victims],
+        "message": preemption.message,
+        "ties": list(preemption.ties),
+        "candidates": {
+            name: {"victims": [pod.key for pod in victims.pods], "pdbViolations": victims.violations}
+            for name, victims in preemption.candidates.items()
+        },
+    }
+
+
+# --- comparing ------------------------------------------------------------------------------------------
+
+_SETS = frozenset({"victims", "ties", "hosts", "nodeNames", "reasons"})
+"""Lists whose order means nothing."""
+
+
+def check(case: Case, profile: Profile | None = None) -> CaseResult:
+    """Decide a case and compare.
+
+    A case about one plugin asserts what that plugin says, whichever other refuses a node first: where the whole
+    profile differs from it, the plugin alone is asked as well, and agreement of either counts.
+
+    Raises:
+        CaseError: the case holds something that is no API object.
+    """
+    found = differences(case.want, decide(case, profile))
+    if found and case.plugin is not None:
+        whole = profile or kubernetes_profile()
+        alone = Profile(
+            case.plugin,
+            tuple(p for p in whole.filters if p.name == case.plugin),
+            tuple(w for w in whole.scores if w.plugin.name == case.plugin),
+        )
+        if alone.filters or alone.scores:
+            again = {d.path: d for d in differences(case.want, decide(case, alone))}
+            found = [d for d in found if d.path in again]
+    return CaseResult(case.id, case.family, tuple(found))
+
+
+def differences(want: Mapping[str, Any], got: Mapping[str, Any]) -> list[Difference]:
+    """Return where a decision differs from what was wanted; only what `want` names is compared."""
+    found: list[Difference] = []
+    whole = "plugin" not in want
+    for key, value in want.items():
+        if key == "plugin":
+            continue
+        _compare(key, value, got.get(key), found, whole=whole)
+    return found
+
+
+def _compare(path: str, want: Any, got: Any, found: list[Difference], *, whole: bool) -> None:
+    key = path.rsplit("/", 1)[-1]
+    if key == "nominatedNodeIn":
+        raise AssertionError("compared with its parent")
+    if isinstance(want, dict) and isinstance(got, dict):
+        for name, value in want.items():
+            if name == "nominatedNodeIn":
+                if got.get("nominatedNode") not in value:
+                    found.append(Difference(f"{path}/nominatedNode", value, got.get("nominatedNode")))
+                continue
+            _compare(f"{path}/{name}", value, got.get(name), found, whole=whole)
+        if whole:
+            found.extend(Difference(f"{path}/{name}", None, got[name]) for name in got if name not in want)
+    elif key in _SETS and isinstance(want, list) and isinstance(got, list):
+        if sorted(want) != sorted(got):
+            found.append(Difference(path, want, got))
+    elif want != got and not (want in (None, "", [], {}) and got in (None, "", [], {})):
+        found.append(Difference(path, want, got))
+
+
+def report(results: Iterable[CaseResult], *, keep: int = 3) -> dict[str, FamilyReport]:
+    """Return results by family, in the order in which families first come; `keep` disagreements each."""
+    families: dict[str, FamilyReport] = {}
+    for result in results:
+        family = families.setdefault(result.family, FamilyReport())
+        family.cases += 1
+        if not result.differences:
+            family.agreements += 1
+        elif len(family.first_differences) < keep:
+            family.first_differences.append(result)
+    return families
