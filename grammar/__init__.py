@@ -1,1 +1,1 @@
-"""The grammar of the policy language, as package data."""
+"""The grammar of the policy language, and its reference. A package so that an installed wheel carries it."""

@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from engine.diagnostics import Source, Span
 
-
 # --- expressions -----------------------------------------------------------------------------------------
 
 

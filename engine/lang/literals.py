@@ -1,0 +1,105 @@
+"""What numbers, strings and label names written in a policy stand for."""
+
+from __future__ import annotations
+
+import re
+
+SUFFIXES: dict[str, float] = {
+    "": 1,
+    "m": 1e-3,
+    "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
+    "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800,
+    "%": 0.01,
+}  # fmt: skip
+"""What a suffix multiplies by: quantities as in Kubernetes, durations in seconds, shares of 1."""
+
+DURATIONS = frozenset({"ms", "s", "min", "h", "d", "w"})
+BYTES = frozenset({"Ki", "Mi", "Gi", "Ti", "Pi", "Ei"})
+DECIMALS = frozenset({"k", "M", "G", "T", "P", "E"})
+
+_NUMBER = re.compile(r"((?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(.*)", re.DOTALL)
+_MEANT = {
+    "sec": "s", "secs": "s", "second": "s", "seconds": "s", "mins": "min", "minute": "min", "minutes": "min",
+    "hr": "h", "hour": "h", "hours": "h", "day": "d", "days": "d", "week": "w", "weeks": "w",
+    "K": "k", "KB": "k", "kB": "k", "kb": "k", "MB": "M", "mb": "M", "Mb": "M", "GB": "G", "gb": "G", "Gb": "G",
+    "TB": "T", "tb": "T", "Tb": "T", "ki": "Ki", "KiB": "Ki", "kib": "Ki", "mi": "Mi", "MiB": "Mi", "mib": "Mi",
+    "gi": "Gi", "GiB": "Gi", "gib": "Gi", "Gib": "Gi", "Mib": "Mi", "g": "Gi", "t": "Ti", "ti": "Ti",
+    "TiB": "Ti", "tib": "Ti", "pi": "Pi", "PiB": "Pi", "PB": "P", "B": "", "bytes": "", "cores": "", "core": "",
+    "cpu": "", "cpus": "", "u": "", "n": "",
+}  # fmt: skip
+
+
+def number(text: str) -> tuple[float, str, str]:
+    """Return value, suffix and, where it is none, what to write instead (else "")."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return 0.0, "", "write it like 500m, 2, 4Gi, 30s or 80%"
+    digits, suffix = match.groups()
+    if len(digits) > 40:
+        return 0.0, "", "no quantity needs so many digits"
+    value = float(digits)
+    factor = SUFFIXES.get(suffix)
+    if factor is None:
+        meant = _MEANT.get(suffix)
+        if meant is not None:
+            return value, "", f"write `{digits}{meant}`"
+        return value, "", "units are m k M G T P E, Ki Mi Gi Ti Pi Ei, ms s min h d w, and %"
+    if value * factor > 1e30:
+        return 0.0, "", "numbers go up to 1e30"
+    # dividing keeps 80% and 500m exact where multiplying would not
+    return (value / round(1 / factor) if factor < 1 else value * factor), suffix, ""
+
+
+_ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "t": "\t"}
+
+
+def string(literal: str) -> tuple[str, int | None]:
+    """Return what a literal with its quotes says, and the offset of the first escape that is none."""
+    if "\\" not in literal:
+        return literal[1:-1], None
+    out: list[str] = []
+    at, end = 1, len(literal) - 1
+    while at < end:
+        char = literal[at]
+        if char != "\\":
+            out.append(char)
+            at += 1
+            continue
+        escape = literal[at + 1]
+        if escape == "u" and re.fullmatch(r"[0-9a-fA-F]{4}", literal[at + 2 : at + 6]):
+            code = int(literal[at + 2 : at + 6], 16)
+            if 0xD800 <= code < 0xE000:
+                return "".join(out), at  # half of a surrogate pair is no character
+            out.append(chr(code))
+            at += 6
+        elif escape in _ESCAPES:
+            out.append(_ESCAPES[escape])
+            at += 2
+        else:
+            return "".join(out), at
+    return "".join(out), None
+
+
+def quoted(text: str) -> str:
+    """Return a text as a literal."""
+    out = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in out) + '"'
+
+
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
+_DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+
+
+def label_problem(text: str, *, of: str) -> str:
+    """Return what is wrong with the key or value of a label, as help; "" where nothing is."""
+    if of == "value":
+        if not text or _LABEL_NAME.fullmatch(text):
+            return ""
+        return "a value has up to 63 letters, digits, `-`, `_` and `.`, and begins and ends with a letter or digit"
+    prefix, slash, name = text.rpartition("/")
+    if slash and (len(prefix) > 253 or not _DNS.fullmatch(prefix)):
+        return f"before the `/` stands a DNS name in lower case; `{prefix}` is none"
+    if not _LABEL_NAME.fullmatch(name):
+        return "a key has up to 63 letters, digits, `-`, `_` and `.`, and begins and ends with a letter or digit"
+    return ""

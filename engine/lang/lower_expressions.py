@@ -1,0 +1,210 @@
+"""Expressions: Lark's reductions to the syntax tree, one method per rule of the grammar.
+
+What the grammar lets through but is no policy (a wrong unit, an escape that is none) is reported here.
+"""
+
+# ruff: noqa: D102  (the grammar says what each rule is)
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lark import Token
+
+from engine.diagnostics import Span
+from engine.lang import codes_syntax as codes
+from engine.lang import syntax
+from engine.lang.literals import label_problem, number
+from engine.lang.lowering import at, current, string_value, text_or_word, whole
+
+AGGREGATES = frozenset({"count", "sum", "min", "max", "avg", "any", "all"})
+"""Functions that go over pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """`p in collection where …` or `x for p in collection where …`, before the function is known."""
+
+    value: syntax.Expr | None
+    variable: str
+    collection: syntax.Expr
+    where: syntax.Expr | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class _Label:
+    key: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    operator: str
+    values: tuple[str, ...]
+    span: Span | None
+
+
+class Expressions:
+    """Rules of expressions."""
+
+    def name(self, items: list[Any]) -> syntax.Expr:
+        return syntax.Name(str(items[0]), whole(items))
+
+    def number(self, items: list[Any]) -> syntax.Expr:
+        text = str(items[0])
+        span = whole(items)
+        value, suffix, problem = number(text)
+        if problem:
+            current().report(codes.NUMBER, span, f"`{text}` is not a number or quantity", help=problem)
+        return syntax.Number(value, suffix, text, span)
+
+    def text(self, items: list[Any]) -> syntax.Expr:
+        return syntax.Text(string_value(items[0]), whole(items))
+
+    def truth(self, items: list[Any]) -> syntax.Expr:
+        return syntax.Truth(items[0].type == "TRUE", whole(items))
+
+    def parenthesised(self, items: list[Any]) -> syntax.Expr:
+        wide: syntax.Expr = replace(items[1], span=whole(items))
+        return wide
+
+    def list_of(self, items: list[Any]) -> syntax.Expr:
+        return syntax.ListOf(tuple(items[1]), whole(items))
+
+    def items(self, items: list[Any]) -> list[Any]:
+        return [item for item in items if not isinstance(item, Token)]
+
+    arguments = items
+
+    def member(self, items: list[Any]) -> syntax.Expr:
+        base, _, name = items
+        return syntax.Member(base, str(name), at(name), whole(items))
+
+    def index(self, items: list[Any]) -> syntax.Expr:
+        return syntax.Index(items[0], items[2], whole(items))
+
+    def minus(self, items: list[Any]) -> syntax.Expr:
+        return syntax.Unary("-", items[1], whole(items))
+
+    def negation(self, items: list[Any]) -> syntax.Expr:
+        return syntax.Unary("not", items[1], whole(items))
+
+    def arithmetic(self, items: list[Any]) -> syntax.Expr:
+        left, operator, right = items
+        return syntax.Binary(str(operator), left, right, at(operator), whole(items))
+
+    def comparator(self, items: list[Any]) -> Token:
+        token: Token = items[0]
+        return token
+
+    def not_in(self, items: list[Any]) -> Token:
+        return Token("NOT_IN", "not in", start_pos=items[0].start_pos, end_pos=items[1].end_pos)
+
+    compare = arithmetic
+
+    def is_missing(self, items: list[Any]) -> syntax.Expr:
+        return syntax.IsMissing(items[0], len(items) == 4, whole(items))
+
+    def conjunction(self, items: list[Any]) -> syntax.Expr:
+        return self._chain("and", items)
+
+    def disjunction(self, items: list[Any]) -> syntax.Expr:
+        return self._chain("or", items)
+
+    def _chain(self, operator: str, items: list[Any]) -> syntax.Expr:
+        operands: list[syntax.Expr] = []
+        for item in items[::2]:
+            if isinstance(item, syntax.Logical) and item.operator == operator:
+                operands.extend(item.operands)
+            else:
+                operands.append(item)
+        return syntax.Logical(operator, tuple(operands), whole(items))
+
+    def conditional(self, items: list[Any]) -> syntax.Expr:
+        return syntax.Conditional(items[1], items[3], items[5], whole(items))
+
+    # --- calls -------------------------------------------------------------------------------------------
+
+    def named(self, items: list[Any]) -> syntax.Named:
+        return syntax.Named(str(items[0]), items[2], whole(items))
+
+    def members(self, items: list[Any]) -> _Members | syntax.Expr:
+        inside, _, where = items
+        found = self._membership(inside, where)
+        if found is None:
+            advice = "write it as `count(p in node.pods where p.label.app == \"web\")`"
+            current().report(codes.UNEXPECTED, inside.span, "`where` belongs after `NAME in PODS`", help=advice)
+            return syntax.Truth(True, whole(items))
+        return found
+
+    def _membership(self, inside: syntax.Expr, where: syntax.Expr | None) -> _Members | None:
+        if isinstance(inside, syntax.Binary) and inside.operator == "in" and isinstance(inside.left, syntax.Name):
+            span = inside.span.to(where.span) if where else inside.span
+            return _Members(None, inside.left.name, inside.right, where, span)
+        return None
+
+    def members_of(self, items: list[Any]) -> _Members:
+        value, _, variable, _, collection = items[:5]
+        where = items[6] if len(items) > 5 else None
+        return _Members(value, str(variable), collection, where, whole(items))
+
+    def call(self, items: list[Any]) -> syntax.Expr:
+        callee, _, arguments, _ = items
+        span, lowering = whole(items), current()
+        function = callee.name
+        if len(arguments) == 1 and function in AGGREGATES:
+            members = arguments[0]
+            if not isinstance(members, _Members):
+                members = self._membership(members, None) or members
+            if isinstance(members, _Members):
+                return syntax.Aggregate(
+                    function, members.variable, members.value, members.collection, members.where, callee.span, span
+                )
+        for argument in arguments:
+            if isinstance(argument, _Members):
+                advice = f"{', '.join(sorted(AGGREGATES))} go over pods, one at a time"
+                lowering.report(codes.UNEXPECTED, argument.span, f"`{function}` does not go over pods", help=advice)
+        named = tuple(a for a in arguments if isinstance(a, syntax.Named))
+        return syntax.Call(
+            function,
+            tuple(a for a in arguments if not isinstance(a, syntax.Named | _Members)),
+            named,
+            callee.span,
+            span,
+        )
+
+    # --- label tests -------------------------------------------------------------------------------------
+
+    def label_key(self, items: list[Any]) -> _Label:
+        key = text_or_word(items[0])
+        problem = label_problem(key, of="key")
+        if problem:
+            current().report(codes.LABEL, at(items[0]), f"`{key}` can't be the key of a label", help=problem)
+        return _Label(key, at(items[0]))
+
+    def label_value(self, items: list[Any]) -> _Label:
+        value = text_or_word(items[0])
+        problem = label_problem(value, of="value")
+        if problem:
+            current().report(codes.LABEL, at(items[0]), f"`{value}` can't be the value of a label", help=problem)
+        return _Label(value, at(items[0]))
+
+    def label_exists(self, items: list[Any]) -> _Condition:
+        return _Condition("exists", (), None)
+
+    def label_compare(self, items: list[Any]) -> _Condition:
+        operator = "!=" if items[0].type == "NE" else "="
+        return _Condition(operator, (items[1].key,), whole(items))
+
+    def label_in(self, items: list[Any]) -> _Condition:
+        operator = "in" if items[0].type == "IN" else "notin"
+        values = tuple(item.key for item in items if isinstance(item, _Label))
+        return _Condition(operator, values, whole(items))
+
+    def label_test(self, items: list[Any]) -> syntax.Expr:
+        key, condition = items[-2:]
+        subject = "pod" if items[0].type == "POD" else "node"
+        span = current().span(items[0], condition if condition.span else key)
+        return syntax.LabelTest(subject, key.key, condition.operator, condition.values, span)

@@ -1,0 +1,101 @@
+"""Text to syntax tree: every statement by itself, so that all errors of a file come at once.
+
+The only module, with `parse_errors`, that knows Lark.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib import resources
+
+from lark import Lark
+from lark.exceptions import UnexpectedInput
+
+from engine.diagnostics import Diagnostic, Source, Span, closest, in_order
+from engine.lang import codes_syntax as codes
+from engine.lang import syntax
+from engine.lang.layout import KEYWORDS, Line, lay_out
+from engine.lang.lower_expressions import Expressions
+from engine.lang.lower_statements import Statements
+from engine.lang.lowering import Lowering, lowering
+from engine.lang.parse_errors import explain
+from engine.lang.walk import depth
+
+MAX_DEPTH = 100
+"""Operators inside one another."""
+_MAX_ERRORS = 50
+
+
+class _Lower(Statements, Expressions):
+    """Every rule of the grammar."""
+
+
+@lru_cache(maxsize=1)
+def grammar() -> Lark:
+    """Return the parser, built from `grammar/policy.lark` once per process (about 50 ms)."""
+    text = resources.files("grammar").joinpath("policy.lark").read_text(encoding="utf-8")
+    return Lark(
+        text,
+        parser="lalr",
+        lexer="contextual",
+        transformer=_Lower(),
+        keep_all_tokens=True,
+        maybe_placeholders=False,
+    )
+
+
+def parse(source: Source) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
+    """Return the tree of everything that can be read, and what is wrong with the rest."""
+    layout = lay_out(source)
+    found = list(layout.diagnostics)
+    statements: list[syntax.Statement] = []
+    for line in layout.lines:
+        statement = _statement(source, line, found)
+        if statement is not None:
+            statements.append(statement)
+        if len(found) > _MAX_ERRORS:
+            span = Span(source, line.start, line.start + len(line.text))
+            message = f"more than {_MAX_ERRORS} errors: the rest of the file is not looked at"
+            found.append(codes.TOO_MANY.at(span, message, help="is this a policy?"))
+            break
+    return syntax.File(source, tuple(statements), layout.comments), in_order(found)
+
+
+def _statement(source: Source, line: Line, found: list[Diagnostic]) -> syntax.Statement | None:
+    """Parse one statement; None where it can't be used."""
+    word = _first_word(line.text)
+    if word not in KEYWORDS:
+        found.append(_unknown_statement(source, line, word))
+        return None
+    before = len(found)
+    with lowering(Lowering(source, line.start, found)):
+        try:
+            statement: syntax.Statement = grammar().parse(line.text)  # type: ignore[assignment]
+        except UnexpectedInput as error:
+            found.append(explain(error, source, line))
+            return None
+    if len(found) > before:
+        return None
+    if depth(statement) > MAX_DEPTH:
+        message = f"more than {MAX_DEPTH} operators inside one another"
+        found.append(codes.TOO_LARGE.at(statement.span, message, help="name parts of it with `let`"))
+        return None
+    return statement
+
+
+def _first_word(text: str) -> str:
+    end = 0
+    while end < len(text) and (text[end].isalnum() or text[end] == "_"):
+        end += 1
+    return text[:end]
+
+
+def _unknown_statement(source: Source, line: Line, word: str) -> Diagnostic:
+    shown = word or line.text[:1]
+    span = Span(source, line.start, line.start + len(shown))
+    meant = closest(word, KEYWORDS) if word else None
+    if meant:
+        advice = f"did you mean `{meant}`?"
+    else:
+        advice = f"begin with one of {', '.join(KEYWORDS)}"
+    return codes.UNKNOWN_STATEMENT.at(span, f"no statement begins with `{shown}`", help=advice)

@@ -1,0 +1,49 @@
+"""Going through a syntax tree, without recursion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+from engine.lang import syntax
+
+TREE_TYPES = (
+    syntax.Number, syntax.Text, syntax.Truth, syntax.Name, syntax.Member, syntax.Index, syntax.Named, syntax.Call,
+    syntax.Aggregate, syntax.Unary, syntax.Binary, syntax.Logical, syntax.Conditional, syntax.IsMissing,
+    syntax.LabelTest, syntax.ListOf, syntax.OrderKey,
+)  # fmt: skip
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind) if not f.name.endswith("span"))
+
+
+def children(tree: object) -> Iterator[Any]:
+    """Yield the tree nodes directly below one (an expression or a statement), in the order they were written."""
+    for name in _names(type(tree)):
+        value = getattr(tree, name)
+        if isinstance(value, TREE_TYPES):
+            yield value
+        elif isinstance(value, tuple):
+            yield from (item for item in value if isinstance(item, TREE_TYPES))
+
+
+def walk(tree: object) -> Iterator[Any]:
+    """Yield the tree and everything below it, parents first."""
+    stack = [tree]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(reversed(list(children(top))))
+
+
+def depth(tree: object) -> int:
+    """Return how deep the tree is."""
+    level, count = [tree], 0
+    while level:
+        level = [child for tree in level for child in children(tree)]
+        count += 1
+    return count
