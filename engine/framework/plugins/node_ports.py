@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from engine.cluster.cluster import Cluster
 from engine.cluster.nodes import BoolArray
-from engine.cluster.ports import HostPort, host_ports
+from engine.cluster.ports import WILDCARD, HostPort, host_ports
 from engine.framework.frame import Frame
 from engine.framework.plugin import SKIP, PreFilterResult, Ready, Scope
 from engine.framework.plugins.base import Filter
@@ -27,13 +30,50 @@ class NodePorts(Filter):
 
     def filter(self, frame: Frame, state: tuple[HostPort, ...]) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
+        cluster = frame.cluster
         taken: set[int] = set()
         for port in state:
-            taken |= frame.cluster.ports.conflicts(port)
+            taken |= cluster.ports.conflicts(port)
+        for name in {event.node_name for event in cluster.rehearsed}:
+            row = cluster.nodes.rows.get(name)
+            if row in taken and not _conflict(state, _rehearsed_ports(cluster, name)):
+                taken.discard(row)
         if isinstance(frame.rows, slice):
-            free = np.ones(frame.cluster.nodes.size, np.bool_)
+            free = np.ones(cluster.nodes.size, np.bool_)
             free[list(taken)] = False
             return free[frame.rows]
         if len(frame.rows) == 1:
             return np.array([int(frame.rows[0]) not in taken])
         return ~np.isin(frame.rows, list(taken))
+
+
+def _conflict(wanted: Iterable[HostPort], used: set[HostPort]) -> bool:
+    """Return whether one of the ports cannot be had: same address, or one of the two is the wildcard."""
+    return any(
+        (port.protocol, port.port) == (other.protocol, other.port)
+        and (port.ip == other.ip or WILDCARD in (port.ip, other.ip))
+        for port in wanted
+        for other in used
+    )
+
+
+def _rehearsed_ports(cluster: Cluster, node_name: str) -> set[HostPort]:
+    """Return the ports that kube-scheduler would think in use on a node within a dry run.
+
+    It keeps them as a set: when one of two pods with the same port leaves, the port is free to it. Agreed with in
+    dry runs only, where the worst that follows is an eviction in vain; real placements are counted.
+    """
+    events = [event for event in cluster.rehearsed if event.node_name == node_name]
+    pods = dict(cluster.pods_on(node_name))
+    for event in reversed(events):
+        if event.step > 0:
+            pods.pop(event.pod.uid, None)
+        else:
+            pods[event.pod.uid] = event.pod
+    used = {port for pod in pods.values() for port in host_ports(pod.template)}
+    for event in events:
+        if event.step > 0:
+            used.update(host_ports(event.pod.template))
+        else:
+            used.difference_update(host_ports(event.pod.template))
+    return used
