@@ -123,6 +123,11 @@ class Scheduler:
         self.signals = signals
         self.informer.signals_changed()
 
+    def lead(self, leading: bool) -> None:
+        """Begin or stop to decide."""
+        self.leading = leading
+        self._wake.set()
+
     # --- the loop ------------------------------------------------------------------------------------
 
     async def run(self) -> NoReturn:

@@ -1,0 +1,314 @@
+"""The daemon: puts the adapters and the scheduler together, starts them in order, ends them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict
+from random import Random
+from typing import Any, NoReturn
+from uuid import uuid4
+
+from aiohttp import web
+
+from engine.adapters.http_server import HealthChecks, HttpServer
+from engine.adapters.kube.binding import Binder
+from engine.adapters.kube.credentials import SERVICE_ACCOUNT, find_credentials
+from engine.adapters.kube.decoding import Malformed
+from engine.adapters.kube.events import EventRecorder, Reference
+from engine.adapters.kube.lease import LeaderElector, LeaseSettings
+from engine.adapters.kube.pod_status import PodStatusWriter
+from engine.adapters.kube.synchronization import collection_deferred, wait_synced
+from engine.adapters.kube.transport import Transport
+from engine.adapters.policy_directory import PolicyDirectory
+from engine.adapters.prometheus import PrometheusEndpoint
+from engine.adapters.signal_source import SignalSource
+from engine.cluster.cluster import Cluster
+from engine.daemon.metrics import SchedulerMetrics, SignalRow
+from engine.daemon.policies import LivePolicies, PolicyCompiler
+from engine.daemon.reload import PolicyReloader, ReloadRecord
+from engine.daemon.reporter import ApiReporter
+from engine.daemon.scheduler import Scheduler
+from engine.daemon.settings import Settings
+from engine.daemon.watching import reflectors
+from engine.framework.cycle import Cycle
+from engine.framework.queue import SchedulingQueue
+
+logger = logging.getLogger(__name__)
+
+SYNC_PATIENCE_SECONDS = 30.0
+"""After this long the log says what has not been listed yet; waiting goes on."""
+DRAIN_SECONDS = 10.0
+"""Time for bindings and events under way when the daemon ends."""
+
+
+class Daemon:
+    """One replica of the scheduler."""
+
+    def __init__(self, settings: Settings, *, version: str, random: Random | None = None) -> None:
+        self._settings = settings
+        self._random = random or Random()
+        self._identity = f"{socket.gethostname()}_{uuid4()}"
+        self.metrics = SchedulerMetrics(version=version)
+        self._credentials = find_credentials(
+            kubeconfig=str(settings.kubernetes.kubeconfig) if settings.kubernetes.kubeconfig else None,
+            context=settings.kubernetes.context,
+        )
+        self._transport = Transport(self._credentials, max_connections=settings.scheduling.parallel_binds)
+        self._elector = self._make_elector()
+        self._binder = Binder(
+            self._transport,
+            random=self._random,
+            concurrency=settings.scheduling.parallel_binds,
+            may_bind=self._may_bind,
+        )
+        name = settings.scheduler_names[0]
+        busy = self._binding
+        self._events = EventRecorder(
+            self._transport, controller=name, instance=f"{name}-{self._identity}", random=self._random, defer_while=busy
+        )
+        self._statuses = PodStatusWriter(self._transport, random=self._random, defer_while=busy)
+        self._queue = SchedulingQueue()
+        self._scheduler = Scheduler(
+            Cluster(),
+            self._queue,
+            cycle=Cycle(seed=settings.scheduling.seed),
+            binder=self._binder,
+            reporter=ApiReporter(self._events, self._statuses),
+            observer=self.metrics,
+        )
+        self._scheduler.leading = self._elector is None
+        self._reflectors = reflectors(
+            self._transport, self._scheduler.informer, random=self._random, on_malformed=_report_malformed
+        )
+        self._signals = self._make_signals()
+        self._reloader = PolicyReloader(
+            compile_policies=PolicyCompiler(settings),
+            activate=self._activate,
+            report=self._report_reload,
+            clock=time.time,
+            prepare=self._prime,
+        )
+        self._synced = False
+        self._http = HttpServer(
+            host=settings.http.host,
+            port=settings.http.port,
+            checks=HealthChecks(
+                live={"ping": lambda: None}, ready={"sync": self._check_sync, "policies": self._check_policies}
+            ),
+            registry=self.metrics.registry,
+            configuration=lambda: asdict(settings),
+            routes={"/policies": self._show_policies},
+        )
+        self._observe_live_state()
+
+    # --- life ----------------------------------------------------------------------------------------
+
+    async def run(self, *, announce: Callable[[str], None]) -> int:
+        """Run until cancelled, or until the lease is lost (then return 1: a new process starts afresh).
+
+        Args:
+            announce: told the address of the HTTP server once it listens.
+
+        Raises:
+            CredentialsError: there is no way to reach a cluster.
+            ServerError: the HTTP address is taken.
+        """
+        await self._credentials.get()
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self._http)
+            announce(self._http.url)
+            background = [
+                *(reflector.run() for reflector in self._reflectors),
+                self._events.run(),
+                self._statuses.run(),
+            ]
+            tasks = [asyncio.create_task(_guarded(work)) for work in background]
+            stack.push_async_callback(_cancel, tasks)
+            if self._signals is not None:
+                await stack.enter_async_context(self._signals)
+            await stack.enter_async_context(self._reloader)
+            await stack.enter_async_context(PolicyDirectory(self._settings.policies.path, deliver=self._reloader.offer))
+            await self._sync()
+            scheduling = asyncio.create_task(self._scheduler.run())
+            stack.push_async_callback(self._end, scheduling)
+            return await self._lead()
+
+    async def _sync(self) -> None:
+        """Wait for the first lists; nothing is decided before."""
+        began = time.monotonic()
+        with collection_deferred():
+            missing = await wait_synced(self._reflectors, timeout_seconds=SYNC_PATIENCE_SECONDS)
+        while missing:
+            names = ", ".join(f"{r.resource} ({r.status.problem or r.status.phase.value})" for r in missing)
+            logger.warning("still waiting for the first list of %s", names)
+            missing = await wait_synced(self._reflectors, timeout_seconds=SYNC_PATIENCE_SECONDS)
+        self._synced = True
+        cluster = self._scheduler.cluster
+        logger.info(
+            "caches are synced",
+            extra={
+                "nodes": cluster.nodes.size,
+                "pods": len(cluster.pods),
+                "pending": len(self._queue),
+                "seconds": round(time.monotonic() - began, 3),
+            },
+        )
+
+    async def _lead(self) -> int:
+        if self._elector is None:
+            await asyncio.Event().wait()
+        else:
+            logger.error("stopping: %s", await self._elector.run())
+        return 1
+
+    async def _end(self, scheduling: asyncio.Task[NoReturn]) -> None:
+        """Let what is under way come to its end, then say what is left to say."""
+        scheduling.cancel()
+        await asyncio.gather(scheduling, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._scheduler.drained(), DRAIN_SECONDS)
+        await self._statuses.drain(timeout_seconds=DRAIN_SECONDS)
+        await self._events.drain(timeout_seconds=DRAIN_SECONDS)
+
+    # --- leading -------------------------------------------------------------------------------------
+
+    def _make_elector(self) -> LeaderElector | None:
+        election = self._settings.leader_election
+        if not election.enabled:
+            return None
+        settings = LeaseSettings(
+            namespace=election.lease_namespace or _own_namespace() or "kube-system",
+            name=election.lease_name,
+            identity=self._identity,
+            lease_seconds=election.lease_duration,
+            renew_deadline_seconds=election.renew_deadline,
+            retry_seconds=election.retry_period,
+        )
+        return LeaderElector(
+            self._transport,
+            settings,
+            random=self._random,
+            on_started=lambda: self._scheduler.lead(True),
+            on_stopped=lambda _: self._scheduler.lead(False),
+        )
+
+    def _may_bind(self) -> bool:
+        return self._elector is None or self._elector.is_leader
+
+    def _binding(self) -> bool:
+        return self._binder.unfinished > 0
+
+    # --- policies and signals ------------------------------------------------------------------------
+
+    def _make_signals(self) -> SignalSource | None:
+        prometheus = self._settings.prometheus
+        if prometheus is None:
+            return None
+        endpoint = PrometheusEndpoint(
+            url=prometheus.url,
+            timeout_seconds=prometheus.timeout,
+            bearer_token_file=prometheus.bearer_token_file,
+            ca_file=prometheus.ca_file,
+            client_certificate_file=prometheus.client_certificate_file,
+            client_key_file=prometheus.client_key_file,
+        )
+        return SignalSource(endpoint, publish=self._scheduler.use_signals)
+
+    async def _prime(self, policies: LivePolicies) -> None:
+        if self._signals is not None and self._settings.prometheus is not None:
+            await self._signals.prime(policies.queries, timeout_seconds=self._settings.prometheus.prime_timeout)
+
+    def _activate(self, policies: LivePolicies, record: ReloadRecord) -> None:
+        if self._signals is not None:
+            self._signals.set_queries(policies.queries)
+        self._scheduler.use_policies(policies)
+
+    def _report_reload(self, record: ReloadRecord) -> None:
+        self.metrics.reloaded(record)
+        config_map = self._settings.policies.config_map
+        if config_map is not None:
+            namespace, _, name = config_map.partition("/")
+            self._events.record(
+                Reference("ConfigMap", name, namespace, "", "v1"),
+                type="Normal" if record.successful else "Warning",
+                reason="PoliciesAccepted" if record.successful else "PoliciesRefused",
+                action="Reload",
+                note=record.summary(),
+            )
+
+    # --- what others may ask -------------------------------------------------------------------------
+
+    def _check_sync(self) -> str | None:
+        return None if self._synced else "the first lists are not complete"
+
+    def _check_policies(self) -> str | None:
+        if self._reloader.ready:
+            return None
+        last = self._reloader.last
+        return last.summary() if last is not None else "no policies have been read yet"
+
+    async def _show_policies(self, _: web.Request) -> web.Response:
+        last, success = self._reloader.last, self._reloader.last_success
+        return web.json_response(
+            {
+                "active": success.hash if success is not None else None,
+                "generation": self._reloader.generation,
+                "candidate": last.hash if last is not None else None,
+                "accepted": last.successful if last is not None else False,
+                "problems": list(last.problems) if last is not None else [],
+            }
+        )
+
+    def _observe_live_state(self) -> None:
+        live, scheduler = self.metrics.live, self._scheduler
+        live.pending_pods = lambda: {place.value: number for place, number in self._queue.counts().items()}
+        live.cache_size = lambda: {
+            "nodes": scheduler.cluster.nodes.size,
+            "pods": len(scheduler.cluster.pods),
+            "assumed_pods": len(scheduler.informer.assumed),
+        }
+        signals = self._signals
+        if signals is not None:
+            live.signals = lambda: [
+                SignalRow(
+                    query=health.promql,
+                    age_seconds=health.age_seconds,
+                    degraded=health.degraded,
+                    series=health.series,
+                    missing_nodes=None,
+                    fetch_seconds=health.fetch_seconds,
+                )
+                for health in signals.health()
+            ]
+
+
+def _report_malformed(broken: Malformed) -> None:
+    logger.warning("an object cannot be used", extra={"problem": str(broken)})
+
+
+async def _guarded(work: Coroutine[Any, Any, object]) -> None:
+    """Run background work; if it breaks in an unforeseen way, say so loudly instead of losing it silently."""
+    try:
+        await work
+    except Exception:
+        logger.exception("background work ended in an unforeseen way")
+        raise
+
+
+def _own_namespace() -> str | None:
+    """Return the namespace of the pod we run in, None outside a cluster."""
+    try:
+        return (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

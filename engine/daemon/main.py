@@ -1,0 +1,137 @@
+"""The command `policy-scheduler`: settings from file and flags, signals, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from engine.adapters.http_server import ServerError
+from engine.adapters.kube.errors import CredentialsError
+from engine.daemon import logs
+from engine.daemon.daemon import Daemon
+from engine.daemon.settings import PrometheusSettings, Settings, load_settings
+from engine.documents.yaml_document import DocumentError
+
+logger = logging.getLogger(__name__)
+DISTRIBUTION = "kube-policy-scheduler"
+
+EPILOG = """
+\b
+Examples:
+  policy-scheduler --policies ./policies                       # your current kubectl context
+  policy-scheduler --config /etc/policy-scheduler/config.yaml  # as the manifests in deploy/ do
+  policy-scheduler --policies ./policies --prometheus-url http://localhost:9090
+
+\b
+Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 the lease was lost, or something broke;
+2 a wrong flag, configuration or kubeconfig.
+"""
+
+
+@click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name=DISTRIBUTION)
+@click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="Configuration file (YAML).")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl, or the service account.")
+@click.option("--context", help="Context of the kubeconfig.")
+@click.option("--policies", type=click.Path(path_type=Path), help="Directory of .policy files, or one file.")
+@click.option("--prometheus-url", help="Where promql(…) is asked, such as http://prometheus:9090.")
+@click.option("--scheduler-name", multiple=True, help="spec.schedulerName to serve; may be given more than once.")
+@click.option(
+    "--http-address", metavar="HOST:PORT", help="Where probes and metrics are served; port 0 takes a free one."
+)
+@click.option("--http-address-file", type=click.Path(path_type=Path), help="Write the real HOST:PORT here.")
+@click.option(
+    "--leader-election/--no-leader-election", default=None, help="Whether replicas agree on one that decides."
+)
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Default: info.")
+def main(config: Path | None, http_address_file: Path | None, **flags: Any) -> None:
+    """Schedule pods by policies: watch the cluster, decide, bind."""
+    try:
+        settings = load_settings(config) if config is not None else Settings()
+    except DocumentError as error:
+        sys.exit(_fail(str(error)))
+    settings = override(settings, **flags)
+    logs.configure(settings.log)
+    sys.exit(asyncio.run(_run(settings, http_address_file)))
+
+
+def override(
+    settings: Settings,
+    *,
+    kubeconfig: Path | None,
+    context: str | None,
+    policies: Path | None,
+    prometheus_url: str | None,
+    scheduler_name: tuple[str, ...],
+    http_address: str | None,
+    leader_election: bool | None,
+    log_format: Literal["text", "json"] | None,
+    log_level: Literal["debug", "info", "warning", "error"] | None,
+) -> Settings:
+    """Return the settings with what the command line says."""
+    changes: dict[str, Any] = {}
+    if kubeconfig is not None or context is not None:
+        changes["kubernetes"] = replace(
+            settings.kubernetes,
+            kubeconfig=kubeconfig or settings.kubernetes.kubeconfig,
+            context=context or settings.kubernetes.context,
+        )
+    if policies is not None:
+        changes["policies"] = replace(settings.policies, path=policies)
+    if prometheus_url is not None:
+        before = settings.prometheus
+        changes["prometheus"] = (
+            replace(before, url=prometheus_url) if before else PrometheusSettings(url=prometheus_url)
+        )
+    if scheduler_name:
+        changes["scheduler_names"] = scheduler_name
+    if http_address is not None:
+        host, port = _address(http_address)
+        changes["http"] = replace(settings.http, host=host, port=port)
+    if leader_election is not None:
+        changes["leader_election"] = replace(settings.leader_election, enabled=leader_election)
+    log = settings.log
+    changes["log"] = replace(log, format=log_format or log.format, level=log_level or log.level)
+    return replace(settings, **changes)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise click.BadParameter(f"expected HOST:PORT such as 0.0.0.0:10259, got {text!r}", param_hint="--http-address")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+async def _run(settings: Settings, address_file: Path | None) -> int:
+    daemon = Daemon(settings, version=version(DISTRIBUTION))
+    running = asyncio.create_task(daemon.run(announce=lambda url: _announce(url, address_file)))
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, running.cancel)
+    try:
+        return await running
+    except asyncio.CancelledError:
+        logger.info("ended in order")
+        return 0
+    except (CredentialsError, ServerError) as error:
+        return _fail(f"policy-scheduler: {error}")
+
+
+def _announce(url: str, address_file: Path | None) -> None:
+    logger.info("serving probes and metrics", extra={"url": url})
+    if address_file is not None:
+        address_file.write_text(url.removeprefix("http://") + "\n", encoding="utf-8")
+
+
+def _fail(text: str) -> int:
+    click.echo(text, err=True)
+    return 2
