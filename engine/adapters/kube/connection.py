@@ -142,7 +142,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._fail(MalformedAnswer("the server wants to leave HTTP (101 Switching Protocols)"))
+            self.close()  # answered with 101, which has failed the exchange
         except httptools.HttpParserError as error:
             self._fail(MalformedAnswer(f"the answer is not valid HTTP: {error}"), error)
 
@@ -198,7 +198,10 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Finish; an interim 1xx answer is passed over."""
-        if 100 <= self._status < 200 and self._status != 101:
+        if self._status == 101:
+            self._fail(MalformedAnswer("the server wants to leave HTTP (101 Switching Protocols)"))
+            return
+        if 100 <= self._status < 200:
             self._framed = False
             return
         if self._stream is not None:

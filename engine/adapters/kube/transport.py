@@ -80,11 +80,10 @@ class Transport:
         """
         loop = asyncio.get_running_loop()
         began, code = loop.time(), "cancelled"
-        known = self._credentials.current
         try:
-            answer = await self._exchange(verb, path, body, content_type, timeout_seconds)
-            if answer.status == 401 and await self._is_renewed(known):
-                answer = await self._exchange(verb, path, body, content_type, timeout_seconds)
+            answer, used = await self._exchange(verb, path, body, content_type, timeout_seconds)
+            if answer.status == 401 and await self._is_renewed(used):
+                answer, _ = await self._exchange(verb, path, body, content_type, timeout_seconds)
             code = str(answer.status)
         except KubeError as error:
             code = type(error).__name__
@@ -110,11 +109,10 @@ class Transport:
         """
         loop = asyncio.get_running_loop()
         began, code = loop.time(), "cancelled"
-        known = self._credentials.current
         try:
-            opened = await self._open_stream(path, idle_seconds, timeout_seconds)
-            if isinstance(opened, Answer) and opened.status == 401 and await self._is_renewed(known):
-                opened = await self._open_stream(path, idle_seconds, timeout_seconds)
+            opened, used = await self._open_stream(path, idle_seconds, timeout_seconds)
+            if isinstance(opened, Answer) and opened.status == 401 and await self._is_renewed(used):
+                opened, _ = await self._open_stream(path, idle_seconds, timeout_seconds)
             code = str(opened.status) if isinstance(opened, Answer) else "200"
         except KubeError as error:
             code = type(error).__name__
@@ -136,7 +134,9 @@ class Transport:
         current = self._credentials.current
         return current.server if current is not None else "the API server"
 
-    async def _exchange(self, verb: str, path: str, body: bytes, content_type: str, timeout_seconds: float) -> Answer:
+    async def _exchange(
+        self, verb: str, path: str, body: bytes, content_type: str, timeout_seconds: float
+    ) -> tuple[Answer, Credentials]:
         if not self._throttle.is_idle:
             await self._throttle.wait()
         while True:
@@ -144,9 +144,8 @@ class Transport:
             connection = await self._pool.acquire(credentials)
             was_used = connection.exchanges > 0
             try:
-                return await connection.exchange(
-                    self._request_bytes(verb, path, body, content_type), timeout_seconds=timeout_seconds
-                )
+                request = self._request_bytes(verb, path, body, content_type)
+                return await connection.exchange(request, timeout_seconds=timeout_seconds), credentials
             except UnknownOutcome as error:
                 is_stale = isinstance(error, ConnectionLost) and was_used and not connection.answer_began
                 if verb == "GET" and is_stale:
@@ -155,15 +154,18 @@ class Transport:
             finally:
                 self._pool.release(connection)
 
-    async def _open_stream(self, path: str, idle_seconds: float, timeout_seconds: float) -> Answer | Stream:
+    async def _open_stream(
+        self, path: str, idle_seconds: float, timeout_seconds: float
+    ) -> tuple[Answer | Stream, Credentials]:
         if not self._throttle.is_idle:
             await self._throttle.wait()
-        connection = await self._pool.dial(await self._ready_credentials())
+        credentials = await self._ready_credentials()
+        connection = await self._pool.dial(credentials)
         request = self._request_bytes("GET", path, b"", JSON)
         opened = await connection.open_stream(request, timeout_seconds=timeout_seconds, idle_seconds=idle_seconds)
         if isinstance(opened, Answer):
             connection.close()
-        return opened
+        return opened, credentials
 
     async def _ready_credentials(self) -> Credentials:
         fresh = self._credentials.fresh(asyncio.get_running_loop().time())
@@ -188,15 +190,15 @@ class Transport:
             self._pool.retire_all()
         self._key = credentials.connection_key
 
-    async def _is_renewed(self, refused: Credentials | None) -> bool:
-        """Whether a 401 is worth another try: there are other credentials now than before the request."""
+    async def _is_renewed(self, refused: Credentials) -> bool:
+        """Whether a 401 is worth another try: there are others now, or to be had, than those that were refused."""
         found = self._credentials.current
         if found is refused:
             try:
                 found = await self._credentials.look(force=True)
             except CredentialsError:
                 return False
-        return found is None or refused is None or not found.is_same_identity(refused)
+        return found is not None and not found.is_same_identity(refused)
 
     def _request_bytes(self, verb: str, path: str, body: bytes, content_type: str) -> bytes:
         head = f"{verb} {self._prefix}{path} HTTP/1.1\r\n{self._head}"

@@ -1,0 +1,502 @@
+"""The reflector tells its handler the truth in the end, whatever the server and the network do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.adapters.kube.backoff import Backoff
+from engine.adapters.kube.changes import Added, Change, Deleted, Modified, Phase
+from engine.adapters.kube.decoding import LineBuffer
+from engine.adapters.kube.errors import MalformedAnswer
+from engine.adapters.kube.reflector import Reflector
+from engine.adapters.kube.resources import PODS, UNFINISHED_PODS
+from engine.adapters.kube.synchronization import wait_synced
+from engine.adapters.kube.transport import Transport
+from engine.cluster.objects import Pod
+from tests.kube.scripted_server import Peer, Request, ScriptedServer, pod, pod_list, until
+
+
+class Mirror:
+    """A handler that keeps what it is told, and fails on what cannot be."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Pod] = {}
+        self.log: list[str] = []
+        self.batches: list[int] = []
+        self.replacements = 0
+
+    def replaced(self, objects: Sequence[Pod], /) -> None:
+        self.pods = {pod.metadata.uid: pod for pod in objects}
+        self.replacements += 1
+
+    def changed(self, changes: Sequence[Change[Pod]], /) -> None:
+        self.batches.append(len(changes))
+        for change in changes:
+            match change:
+                case Added(new=new):
+                    assert new.metadata.uid not in self.pods
+                    self.pods[new.metadata.uid] = new
+                    self.log.append(f"+{new.metadata.name}")
+                case Modified(new=new):
+                    assert new.metadata.uid in self.pods
+                    self.pods[new.metadata.uid] = new
+                    self.log.append(f"~{new.metadata.name}")
+                case Deleted(last=last):
+                    del self.pods[last.metadata.uid]
+                    self.log.append(f"-{last.metadata.name}")
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return {pod.metadata.name: pod.metadata.resource_version for pod in self.pods.values()}
+
+
+class Api:
+    """Lists from `pods`; every watch is served by the next of `watches`, after the last one by silence."""
+
+    def __init__(self) -> None:
+        self.pods: list[dict[str, Any]] = []
+        self.version = "10"
+        self.lists = 0
+        self.watched_from: list[str] = []
+        self.watches: list[Callable[[Peer], Awaitable[None] | None]] = []
+        self.list_refusals: list[tuple[int, str]] = []
+
+    def __call__(self, request: Request, peer: Peer) -> Awaitable[None] | None:
+        if "watch" in request.query:
+            self.watched_from.append(request.query["resourceVersion"])
+            if self.watches:
+                return self.watches.pop(0)(peer)
+            peer.begin_stream()
+            return None
+        if self.list_refusals:
+            peer.refuse(*self.list_refusals.pop(0))
+            return None
+        self.lists += 1
+        peer.answer(200, pod_list(*self.pods, version=self.version))
+        return None
+
+
+@contextlib.asynccontextmanager
+async def mirrored(
+    api: Callable[[Request, Peer], Any], **options: Any
+) -> AsyncIterator[tuple[Mirror, Reflector[Pod], ScriptedServer]]:
+    mirror = Mirror()
+    async with ScriptedServer(api) as server:
+        transport = Transport(server.credentials())
+        random = Random(1)
+        options.setdefault("backoff", Backoff(initial_seconds=0.01, limit_seconds=0.05, random=random))
+        reflector = Reflector(transport, PODS, mirror, random=random, **options)
+        task = asyncio.create_task(reflector.run())
+        try:
+            yield mirror, reflector, server
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            await transport.close()
+
+
+def serve(*events: tuple[str, Any], end: bool = False) -> Callable[[Peer], None]:
+    def watch(peer: Peer) -> None:
+        peer.begin_stream()
+        for kind, obj in events:
+            peer.event(kind, obj)
+        if end:
+            peer.end_stream()
+
+    return watch
+
+
+async def test_a_list_then_changes_in_order() -> None:
+    api = Api()
+    api.pods = [pod("a"), pod("b")]
+    api.watches = [
+        serve(
+            ("MODIFIED", pod("a", resourceVersion="11")),
+            ("DELETED", pod("b", resourceVersion="12")),
+            ("ADDED", pod("c", resourceVersion="13")),
+            ("ADDED", pod("b", uid="uid-b2", resourceVersion="14")),
+        )
+    ]
+    async with mirrored(api) as (mirror, reflector, _):
+        assert await wait_synced([reflector], timeout_seconds=5) == []
+        await until(lambda: len(mirror.log) == 4)
+        assert mirror.log == ["~a", "-b", "+c", "+b"]
+        assert mirror.replacements == 1
+        assert reflector.status.phase is Phase.WATCHING
+        assert api.watched_from == ["10"]
+
+
+async def test_the_list_is_read_in_pages_with_the_selector() -> None:
+    queries: list[dict[str, str]] = []
+
+    def script(request: Request, peer: Peer) -> None:
+        queries.append(request.query)
+        if "watch" in request.query:
+            peer.begin_stream()
+        elif "continue" not in request.query:
+            peer.answer(200, pod_list(pod("a"), continue_="page two&=", version="10"))
+        else:
+            peer.answer(200, pod_list(pod("b"), version="10"))
+
+    async with mirrored(script, field_selector=UNFINISHED_PODS) as (mirror, _, __):
+        await until(lambda: len(queries) == 3)
+        assert sorted(mirror.versions) == ["a", "b"]
+        assert [query.get("continue") for query in queries] == [None, "page two&=", None]
+        assert {query["fieldSelector"] for query in queries} == {UNFINISHED_PODS}
+        assert queries[0]["limit"] == "500"
+        assert queries[2]["allowWatchBookmarks"] == "true"
+        assert 300 <= int(queries[2]["timeoutSeconds"]) <= 600
+
+
+async def test_a_continue_token_that_expired_restarts_the_list_in_one_piece() -> None:
+    limits: list[str | None] = []
+
+    def script(request: Request, peer: Peer) -> None:
+        if "watch" in request.query:
+            peer.begin_stream()
+            return
+        limits.append(request.query.get("limit"))
+        if "continue" in request.query:
+            peer.refuse(410, "Expired")
+        elif "limit" in request.query:
+            peer.answer(200, pod_list(pod("old"), continue_="x"))
+        else:
+            peer.answer(200, pod_list(pod("a"), pod("b")))
+
+    async with mirrored(script) as (mirror, reflector, _):
+        await reflector.synced.wait()
+        assert sorted(mirror.versions) == ["a", "b"]
+        assert limits == ["500", "500", None]
+
+
+async def test_a_watch_that_ends_goes_on_where_it_stopped_bookmarks_included() -> None:
+    api = Api()
+    api.watches = [
+        serve(("ADDED", pod("a", resourceVersion="11")), end=True),
+        serve(("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "500"}}), end=True),
+    ]
+    async with mirrored(api) as (mirror, _, __):
+        await until(lambda: len(api.watched_from) == 3)
+        assert api.watched_from == ["10", "11", "500"]
+        assert api.lists == 1
+        assert mirror.log == ["+a"]
+
+
+async def test_a_watch_cut_in_the_middle_of_a_line_loses_nothing() -> None:
+    api = Api()
+    line = msgspec.json.encode({"type": "ADDED", "object": pod("b", resourceVersion="12")}) + b"\n"
+
+    def cut(peer: Peer) -> None:
+        peer.begin_stream()
+        peer.event("ADDED", pod("a", resourceVersion="11"))
+        peer.chunk(line[: len(line) // 2])
+        peer.close()
+
+    api.watches = [cut, serve(("ADDED", pod("b", resourceVersion="12")))]
+    async with mirrored(api) as (mirror, _, __):
+        await until(lambda: mirror.log == ["+a", "+b"])
+        assert api.watched_from == ["10", "11"]
+        assert api.lists == 1
+
+
+@pytest.mark.parametrize("size", [1, 13, 4096])
+async def test_lines_may_come_in_pieces_of_any_size(size: int) -> None:
+    api = Api()
+    big = "x" * 50_000
+    raw = b"".join(
+        msgspec.json.encode(
+            {"type": "ADDED", "object": pod(f"p{n}", resourceVersion=str(20 + n), annotations={"big": big[: n * 500]})}
+        )
+        + b"\n"
+        for n in range(4)
+    )
+
+    async def pieces(peer: Peer) -> None:
+        peer.begin_stream()
+        for start in range(0, len(raw), size):
+            peer.chunk(raw[start : start + size])
+            if start % (size * 50) == 0:
+                await asyncio.sleep(0)
+
+    api.watches = [pieces]
+    async with mirrored(api) as (mirror, _, __):
+        await until(lambda: len(mirror.log) == 4)
+        assert mirror.log == ["+p0", "+p1", "+p2", "+p3"]
+
+
+async def test_many_events_of_one_read_are_delivered_in_one_batch() -> None:
+    api = Api()
+
+    def burst(peer: Peer) -> None:
+        peer.begin_stream()
+        lines = [{"type": "ADDED", "object": pod(f"p{n}", resourceVersion=str(20 + n))} for n in range(300)]
+        peer.chunk(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+
+    api.watches = [burst]
+    async with mirrored(api) as (mirror, _, __):
+        await until(lambda: len(mirror.pods) == 300)
+        assert len(mirror.batches) <= 3
+
+
+# --- 410 Gone -------------------------------------------------------------------------------------------
+
+GONE = {"kind": "Status", "metadata": {}, "status": "Failure", "reason": "Expired", "code": 410, "message": "too old"}
+
+
+@pytest.mark.parametrize("form", ["answer", "event"])
+async def test_after_gone_only_the_differences_are_delivered(form: str) -> None:
+    api = Api()
+    api.pods = [pod("same"), pod("changes"), pod("goes"), pod("again", uid="one")]
+
+    def gone(peer: Peer) -> None:
+        api.pods = [pod("same"), pod("changes", resourceVersion="9"), pod("comes"), pod("again", uid="two")]
+        api.version = "99"
+        if form == "answer":
+            peer.refuse(410, "Expired")
+        else:
+            peer.begin_stream()
+            peer.event("ERROR", GONE)
+
+    api.watches = [gone]
+    async with mirrored(api) as (mirror, _, __):
+        await until(lambda: api.watched_from == ["10", "99"])
+        assert sorted(mirror.log[:2]) == ["-again", "-goes"]
+        assert sorted(mirror.log[2:]) == ["+again", "+comes", "~changes"]
+        assert mirror.replacements == 1
+
+
+async def test_the_object_of_a_missed_deletion_has_its_identity() -> None:
+    api = Api()
+    api.pods = [pod("goes")]
+    ends: list[Pod] = []
+
+    def gone(peer: Peer) -> None:
+        api.pods = []
+        peer.refuse(410, "Expired")
+
+    api.watches = [gone]
+    async with mirrored(api) as (mirror, _, __):
+        forward = mirror.changed
+
+        def keep(changes: Sequence[Change[Pod]], /) -> None:
+            ends.extend(change.last for change in changes if isinstance(change, Deleted))
+            forward(changes)
+
+        mirror.changed = keep  # type: ignore[method-assign]
+        await until(lambda: bool(ends))
+        meta = ends[0].metadata
+        assert (meta.namespace, meta.name, meta.uid) == ("default", "goes", "uid-goes")
+
+
+async def test_a_storm_of_gone_is_met_with_pauses_not_with_a_storm_of_lists() -> None:
+    api = Api()
+    api.watches = [lambda peer: peer.refuse(410, "Expired")] * 1000
+    backoff = Backoff(initial_seconds=0.05, limit_seconds=0.2, random=Random(1))
+    async with mirrored(api, backoff=backoff) as (_, __, ___):
+        await asyncio.sleep(1.0)
+        assert 4 <= api.lists <= 14
+
+
+# --- what is broken in the data ---------------------------------------------------------------------------
+
+
+def broken(name: str, **metadata: Any) -> dict[str, Any]:
+    return {**pod(name, **metadata), "spec": {"containers": "none"}}
+
+
+async def test_one_malformed_object_in_a_list_is_reported_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    api = Api()
+    api.pods = [pod("a"), broken("bad"), pod("c")]
+    reported: list[str] = []
+    async with mirrored(api, on_malformed=lambda bad: reported.append(str(bad))) as (mirror, reflector, _):
+        await reflector.synced.wait()
+        assert sorted(mirror.versions) == ["a", "c"]
+        assert len(reported) == 1
+        assert reported[0].startswith("default/bad: Expected `array | null`, got `str`")
+        assert "passed over a malformed object of pods: default/bad" in caplog.text
+
+
+async def test_malformed_events_are_passed_over_and_the_object_known_before_stays() -> None:
+    api = Api()
+    api.pods = [pod("a"), pod("b")]
+    api.watches = [
+        serve(
+            ("MODIFIED", broken("a", resourceVersion="11")),
+            ("ADDED", broken("new", resourceVersion="12")),
+            ("DELETED", broken("b", resourceVersion="13")),
+            ("ADDED", pod("c", resourceVersion="14")),
+            ("BOOKMARK", {"metadata": {"resourceVersion": "20"}, "spec": 7}),
+            end=True,
+        )
+    ]
+    async with mirrored(api) as (mirror, reflector, _):
+        await until(lambda: len(api.watched_from) == 2)
+        assert mirror.log == ["-b", "+c"]
+        assert mirror.versions == {"a": "1", "c": "14"}
+        assert reflector.counts.malformed == 3
+        assert api.watched_from == ["10", "20"]
+
+
+async def test_a_relist_does_not_take_a_malformed_object_for_deleted() -> None:
+    api = Api()
+    api.pods = [pod("a"), pod("b")]
+
+    def gone(peer: Peer) -> None:
+        api.pods = [broken("a", resourceVersion="7"), pod("b", resourceVersion="8")]
+        peer.refuse(410, "Expired")
+
+    api.watches = [gone]
+    async with mirrored(api) as (mirror, _, __):
+        await until(lambda: len(api.watched_from) == 2)
+        assert mirror.log == ["~b"]
+        assert mirror.versions == {"a": "1", "b": "8"}
+
+
+async def test_a_line_that_is_no_event_leads_to_a_new_list() -> None:
+    api = Api()
+    api.pods = [pod("a")]
+
+    def noise(peer: Peer) -> None:
+        api.pods = [pod("a"), pod("b")]
+        peer.begin_stream()
+        peer.event("MODIFIED", pod("a", resourceVersion="11"))
+        peer.chunk(b'{"type": "ADDED", "object": {"metadata"\n')
+
+    api.watches = [noise]
+    async with mirrored(api) as (mirror, _, __):
+        await until(lambda: api.lists == 2 and len(api.watched_from) == 2)
+        assert sorted(mirror.versions) == ["a", "b"]
+
+
+async def test_a_handler_that_fails_is_given_everything_anew(caplog: pytest.LogCaptureFixture) -> None:
+    api = Api()
+    api.pods = [pod("a")]
+    api.watches = [serve(("ADDED", pod("b", resourceVersion="11")))]
+    async with mirrored(api) as (mirror, _, __):
+        forward = mirror.changed
+
+        def fail_once(changes: Sequence[Change[Pod]], /) -> None:
+            mirror.changed = forward  # type: ignore[method-assign]
+            api.pods.append(pod("b", resourceVersion="11"))
+            raise ZeroDivisionError
+
+        mirror.changed = fail_once  # type: ignore[method-assign]
+        await until(lambda: mirror.replacements == 2)
+        assert sorted(mirror.versions) == ["a", "b"]
+        assert "reflector of pods failed, it starts over" in caplog.text
+
+
+# --- what is broken in the network ------------------------------------------------------------------------
+
+
+async def test_a_watch_that_falls_silent_is_opened_anew() -> None:
+    api = Api()
+    api.watches = [serve(("ADDED", pod("a", resourceVersion="11")))]
+    async with mirrored(api, silence_seconds=0.05) as (_, __, ___):
+        await until(lambda: len(api.watched_from) >= 3)
+        assert api.watched_from[:2] == ["10", "11"]
+        assert api.lists == 1
+
+
+async def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_hot_loop() -> None:
+    api = Api()
+    api.watches = [serve(end=True)] * 1000
+    backoff = Backoff(initial_seconds=0.05, limit_seconds=0.2, random=Random(1))
+    async with mirrored(api, backoff=backoff) as (_, __, ___):
+        await asyncio.sleep(0.8)
+        assert 3 <= len(api.watched_from) <= 12
+
+
+async def test_errors_of_the_list_are_met_with_growing_pauses_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "engine")
+    api = Api()
+    api.pods = [pod("a")]
+    api.list_refusals = [(500, "InternalError")] * 6
+    async with mirrored(api) as (mirror, reflector, server):
+        await reflector.synced.wait()
+        assert sorted(mirror.versions) == ["a"]
+        assert len([r for r in server.requests if "watch" not in r.query]) == 7
+    assert [record.getMessage() for record in caplog.records] == ["pods: 500 InternalError: no"]
+
+
+async def test_a_server_that_goes_and_comes_back_is_followed_with_one_line_each(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "engine")
+    api = Api()
+    api.pods = [pod("a")]
+    async with mirrored(api) as (mirror, reflector, server):
+        await until(lambda: len(api.watched_from) == 1)
+        await server.stop_listening()
+        await until(lambda: reflector.status.phase is Phase.RETRYING)
+        await asyncio.sleep(0.2)
+        assert "cannot reach" in reflector.status.problem
+        api.watches = [serve(("ADDED", pod("b", resourceVersion="11")))]
+        await server.listen()
+        await until(lambda: sorted(mirror.versions) == ["a", "b"])
+        assert reflector.status.phase is Phase.WATCHING
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+@pytest.mark.parametrize(("status", "phase"), [(404, Phase.ABSENT), (403, Phase.FORBIDDEN)])
+async def test_an_optional_resource_that_is_not_there_counts_as_synced_and_empty(status: int, phase: Phase) -> None:
+    api = Api()
+    api.list_refusals = [(status, "NotThere")] * 100
+    async with mirrored(api, optional=True) as (mirror, reflector, _):
+        assert await wait_synced([reflector], timeout_seconds=5) == []
+        assert mirror.replacements == 1
+        assert mirror.pods == {}
+        assert reflector.status.phase is phase
+
+
+async def test_a_required_resource_that_is_forbidden_is_named_and_not_synced(caplog: pytest.LogCaptureFixture) -> None:
+    message = 'pods is forbidden: User "x" cannot list resource "pods"'
+
+    def script(request: Request, peer: Peer) -> None:
+        peer.refuse(403, "Forbidden", message)
+
+    async with mirrored(script) as (_, reflector, server):
+        assert await wait_synced([reflector], timeout_seconds=0.3) == [reflector]
+        assert reflector.status.phase is Phase.FORBIDDEN
+        assert message in reflector.status.problem
+        assert len(server.requests) == 1  # tried again, but slowly
+    assert f"cannot list or watch pods: 403 Forbidden: {message}" in caplog.text
+
+
+async def test_retry_after_of_the_server_is_respected() -> None:
+    times: list[float] = []
+
+    def script(request: Request, peer: Peer) -> None:
+        if "watch" in request.query:
+            peer.begin_stream()
+            return
+        times.append(asyncio.get_running_loop().time())
+        if len(times) == 1:
+            peer.refuse(429, "TooManyRequests", retry_after="1")
+        else:
+            peer.answer(200, pod_list())
+
+    async with mirrored(script) as (_, reflector, __):
+        await reflector.synced.wait()
+        assert times[1] - times[0] >= 1.0
+
+
+# --- lines ------------------------------------------------------------------------------------------------
+
+
+def test_a_line_without_end_is_refused_before_it_fills_memory() -> None:
+    buffer = LineBuffer()
+    megabyte = b"x" * (1 << 20)
+    for _ in range(64):
+        assert buffer.feed(megabyte) == b""
+    with pytest.raises(MalformedAnswer, match="longer than 64 MiB"):
+        buffer.feed(megabyte)
