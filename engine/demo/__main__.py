@@ -33,6 +33,7 @@ from engine.embedded import EmbeddedCluster, KubeletSettings
 
 STEP_SECONDS = 20.0
 POLICY_FILE = "demo.policy"
+PROBLEMS_SHOWN = 5
 _END_SECONDS = 10.0
 
 
@@ -139,7 +140,8 @@ class Demo:
         problems = step.check({n: self._placed[n] for n in names if n in self._placed}, self._nodes)
         problems += [f"{name} is bound, expected to wait" for name in step.pending if name in self._placed]
         if problems:
-            raise DemoFailed("; ".join(problems))
+            more = f" (and {len(problems) - PROBLEMS_SHOWN} more)" if len(problems) > PROBLEMS_SHOWN else ""
+            raise DemoFailed("; ".join(problems[:PROBLEMS_SHOWN]) + more)
         waiting = f", {len(step.pending)} wait for a reason" if step.pending else ""
         self._show.say(f"{len(names) - len(step.pending)} pods bound as the policy says{waiting}", style="green")
 
