@@ -1,0 +1,235 @@
+"""What an operator can set, with unit, default and reason. Knows YAML's keys, not what they are used for.
+
+The file is `kind: PolicySchedulerConfiguration`; every key is a field here in camel case, and everything but
+`apiVersion` and `kind` may be left out. Relative paths start at the file's own folder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from engine.diagnostics import Diagnostic, Source
+from engine.documents.codes import MISSING_KEY, WRONG_VALUE
+from engine.documents.schema import EXPECTED, DocumentSchema
+from engine.documents.shape import DURATION_SECONDS, Shape, build, schema_of
+from engine.documents.yaml_document import Document, DocumentError, parse_document, read_source
+
+API_VERSION = "policy-scheduler/v1alpha1"
+KIND = "PolicySchedulerConfiguration"
+
+Duration: TypeAlias = Annotated[float, DURATION_SECONDS]
+"""In seconds; written `15s`, `2min`."""
+PositiveDuration: TypeAlias = Annotated[
+    float,
+    DURATION_SECONDS,
+    Shape(
+        {"pattern": r"^(?=.*[1-9])(\d+(\.\d+)?(ms|s|min|h|d))+$", EXPECTED: "a duration above zero such as 15s or 2min"}
+    ),
+]
+Port: TypeAlias = Annotated[
+    int, Shape({"minimum": 0, "maximum": 65535, EXPECTED: "a port: 0 to 65535, 0 for a free one"})
+]
+Name: TypeAlias = Annotated[
+    str,
+    Shape(
+        {
+            "pattern": r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
+            EXPECTED: "a name as Kubernetes allows it: lower case letters, digits, - and .",
+        }
+    ),
+]
+Url: TypeAlias = Annotated[
+    str, Shape({"pattern": r"^https?://[^/\s]+\S*$", EXPECTED: "a URL such as http://prometheus.monitoring:9090"})
+]
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesSettings:
+    """How to reach the API server."""
+
+    kubeconfig: Path | None = None
+    """None: the service account inside a pod; outside it $KUBECONFIG, then ~/.kube/config, as kubectl does."""
+    context: str | None = None
+    """A context of the kubeconfig; None: its current one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """Where policies come from."""
+
+    path: Path = Path("/etc/policy-scheduler/policies")
+    """A directory of `.policy` files, usually a ConfigMap's volume (the whole volume: with subPath nothing is ever
+    updated), or one file."""
+    config_map: str | None = None
+    """`NAMESPACE/NAME` of the ConfigMap behind the path: a broken reload becomes an Event on it. None: no Event."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusSettings:
+    """Where `promql("…")` is asked, and how fresh it must be unless a policy says otherwise."""
+
+    url: Url
+    """Base of the HTTP API: Prometheus, Thanos, Mimir, VictoriaMetrics."""
+    bearer_token_file: Path | None = None
+    """Read again for every request, because projected tokens change about hourly."""
+    ca_file: Path | None = None
+    """Certificate authorities to trust instead of the system's."""
+    client_certificate_file: Path | None = None
+    """For mutual TLS; needs `clientKeyFile`."""
+    client_key_file: Path | None = None
+    """For mutual TLS; needs `clientCertificateFile`."""
+    timeout: PositiveDuration = 5.0
+    """Seconds for one query. Decisions never wait for it; five are long for an instant query over all nodes."""
+    node_label: str | None = None
+    """The label that names the node, for queries that do not say `by`; None: found by itself, from `node`,
+    `kubernetes_node`, … to `instance` with an address."""
+    every: PositiveDuration = 15.0
+    """Seconds between two fetches of a query. Scrapes are usually 15 to 60 s apart: faster sees nothing new."""
+    stale_after: PositiveDuration = 120.0
+    """Seconds after which a value counts as missing. Twice Prometheus' own default scrape interval: one missed
+    scrape does not make values flicker, and a dead source shows before Prometheus itself forgets it (5 min)."""
+    prime_timeout: Duration = 3.0
+    """Seconds that new policies wait for the first values of their new metrics before they are used without."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """Where probes, metrics and the status page are served."""
+
+    host: str = "127.0.0.1"
+    """`0.0.0.0` in a pod, so that the kubelet and Prometheus can reach it; there is no authentication."""
+    port: Port = 10259
+    """As kube-scheduler's."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How to log."""
+
+    format: Literal["text", "json"] = "text"
+    """`json` for collectors: one object a line."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """`debug` shows every decision: too much for a busy cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderElectionSettings:
+    """One replica decides, the others stand by with warm caches."""
+
+    enabled: bool = True
+    """Off only where there is never a second replica: two that decide would fight over nodes."""
+    lease_name: Name = "policy-scheduler"
+    """Replicas with the same name compete; schedulers of different names need different ones."""
+    lease_namespace: Name | None = None
+    """None: the pod's own namespace; outside a pod kube-system."""
+    lease_duration: PositiveDuration = 15.0
+    """Seconds until others may take over; as kube-scheduler."""
+    renew_deadline: PositiveDuration = 10.0
+    """Seconds without a renewal after which the leader stops deciding; less than `leaseDuration`."""
+    retry_period: PositiveDuration = 2.0
+    """Seconds between two tries; less than `renewDeadline`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingSettings:
+    """How decisions are made and carried out."""
+
+    seed: Annotated[int, Shape({"minimum": 0, "maximum": 2**63 - 1})] = 0
+    """Breaks ties between equal nodes, together with the pod's and the node's names. The same everywhere by default,
+    so that a decision can be repeated."""
+    parallel_binds: Annotated[int, Shape({"minimum": 1, "maximum": 1024})] = 128
+    """Bindings under way at the same time. With 5 ms each, 128 give more than an API server takes."""
+    shadow: bool = False
+    """Decide, record and compare with what others did, but bind nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything an operator can set."""
+
+    scheduler_names: Annotated[tuple[Name, ...], Shape({"minItems": 1, "uniqueItems": True})] = ("policy-scheduler",)
+    """`spec.schedulerName` of the pods to schedule; a policy can serve another with its `scheduler` line. Put
+    `default-scheduler` here only where kube-scheduler does not run."""
+    kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
+    policies: PolicySettings = field(default_factory=PolicySettings)
+    prometheus: PrometheusSettings | None = None
+    """None: there are no metrics, and every value of `promql` is missing."""
+    http: HttpSettings = field(default_factory=HttpSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    leader_election: LeaderElectionSettings = field(default_factory=LeaderElectionSettings)
+    scheduling: SchedulingSettings = field(default_factory=SchedulingSettings)
+
+
+def settings_schema() -> dict[str, Any]:
+    """Return the JSON schema of the configuration file, for editors and for our own check."""
+    schema = schema_of(Settings)
+    head = {"apiVersion": {"const": API_VERSION}, "kind": {"const": KIND}}
+    return schema | {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": KIND,
+        "properties": head | schema["properties"],
+        "required": ["apiVersion", "kind", *schema["required"]],
+    }
+
+
+def load_settings(path: Path) -> Settings:
+    """Read and check a configuration file.
+
+    Raises:
+        DocumentError: it cannot be used; every problem has its line, what was expected and what to do.
+    """
+    return parse_settings(read_source(path), folder=path.parent)
+
+
+def parse_settings(source: Source, *, folder: Path = Path()) -> Settings:
+    """Check a configuration text and return its settings.
+
+    Args:
+        source: the text.
+        folder: where relative paths start.
+
+    Raises:
+        DocumentError: as `load_settings`.
+    """
+    document = parse_document(source)
+    found = DocumentSchema(settings_schema()).check(document)
+    if found:
+        raise DocumentError(found)
+    settings = build(Settings, document.value, folder=folder)
+    problems = [*_together(document, settings)]
+    if problems:
+        raise DocumentError(problems)
+    return settings
+
+
+def _together(document: Document, settings: Settings) -> list[Diagnostic]:
+    """Check what no single value can show."""
+    found = []
+    election = settings.leader_election
+    for smaller, larger, low, high in (
+        ("renewDeadline", "leaseDuration", election.renew_deadline, election.lease_duration),
+        ("retryPeriod", "renewDeadline", election.retry_period, election.renew_deadline),
+    ):
+        if low >= high:
+            message = f"leaderElection.{smaller} ({low:g} s) must be less than {larger} ({high:g} s)"
+            found.append(document.error(("leaderElection", smaller), WRONG_VALUE, message=message))
+    prometheus = settings.prometheus
+    if prometheus is not None:
+        if prometheus.stale_after <= prometheus.every:
+            message = (
+                f"prometheus.staleAfter ({prometheus.stale_after:g} s) must be more than every"
+                f" ({prometheus.every:g} s), or every value is stale before the next comes"
+            )
+            found.append(document.error(("prometheus", "staleAfter"), WRONG_VALUE, message=message))
+        certificate, key = prometheus.client_certificate_file, prometheus.client_key_file
+        if (certificate is None) != (key is None):
+            absent, present = ("clientKeyFile", "clientCertificateFile")[:: 1 if key is None else -1]
+            message = f"key `{present}` needs `{absent}` beside it"
+            found.append(document.error(("prometheus", present), MISSING_KEY, message=message, key=True))
+    config_map = settings.policies.config_map
+    if config_map is not None and len([part for part in config_map.split("/") if part]) != 2:
+        message = f"policies.configMap: expected NAMESPACE/NAME, got {config_map}"
+        found.append(document.error(("policies", "configMap"), WRONG_VALUE, message=message))
+    return found

@@ -1,0 +1,214 @@
+"""YAML or JSON text to plain values that remember where they stand. Knows no schema.
+
+The values are those of YAML's JSON schema: `yes`, `on`, `12:30` and `2026-11-21` are texts, keys are texts, and a
+key stands once in its mapping.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import yaml
+
+from engine.diagnostics import Diagnostic, Label, Source, Span, in_order, render
+from engine.documents.codes import SYNTAX, UNREADABLE
+from engine.documents.yaml_nodes import (
+    MAX_DEPTH,
+    Construction,
+    HopelessError,
+    Loader,
+    Node,
+    Step,
+    Value,
+    entries,
+    is_empty,
+    node_span,
+)
+from engine.lang.codes import Code
+
+
+class DocumentError(Exception):
+    """A file is not what it should be; the text is its rendered diagnostics."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = in_order(diagnostics)
+        super().__init__("\n".join(render(diagnostic) for diagnostic in self.diagnostics))
+
+
+class Document:
+    """One document of a file: its value, and the span of every part of it."""
+
+    def __init__(self, source: Source, *, value: Value, root: Node | None, index: int = 0) -> None:
+        self.source = source
+        self.value = value
+        self.index = index
+        """Which document of the file it is, from 0."""
+        self._root = root
+
+    def span(self, path: Sequence[Step] = (), *, key: bool = False) -> Span:
+        """Return where a part of the value stands, or its key; of what is not there, the nearest that is."""
+        node = self._node()
+        found = node
+        for step in path:
+            entry = None if found is None else _entry(found, step)
+            if entry is None:
+                break
+            key_node, value_node = entry
+            # an empty value has no text of its own: the key stands for it
+            node = key_node if key_node is not None and (key or is_empty(value_node)) else value_node
+            found = value_node
+        if node is None:
+            return Span(self.source, 0, 0)
+        return node_span(self.source, node)
+
+    def error(
+        self, path: Sequence[Step], code: Code, *, message: str, key: bool = False, advice: str = ""
+    ) -> Diagnostic:
+        """Return an error that points at a part of this document."""
+        return code.at(self.span(path, key=key), message, help=advice)
+
+    def _node(self) -> Node | None:
+        if self._root is None:
+            # JSON was read by a quicker parser that knows no positions; they are wanted now
+            try:
+                self._root = yaml.compose(self.source.text, Loader=Loader)
+            except (yaml.YAMLError, RecursionError):
+                return None
+        return self._root
+
+
+def read_source(path: Path) -> Source:
+    """Read a text file.
+
+    Raises:
+        DocumentError: it is not there, not readable or not UTF-8.
+    """
+    nowhere = Span(Source(str(path), ""), 0, 0)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DocumentError([UNREADABLE.at(nowhere, f"cannot read the file: {reason}")]) from error
+    try:
+        return Source(str(path), content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode("utf-8-sig", errors="replace")
+        span = Span(Source(str(path), before), len(before), len(before))
+        message = f"byte 0x{content[error.start]:02x} is not UTF-8"
+        raise DocumentError([UNREADABLE.at(span, message, help="save the file as UTF-8")]) from error
+
+
+def parse_documents(source: Source) -> tuple[Document, ...]:
+    """Parse every document of a file; empty ones are left out.
+
+    Raises:
+        DocumentError: it is not YAML, or says something twice; all duplicate keys are reported.
+    """
+    quick = _as_json(source)
+    if quick is not None:
+        return (quick,)
+    found: list[Diagnostic] = []
+    documents = []
+    for index, root in enumerate(_compose(source)):
+        try:
+            value = Construction(source, found).value(root)
+        except HopelessError as error:
+            raise DocumentError(found) from error
+        except RecursionError as error:  # `<<` in a circle
+            raise DocumentError([_too_deep(source)]) from error
+        if not (isinstance(root, yaml.ScalarNode) and is_empty(root)):
+            documents.append(Document(source, value=value, root=root, index=index))
+    if found:
+        raise DocumentError(found)
+    return tuple(documents)
+
+
+def parse_document(source: Source) -> Document:
+    """Parse a file that holds one document.
+
+    Raises:
+        DocumentError: as `parse_documents`; or it holds none, or several.
+    """
+    documents = parse_documents(source)
+    if len(documents) == 1:
+        return documents[0]
+    if not documents:
+        empty = Span(source, 0, 0)
+        raise DocumentError([SYNTAX.at(empty, "the file is empty, expected one document")])
+    raise DocumentError(
+        [documents[1].error((), SYNTAX, message=f"expected one document, this is the second of {len(documents)}")]
+    )
+
+
+def _compose(source: Source) -> Iterator[Node]:
+    try:
+        yield from yaml.compose_all(source.text, Loader=Loader)
+    except yaml.MarkedYAMLError as error:
+        raise DocumentError([_syntax_error(source, error)]) from error
+    except yaml.reader.ReaderError as error:
+        span = Span(source, error.position, error.position + 1)
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        message = f"the character U+{code:04X} is not allowed in YAML"
+        raise DocumentError([SYNTAX.at(span, message)]) from error
+    except RecursionError as error:
+        raise DocumentError([_too_deep(source)]) from error
+
+
+def _too_deep(source: Source) -> Diagnostic:
+    return SYNTAX.at(Span(source, 0, 0), f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _syntax_error(source: Source, error: yaml.MarkedYAMLError) -> Diagnostic:
+    text = source.text
+    at = min(len(text), error.problem_mark.index if error.problem_mark else 0)
+    if at and at == len(text):  # the end of the file has no line of its own: point at the last thing before it
+        at = len(text.rstrip()) or 1
+        at -= 1
+    problem = error.problem or error.context or "cannot be parsed"
+    advice = ""
+    line = source.line(source.position(at)[0])
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        problem, advice = "a tab cannot indent", "indent with spaces"
+    elif "mapping values" in problem:
+        advice = 'check the indentation, or quote a text that holds ": "'
+    elif "quoted scalar" in (error.context or "") and "end of stream" in problem:
+        problem = "a quoted text has no end"
+    labels: tuple[Label, ...] = ()
+    if error.context and error.context_mark and error.context_mark.line != source.position(at)[0] - 1:
+        start = min(len(text), error.context_mark.index)
+        labels = (Label(Span(source, start, start + 1), error.context.removeprefix("while ")),)
+    message = f"not YAML: {problem}"
+    return SYNTAX.at(Span(source, at, at + 1), message, help=advice, labels=labels)
+
+
+def _as_json(source: Source) -> Document | None:
+    """Read JSON with the quicker parser; None where it is not JSON, or says something twice."""
+    if source.text.lstrip()[:1] not in ("{", "["):
+        return None
+
+    def once(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
+        made = dict(pairs)
+        if len(made) != len(pairs):
+            raise ValueError("duplicate key")
+        return made
+
+    def refuse(text: str) -> None:
+        raise ValueError(text)
+
+    try:
+        value = json.loads(source.text, object_pairs_hook=once, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        return None
+    return Document(source, value=value, root=None)
+
+
+def _entry(node: Node, step: Step) -> tuple[Node | None, Node] | None:
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return None, node.value[step]
+    if isinstance(node, yaml.MappingNode):
+        for key, value in entries(node):
+            if key.value == str(step):
+                return key, value
+    return None

@@ -1,0 +1,184 @@
+"""YAML and JSON with places: what is read, and what is said about what can't be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
+
+from engine.diagnostics import Source
+from engine.documents.yaml_document import DocumentError, parse_document, parse_documents, read_source
+
+
+def value(text: str) -> Any:
+    return parse_document(Source("f.yaml", text)).value
+
+
+def errors(text: str) -> str:
+    with pytest.raises(DocumentError) as raised:
+        parse_documents(Source("f.yaml", text))
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: 1", {"a": 1}),
+        ("a: -0", {"a": 0}),
+        ("a: 0x1F", {"a": 31}),
+        ("a: 1e3", {"a": 1000.0}),
+        ("a: .5", {"a": 0.5}),
+        ("a: -.inf", {"a": float("-inf")}),
+        ("a: 010", {"a": "010"}),
+        ("a: 500m", {"a": "500m"}),
+        ("a: yes", {"a": "yes"}),
+        ("on: off", {"on": "off"}),
+        ("a: True", {"a": True}),
+        ("a: 12:30", {"a": "12:30"}),
+        ("a: 2026-11-21", {"a": "2026-11-21"}),
+        ("a: 2026-11-21T08:40:00Z", {"a": "2026-11-21T08:40:00Z"}),
+        ("a: ~\nb:\nc: null", {"a": None, "b": None, "c": None}),
+        ("a: ''", {"a": ""}),
+        ("a: '1'", {"a": "1"}),
+        ("8080: x\ntrue: y", {"8080": "x", "true": "y"}),
+        ("a: !!str 1", {"a": "1"}),
+        ("a: &x {b: 1}\nc: *x", {"a": {"b": 1}, "c": {"b": 1}}),
+        ("a: &x {b: 1, c: 2}\nd:\n  <<: *x\n  c: 3", {"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3}}),
+        ("a: |\n  x\n  y\n", {"a": "x\ny\n"}),
+        ('{"a": 1, "b": [true, null, 1.5, "ü"]}', {"a": 1, "b": [True, None, 1.5, "ü"]}),
+        ("{a: 1, # flow\n b: 2}", {"a": 1, "b": 2}),
+        ("# comment\n---\na: 1\n...\n", {"a": 1}),
+    ],
+)
+def test_values_are_those_that_kubernetes_would_read(text: str, expected: object) -> None:
+    assert value(text) == expected
+
+
+def test_several_documents_and_empty_ones_between_them() -> None:
+    documents = parse_documents(Source("f.yaml", "a: 1\n---\n---\n# nothing\n---\nb: 2\n"))
+    assert [document.value for document in documents] == [{"a": 1}, {"b": 2}]
+    assert str(documents[1].span(["b"])) == "f.yaml:6:4"
+    assert parse_documents(Source("f.yaml", "# nothing\n")) == ()
+
+
+TEXT = """\
+first: 1
+list:
+  - name: ü
+    port: "80"
+  - name: b
+empty:
+flow: {x: [1, 2]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "place", "text"),
+    [
+        (["first"], False, "1:8", "1"),
+        (["first"], True, "1:1", "first"),
+        (["list", 0, "port"], False, "4:11", '"80"'),
+        (["list", 1], False, "5:5", "name: b"),
+        (["empty"], False, "6:1", "empty"),
+        (["flow", "x", 1], False, "7:15", "2"),
+        (["list", 7, "deeper"], False, "3:3", "- name: ü"),
+        ([], False, "1:1", "first: 1"),
+    ],
+)
+def test_every_part_knows_its_place(path: list[str | int], key: bool, place: str, text: str) -> None:
+    span = parse_document(Source("f.yaml", TEXT)).span(path, key=key)
+    assert str(span) == f"f.yaml:{place}"
+    assert span.text == text
+
+
+def test_json_knows_places_too() -> None:
+    document = parse_document(Source("f.json", '{\n\t"a": {\n\t\t"b": 1}}'))
+    assert str(document.span(["a", "b"])) == "f.json:3:8"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [1, 2",
+        "a:\n\tb: 1",
+        "a: b: c",
+        "a: 'x",
+        "- a\nb: 1",
+        "a: \x01",
+        "a: *absent",
+        "a: !python/object:os.system x",
+        "a: !!int x",
+        "? [1]\n: x",
+        "a: 1\nb: 2\na: 3\nb: 4",
+        '{"a": 1, "a": 2}',
+        "a: &x [*x]",
+        "a: &x {<<: &y {<<: *x}}",
+        '{"a": NaN,, }',
+    ],
+)
+def test_what_can_not_be_read_is_said_with_its_place(text: str, snapshot: SnapshotAssertion) -> None:
+    assert errors(text) == snapshot
+
+
+def test_aliases_that_multiply_are_refused_quickly() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    assert "aliases multiply this file beyond all measure" in errors("\n".join(lines))
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, "[" * 5000 + "]" * 5000, "a: " + "{a: " * 300 + "1" + "}" * 300])
+def test_deep_nesting_is_an_error_and_not_a_crash(text: str) -> None:
+    assert "error[D0001]" in errors(text)
+
+
+def test_one_document_means_one() -> None:
+    for text, message in (("", "the file is empty"), ("a: 1\n---\nb: 1", "this is the second of 2")):
+        with pytest.raises(DocumentError, match=message):
+            parse_document(Source("f.yaml", text))
+
+
+def test_files_that_can_not_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError) as absent:
+        read_source(tmp_path / "absent.yaml")
+    (first,) = absent.value.diagnostics
+    assert str(first) == f"{tmp_path}/absent.yaml:1:1: error[D0003]: cannot read the file: no such file or directory"
+    (tmp_path / "latin.yaml").write_bytes("a: 1\nb: ü".encode("latin-1"))
+    with pytest.raises(DocumentError) as latin:
+        read_source(tmp_path / "latin.yaml")
+    (first,) = latin.value.diagnostics
+    assert str(first) == f"{tmp_path}/latin.yaml:2:4: error[D0003]: byte 0xfc is not UTF-8"
+    (tmp_path / "bom.yaml").write_bytes(b"\xef\xbb\xbfa: 1")
+    assert parse_document(read_source(tmp_path / "bom.yaml")).value == {"a": 1}
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), VALUES, max_size=3))
+def test_what_others_write_is_read_as_they_meant_it(given: dict[str, Any]) -> None:
+    assert value(json.dumps(given)) == given
+    # PyYAML writes YAML 1.1 and quotes more than 1.2 needs: nothing that it writes plain may change its type here
+    plain = yaml.safe_dump(given)
+    assert value(plain) == given
+
+
+@given(st.text(alphabet=st.sampled_from("ab:-?[]{},&*!|>'\"%@`#\n\t ~<\\0"), max_size=30))
+def test_no_text_breaks_the_reader(text: str) -> None:
+    try:
+        documents = parse_documents(Source("f.yaml", text))
+    except DocumentError:
+        return
+    for document in documents:
+        for path in ([], ["a"], [0]):
+            span = document.span(path)
+            assert 0 <= span.start <= span.end <= len(text)
