@@ -9,6 +9,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from engine.daemon.settings import Settings, load_settings
 from tests.deploy.manifests import BASE, DEPLOY, Json, kustomization, named, objects, only
 
 VERSIONS = ("1.29", "1.33", "1.36")
@@ -112,6 +113,39 @@ def test_an_upgrade_never_takes_the_last_replica() -> None:
     spec = only("Deployment")["spec"]
     assert spec["replicas"] > only("PodDisruptionBudget")["spec"]["minAvailable"]
     assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+
+
+class TestTheConfiguration:
+    """config.yaml, and the places in the manifests that must agree with it."""
+
+    @staticmethod
+    def settings() -> Settings:
+        return load_settings(BASE / "config.yaml")
+
+    def test_is_where_the_command_line_says(self) -> None:
+        mounts = {m["mountPath"]: m["name"] for m in container()["volumeMounts"]}
+        (argument,) = container()["args"]
+        folder, _, file = argument.removeprefix("--config=").rpartition("/")
+        volume = next(v for v in pod_spec()["volumes"] if v["name"] == mounts[folder])
+        assert file in named("ConfigMap", volume["configMap"]["name"])["data"]
+
+    def test_names_the_folder_and_the_config_map_of_the_policies(self) -> None:
+        policies = self.settings().policies
+        mount = next(m for m in container()["volumeMounts"] if m["mountPath"] == str(policies.path))
+        volume = next(v for v in pod_spec()["volumes"] if v["name"] == mount["name"])
+        assert policies.config_map == f"{kustomization()['namespace']}/{volume['configMap']['name']}"
+
+    def test_serves_probes_where_the_kubelet_looks(self) -> None:
+        http = self.settings().http
+        assert http.host == "0.0.0.0"
+        assert [port["containerPort"] for port in container()["ports"]] == [http.port]
+        assert [port["port"] for port in only("Service")["spec"]["ports"]] == [http.port]
+
+    def test_takes_the_lease_that_the_role_allows(self) -> None:
+        election = self.settings().leader_election
+        allowed = [r for r in only("Role")["rules"] if "leases" in r["resources"] and "resourceNames" in r]
+        assert [rule["resourceNames"] for rule in allowed] == [[election.lease_name]]
+        assert election.lease_namespace is None, "the pod's own namespace, where the role is"
 
 
 class TestTheImage:
