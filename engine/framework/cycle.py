@@ -18,7 +18,9 @@ from engine.framework.choice import best, tie_break
 from engine.framework.diagnosis import Diagnosis
 from engine.framework.evaluation import diagnose, named_nodes, pre_filter
 from engine.framework.frame import Frame
+from engine.framework.nominations import withheld
 from engine.framework.plugin import Ready
+from engine.framework.preemption import Preemption, post_filter
 from engine.framework.profile import Profile
 from engine.framework.template_cache import TemplateCache, cache_key
 
@@ -43,6 +45,8 @@ class Decision:
     total: int = 0
     """Nodes in the cluster."""
     diagnosis: Diagnosis | None = None
+    preemption: Preemption | None = None
+    """What evictions would make room, where nothing fits."""
     message: str = ""
     """Why not, in kube-scheduler's words."""
 
@@ -67,9 +71,12 @@ class Cycle:
         cache = self._cache(frame, profile)
         feasible = _feasible(frame, cache)
         if feasible is None or not len(feasible):
-            return _no_fit(frame, profile)
-        if len(feasible) == 1:
-            return Decision(frame.pod, frame.cluster.nodes.infos[feasible[0]].name, feasible=1, total=total)
+            return self._no_fit(frame, profile)
+        nominated = frame.cluster.nodes.rows.get(frame.pod.nominated_node, -1)
+        if len(feasible) == 1 or nominated in feasible:
+            # room that preemption made is taken if it still does, without comparing; so does kube-scheduler
+            row = nominated if nominated in feasible else int(feasible[0])
+            return Decision(frame.pod, frame.cluster.nodes.infos[row].name, feasible=len(feasible), total=total)
         totals = _totals(frame.at(feasible), cache, feasible)
         top = best(totals)
         row = tie_break(feasible[top], frame.cluster.nodes, uid=frame.pod.uid, seed=self._seed)
@@ -80,6 +87,19 @@ class Cycle:
             feasible=len(feasible),
             ties=len(top),
             total=total,
+        )
+
+    def _no_fit(self, frame: Frame, profile: Profile) -> Decision:
+        prepared = pre_filter(frame, profile.filters)
+        diagnosis = diagnose(frame, prepared)
+        preemption = post_filter(frame, profile, prepared, diagnosis, seed=self._seed) if profile.preempts else None
+        return Decision(
+            frame.pod,
+            None,
+            total=frame.cluster.nodes.size,
+            diagnosis=diagnosis,
+            preemption=preemption,
+            message=diagnosis.message(preemption.message if preemption is not None else ""),
         )
 
     def _cache(self, frame: Frame, profile: Profile) -> TemplateCache:
@@ -107,6 +127,11 @@ def _feasible(frame: Frame, cache: TemplateCache) -> IntArray | None:
         ok = ok & named_nodes(frame, live.nodes)
     for plugin, state in live.active:
         ok = ok & plugin.filter(frame, state)
+    if frame.cluster.nominated:
+        taken = withheld(frame, (*cache.row_filters, *live.active), ok)
+        if taken:
+            ok = ok.copy()
+            ok[list(taken)] = False
     return np.flatnonzero(ok)
 
 
@@ -124,8 +149,3 @@ def _totals(chosen: Frame, cache: TemplateCache, feasible: IntArray) -> FloatArr
             raw = plugin.score(chosen, prepared.state)
             totals += (plugin.normalize(chosen, prepared.state, raw) if plugin.normalizes else raw) * weight
     return totals
-
-
-def _no_fit(frame: Frame, profile: Profile) -> Decision:
-    diagnosis = diagnose(frame, pre_filter(frame, profile.filters))
-    return Decision(frame.pod, None, total=frame.cluster.nodes.size, diagnosis=diagnosis, message=diagnosis.message())

@@ -15,3 +15,5 @@ class Profile:
     filters: tuple[FilterPlugin, ...] = ()
     """In the order in which they are asked; the first refusal of a node is the one reported."""
     scores: tuple[Weighted, ...] = ()
+    preempts: bool = True
+    """Whether a pod that fits nowhere may have others evicted (`preempt never` says no)."""

@@ -44,7 +44,8 @@ class TemplateCache:
         table = frame.cluster.nodes
         self.rejected = False
         """Whether PreFilter refuses every pod of the template."""
-        self._row_filters: list[tuple[FilterPlugin, Any]] = []
+        self.row_filters: list[tuple[FilterPlugin, Any]] = []
+        """Kept filters that look at what pods on the node take, with their state."""
         self._row_scores: list[tuple[ScorePlugin, float, Any]] = []
         self.normalizing: list[KeptScore] = []
         self.live_filters: list[FilterPlugin] = []
@@ -79,7 +80,7 @@ class TemplateCache:
             if plugin.scope is Scope.TEMPLATE:
                 self._static_ok &= plugin.filter(frame, result.state)
             else:
-                self._row_filters.append((plugin, result.state))
+                self.row_filters.append((plugin, result.state))
 
     def _collect_scores(self, frame: Frame) -> None:
         for weighted in self.profile.scores:
@@ -115,7 +116,7 @@ class TemplateCache:
     def _update(self, frame: Frame) -> None:
         rows = frame.rows
         ok = self._static_ok[rows].copy()
-        for plugin, state in self._row_filters:
+        for plugin, state in self.row_filters:
             ok &= plugin.filter(frame, state)
         base = self._static_base[rows].copy()
         for scorer, weight, state in self._row_scores:
