@@ -220,7 +220,7 @@ async def test_a_hundred_quick_swaps_end_with_the_last_and_none_is_mixed(tmp_pat
             assert files["a.policy"] == files["b.policy"]
 
 
-async def test_a_swap_arrives_soon_and_once(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+async def test_a_swap_arrives_soon_and_once(tmp_path: Path) -> None:
     volume = ConfigMapVolume(tmp_path)
     volume.update({"a.policy": "0"})
     delivered = Delivered()
@@ -231,7 +231,7 @@ async def test_a_swap_arrives_soon_and_once(tmp_path: Path, record_property: Cal
             started = time.monotonic()
             await delivered.until(partial(operator.eq, {"a.policy": str(number)}))
             waits.append(time.monotonic() - started)
-    record_property("median_reload_milliseconds", round(1000 * sorted(waits)[5]))
+    print(f"from the swap to the delivery: {1000 * sorted(waits)[5]:.0f} ms (median)")
     assert len(delivered.all) == 11
     assert max(waits) < 10
 

@@ -320,3 +320,15 @@ def test_own_certificate_authority_and_mutual_tls(tmp_path: Path) -> None:
     assert isinstance(without_certificate, PrometheusUnreachableError)
     assert "cannot set up TLS" in str(no_ca_file)
     assert "absent.pem" in str(no_ca_file)
+
+
+@pytest.mark.parametrize(
+    ("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)], ids=["in CI", "elsewhere"]
+)
+def test_without_the_debian_package_tests_are_left_out_but_fail_in_ci(
+    ci: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(outcome, match="apt-get install --no-install-recommends prometheus"):
+        PrometheusServer(tmp_path)
