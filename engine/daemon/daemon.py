@@ -20,6 +20,7 @@ from engine.adapters.kube.binding import Binder
 from engine.adapters.kube.credentials import SERVICE_ACCOUNT, find_credentials
 from engine.adapters.kube.decoding import Malformed
 from engine.adapters.kube.events import EventRecorder, Reference
+from engine.adapters.kube.eviction import Evictor
 from engine.adapters.kube.lease import LeaderElector, LeaseSettings
 from engine.adapters.kube.pod_status import PodStatusWriter
 from engine.adapters.kube.synchronization import collection_deferred, wait_synced
@@ -78,6 +79,7 @@ class Daemon:
             self._queue,
             cycle=Cycle(seed=settings.scheduling.seed),
             binder=self._binder,
+            evictor=Evictor(self._transport, controller=name),
             reporter=ApiReporter(self._events, self._statuses),
             observer=self.metrics,
         )

@@ -6,6 +6,7 @@ Synchronous and without I/O; the reflectors call it in the event loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine.cluster import objects
@@ -75,6 +76,10 @@ class Informer:
             if not info.terminating:
                 self._foreign[info.uid] = info
         else:
+            known = self._queue.get(info.uid)
+            if known is not None and not info.nominated_node:
+                # our own nomination, which the API server does not show yet
+                info = replace(info, nominated_node=known.pod.nominated_node)
             self._cluster.nominate(info, info.nominated_node)
             self._queue.add(info, self._clock())
             self._wake()

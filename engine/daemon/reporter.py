@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.adapters.kube.events import EventRecorder
+from engine.adapters.kube.events import EventRecorder, reference_to
 from engine.adapters.kube.pod_status import PodStatusWriter
 from engine.cluster.pods import PodInfo
 from engine.framework.cycle import Decision
@@ -22,12 +22,23 @@ class ApiReporter:
 
     def unschedulable(self, decision: Decision) -> None:
         """Record a FailedScheduling event and the condition with the whole message."""
-        self._report(decision.pod, "Unschedulable", decision.message)
+        found = decision.preemption
+        nominated = None if found is None or found.keeps_nomination else found.nominated_node or ""
+        self._report(decision.pod, "Unschedulable", decision.message, nominated_node=nominated)
 
     def failed(self, pod: PodInfo, why: str) -> None:
         """Record an attempt that broke."""
         self._report(pod, "SchedulerError", why)
 
-    def _report(self, pod: PodInfo, reason: str, message: str) -> None:
+    def preempted(self, victim: PodInfo, *, by: PodInfo, node_name: str) -> None:
+        """Record that a pod had to go, on that pod."""
+        note = f"Preempted by pod {by.uid} on node {node_name}"
+        self._events.record(reference_to(victim), type="Normal", reason="Preempted", action="Preempting", note=note)
+
+    def nominated(self, pod: PodInfo, node_name: str) -> None:
+        """Write which node is kept for the pod, "" for none."""
+        self._statuses.nominate(pod, node=node_name)
+
+    def _report(self, pod: PodInfo, reason: str, message: str, *, nominated_node: str | None = None) -> None:
         self._events.failed_scheduling(pod, message=message)
-        self._statuses.unschedulable(pod, reason=reason, message=message)
+        self._statuses.unschedulable(pod, reason=reason, message=message, nominated_node=nominated_node)

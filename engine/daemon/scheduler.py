@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import NoReturn, Protocol, assert_never
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn, Protocol, assert_never
 
 from engine.adapters.kube.binding import Bound, Outcome, Refused, Unknown
 from engine.cluster.cluster import Cluster
 from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Signals
 from engine.daemon.informer import Informer
+from engine.daemon.preempting import Evictor, PreemptionReporter, evict_all, nominate
 from engine.framework.cycle import Cycle, Decision
 from engine.framework.events import ClusterEvent
 from engine.framework.frame import Frame
+from engine.framework.preemption import Preemption
 from engine.framework.profile import Profile
 from engine.framework.queue import QueuedPod, SchedulingQueue
 
@@ -41,7 +43,7 @@ class Binder(Protocol):
         ...
 
 
-class Reporter(Protocol):
+class Reporter(PreemptionReporter, Protocol):
     """Tells people what became of a pod; returns at once, works in the background."""
 
     def bound(self, pod: PodInfo, node_name: str) -> None:
@@ -87,6 +89,7 @@ class Scheduler:
         *,
         cycle: Cycle,
         binder: Binder,
+        evictor: Evictor,
         reporter: Reporter,
         observer: Observer,
         clock: Callable[[], float] = time.time,
@@ -100,11 +103,12 @@ class Scheduler:
         """Whether this replica may bind."""
         self._cycle = cycle
         self._binder = binder
+        self._evictor = evictor
         self._reporter = reporter
         self._observer = observer
         self._clock = clock
         self._wake = asyncio.Event()
-        self._binding: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Task[None]] = set()
         self.informer = Informer(cluster, queue, serves=self._serves, clock=clock, wake=self._wake.set)
 
     def _serves(self, pod: PodInfo) -> bool:
@@ -150,7 +154,7 @@ class Scheduler:
             self.queue.flush_leftovers(self._clock())
 
     def _may_decide(self) -> bool:
-        return self.leading and self.policies is not None and len(self._binding) < MAX_BINDING
+        return self.leading and self.policies is not None and len(self._under_way) < MAX_BINDING
 
     def decide_batch(self) -> int:
         """Decide pods until none is left, the time is up or too many bindings are under way; return how many."""
@@ -177,15 +181,42 @@ class Scheduler:
             return
         if decision.host is None:
             self._observer.attempt("unschedulable", time.perf_counter() - began)
-            self.queue.rejected(queued, decision.rejectors, self._clock())
             logger.info("Unable to schedule pod", extra={"pod": pod.key, "why": decision.message})
             self._reporter.unschedulable(decision)
+            self._rejected(queued, decision)
             return
+        self.cluster.nominate(pod, "")
         self.cluster.place(pod, decision.host)
         self.informer.assumed[pod.uid] = decision.host
-        task = asyncio.get_running_loop().create_task(self._bind(queued, decision.host, began))
-        self._binding.add(task)
-        task.add_done_callback(self._binding_ended)
+        self._start(self._bind(queued, decision.host, began))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a binding or a preemption beside the decisions."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a binding broke in an unforeseen way", exc_info=error)
+        self._wake.set()
+
+    def _rejected(self, queued: QueuedPod, decision: Decision) -> None:
+        found = decision.preemption
+        if found is not None and not found.keeps_nomination:
+            nominate(self.cluster, queued, found, self._reporter)
+        if found is not None and found.victims:
+            self._start(self._preempt(queued, decision.rejectors, found))
+        else:
+            self.queue.rejected(queued, decision.rejectors, self._clock())
+
+    async def _preempt(self, queued: QueuedPod, rejectors: frozenset[str], found: Preemption) -> None:
+        """Evict, with the pod in flight: the end of a victim is then an event that it will not miss."""
+        if await evict_all(self._evictor, queued, found, self._reporter):
+            self.queue.rejected(queued, rejectors, self._clock())
+        else:
+            self.queue.failed(queued, self._clock())
 
     def _decide(self, queued: QueuedPod) -> Decision:
         assert self.policies is not None
@@ -204,10 +235,6 @@ class Scheduler:
         return self._cycle.decide(frame, profile)
 
     # --- binding -------------------------------------------------------------------------------------
-
-    def _binding_ended(self, task: asyncio.Task[None]) -> None:
-        self._binding.discard(task)
-        self._wake.set()
 
     async def _bind(self, queued: QueuedPod, host: str, began: float) -> None:
         pod = queued.pod
@@ -245,6 +272,6 @@ class Scheduler:
             self._reporter.failed(queued.pod, why)
 
     async def drained(self) -> None:
-        """Wait until no binding is under way."""
-        while self._binding:
-            await asyncio.wait(self._binding)
+        """Wait until no binding and no preemption is under way."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)

@@ -1,0 +1,85 @@
+"""Evicts the victims of a preemption: says why in their status, then deletes them. Decides nothing.
+
+As kube-scheduler does it, with one difference: the deletion carries the victim's UID, so that a pod made anew
+under the same name is never hit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+
+from engine.adapters.kube.errors import ApiError, Conflict, NotFound
+from engine.adapters.kube.pod_view import PodView
+from engine.adapters.kube.resources import PODS
+from engine.adapters.kube.transport import STRATEGIC_MERGE_PATCH, Transport
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Evictor:
+    """Evicts pods, one call each."""
+
+    def __init__(self, transport: Transport, *, controller: str, clock: Callable[[], float] = time.time) -> None:
+        """controller: the scheduler's name, shown in the victim's condition."""
+        self._transport = transport
+        self._controller = controller
+        self._clock = clock
+
+    async def evict(self, victim: PodView) -> None:
+        """Mark the pod as preempted and delete it with its own grace period; a pod that is gone is fine.
+
+        Raises:
+            KubeError: the API server refused or could not be reached; the pod may still be there.
+        """
+        path = PODS.path(victim.name, namespace=victim.namespace)
+        try:
+            await self._transport.request(
+                "PATCH",
+                PODS.path(victim.name, namespace=victim.namespace, subresource="status"),
+                body=_encode(self._disruption(victim)),
+                content_type=STRATEGIC_MERGE_PATCH,
+                resource="pods/status",
+            )
+            await self._transport.request(
+                "DELETE",
+                path,
+                body=_encode({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": victim.uid}}),
+                resource="pods",
+            )
+        except NotFound:
+            return
+        except Conflict as error:
+            if await self._is_gone(victim):
+                return
+            raise error
+
+    async def _is_gone(self, victim: PodView) -> bool:
+        """Return whether another pod has the victim's name now."""
+        try:
+            body = await self._transport.request(
+                "GET", PODS.path(victim.name, namespace=victim.namespace), resource="pods"
+            )
+        except NotFound:
+            return True
+        except ApiError:
+            return False
+        found = msgspec.json.decode(body)
+        return bool(found["metadata"]["uid"] != victim.uid)
+
+    def _disruption(self, victim: PodView) -> dict[str, object]:
+        at = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition: dict[str, object] = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{self._controller}: preempting to accommodate a higher priority pod",
+            "lastProbeTime": None,
+            "lastTransitionTime": at,
+        }
+        if victim.generation:
+            condition["observedGeneration"] = victim.generation
+        return {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
