@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from engine.cluster import objects
+from engine.cluster.attached_volumes import AttachedVolumes
 from engine.cluster.counters import PodCounters
 from engine.cluster.disks import DiskKey, disk_keys
 from engine.cluster.nodes import NodeTable
@@ -56,6 +57,8 @@ class Cluster:
         """Objects of all other kinds."""
         self.disk_users: dict[DiskKey, dict[str, PodInfo]] = {}
         """Pods on known nodes by the disks that they mount inline, and uid."""
+        self.attached = AttachedVolumes(self.store, self.nodes)
+        """CSI volumes in use on known nodes."""
         self.rehearsed: Sequence[Rehearsed] = ()
         """What was placed and displaced in the rehearsal under way, oldest first; see `rehearse`."""
         self._rehearsal: list[Rehearsed] | None = None
@@ -182,6 +185,9 @@ class Cluster:
         ports = host_ports(pod.template)
         if ports:
             self.ports.update(ports, row, step)
+        if pod.volumes:
+            move = self.attached.place if step > 0 else self.attached.displace
+            move(pod, self.nodes.infos[row].name)
         for volume in pod.volumes:
             if volume.persistent_volume_claim is not None:
                 key = f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}"

@@ -171,6 +171,7 @@ class DiskSource(_Object):
     volume_id: str = field(default="", name="volumeID")  # awsElasticBlockStore, cinder, portworx
     disk_name: str = ""  # azureDisk
     disk_uri: str = field(default="", name="diskURI")  # azureDisk
+    kind: str = ""  # azureDisk
     volume_path: str = ""  # vsphereVolume
     iqn: str = ""  # iscsi
     target_portal: str = ""  # iscsi

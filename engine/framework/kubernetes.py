@@ -13,9 +13,13 @@ from engine.framework.plugins.node_name import NodeName
 from engine.framework.plugins.node_ports import NodePorts
 from engine.framework.plugins.node_resources_fit import NodeResourcesFit
 from engine.framework.plugins.node_unschedulable import NodeUnschedulable
+from engine.framework.plugins.node_volume_limits import NodeVolumeLimits
 from engine.framework.plugins.pod_topology_spread import PodTopologySpread
 from engine.framework.plugins.resource_scores import LeastAllocated
 from engine.framework.plugins.taint_toleration import TaintToleration
+from engine.framework.plugins.volume_binding import VolumeBinding
+from engine.framework.plugins.volume_restrictions import VolumeRestrictions
+from engine.framework.plugins.volume_zone import VolumeZone
 from engine.framework.profile import Profile
 
 DEFAULT_PROFILE_NAME = "kubernetes"
@@ -30,6 +34,10 @@ def kubernetes_filters() -> tuple[FilterPlugin, ...]:
         NodeAffinity(),
         NodePorts(),
         NodeResourcesFit(),
+        VolumeRestrictions(),
+        NodeVolumeLimits(),
+        VolumeBinding(),
+        VolumeZone(),
         PodTopologySpread(),
         InterPodAffinity(),
         DynamicResources(),
