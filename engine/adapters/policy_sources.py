@@ -15,8 +15,9 @@ MAX_FILE_BYTES = 1 << 20
 """A ConfigMap holds at most 1 MiB in all; a larger file is not a policy."""
 MAX_FILES = 1000
 """So that a wrong directory is an error, not minutes of reading."""
-ATTEMPTS = 10
-"""Readings of one directory that may be overtaken by changes; the kubelet makes about one change a minute."""
+ATTEMPTS = 50
+"""Readings of one directory that may be overtaken by changes. The kubelet makes about one change a minute; what is
+still not there after so many (a few milliseconds) is not being changed but a link to nothing."""
 
 _KUBELET_LINK = "..data"
 
