@@ -261,8 +261,10 @@ class Api:
     def _metadata(self, obj: Json, target: Target) -> Json:
         """Return the object's metadata after checking that it belongs where the request puts it."""
         resource = target.resource
-        kind, version = obj.get("kind") or resource.kind, obj.get("apiVersion") or resource.api_version
-        if (version, kind) != (resource.api_version, resource.kind):
+        # events are stored as core v1 whichever version they were sent in
+        expected = "v1" if resource.storage_key == "events" else resource.api_version
+        kind, version = obj.get("kind") or resource.kind, obj.get("apiVersion") or expected
+        if (version, kind) != (expected, resource.kind):
             raise errors.bad_request(
                 f'{kind} in version "{version}" cannot be handled as a {resource.kind}: '
                 f"expected {resource.api_version}, Kind={resource.kind}"
