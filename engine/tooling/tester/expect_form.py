@@ -1,0 +1,166 @@
+"""The `expect` of a case, to expectations. What it names must exist, so that no case passes by a misspelling."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.diagnostics import Diagnostic
+from engine.documents.yaml_document import Document
+from engine.lang.codes import Code
+from engine.tooling.tester import codes
+from engine.tooling.tester.expectation import (
+    Comparison,
+    Degraded,
+    Expectation,
+    Feasible,
+    Filtered,
+    GoesTo,
+    Margin,
+    NodeFacts,
+    NodeMatch,
+    NotOn,
+    Order,
+    Reason,
+    Schedulable,
+    Score,
+    Unschedulable,
+)
+from engine.tooling.tester.suite import Part, Path, did_you_mean
+
+_TOLERANCE = re.compile(r"(?P<value>-?[0-9.]+) *(?:±|\+-) *(?P<tolerance>[0-9.]+)")
+_COMPARISON = re.compile(r"(?P<operator>>=|<=|>|<|==)? *(?P<value>-?[0-9.]+)")
+_EQUAL_WITHIN = 1e-9
+"""Relative: totals are sums of floats."""
+_OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    ">=": lambda got, wanted: got >= wanted,
+    "<=": lambda got, wanted: got <= wanted,
+    ">": lambda got, wanted: got > wanted,
+    "<": lambda got, wanted: got < wanted,
+    "==": lambda got, wanted: abs(got - wanted) <= _EQUAL_WITHIN * max(1.0, abs(wanted)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One expectation and where it stands."""
+
+    key: str
+    """Its key in `expect`, such as `node`."""
+    path: Path
+    value: Expectation
+
+
+class ExpectReader:
+    """Reads one case's `expect`, collecting what it names that does not exist."""
+
+    def __init__(self, document: Document, *, facts: Mapping[str, NodeFacts], queries: Sequence[str]) -> None:
+        self._document = document
+        self._facts = facts
+        self._nodes = tuple(facts)
+        self._queries = queries
+        self.problems: list[Diagnostic] = []
+
+    def read(self, part: Part) -> tuple[Expected, ...]:
+        """Return the expectations in the order in which they were written."""
+        found: list[Expected] = []
+        for key, value in part.value.items():
+            path = (*part.path, key)
+            found.extend(Expected(key, place, expectation) for place, expectation in self._one(key, value, path))
+        return tuple(found)
+
+    def _one(self, key: str, value: Any, path: Path) -> Iterator[tuple[Path, Expectation]]:
+        match key:
+            case "node":
+                yield path, GoesTo(self._match(value, path))
+            case "node_in":
+                yield path, GoesTo(self._match(value, path))
+            case "not_on":
+                yield path, NotOn(self._match(value, path))
+            case "schedulable":
+                yield path, Schedulable(value)
+            case "unschedulable":
+                yield path, Unschedulable(self._reason(value, path))
+            case "feasible":
+                yield path, Feasible(frozenset(self._known(value, path)))
+            case "filtered":
+                for node, reason in value.items():
+                    self._known([node], path, keys=True)
+                    yield (*path, node), Filtered(node, self._reason(reason, (*path, node)))
+            case "scores":
+                for node, wanted in value.items():
+                    self._known([node], path, keys=True)
+                    yield (*path, node), Score(node, comparison(wanted))
+            case "order":
+                yield path, Order(tuple(self._known(value, path)))
+            case "margin":
+                yield path, Margin(comparison(value))
+            case "degraded":
+                for index, query in enumerate(value):
+                    if query not in self._queries:
+                        advice = did_you_mean(query, self._queries, none="the policies read no metrics")
+                        message = f"no policy reads the metric `{query}`"
+                        self._problem((*path, index), codes.UNKNOWN_METRIC, message, advice)
+                yield path, Degraded(frozenset(value))
+            case _:
+                raise AssertionError(f"the schema lets `{key}` through")
+
+    def _match(self, value: Any, path: Path) -> NodeMatch:
+        if isinstance(value, dict):
+            shown = ", ".join(f"{key} {_shown(item)}" for key, item in value.items())
+            if not any(_holds(value, facts) for facts in self._facts.values()):
+                self._problem(path, codes.UNKNOWN_NODE, f"no node of the test has {shown}", "")
+            return NodeMatch(shown, lambda facts: _holds(value, facts))
+        names = [value] if isinstance(value, str) else value
+        self._known(names, path, single=isinstance(value, str))
+        return NodeMatch(" or ".join(names), lambda facts: facts.name in names)
+
+    def _known(self, names: list[str], path: Path, *, keys: bool = False, single: bool = False) -> list[str]:
+        for index, name in enumerate(names):
+            if name not in self._nodes:
+                advice = did_you_mean(name, self._nodes, none="the test has no nodes")
+                place = (*path, name) if keys else path if single else (*path, index)
+                self._problem(place, codes.UNKNOWN_NODE, f"unknown node `{name}`", advice, key=keys)
+        return names
+
+    def _reason(self, value: Mapping[str, str], path: Path) -> Reason:
+        message = value.get("message")
+        if message is not None and len(message) > 2 and message[0] == message[-1] == "/":
+            try:
+                re.compile(message[1:-1])
+            except re.error as error:
+                self._problem((*path, "message"), codes.BAD_FIXTURE, f"not a regular expression: {error}", "")
+        return Reason(value.get("clause"), message)
+
+    def _problem(self, path: Path, code: Code, message: str, advice: str, *, key: bool = False) -> None:
+        self.problems.append(self._document.error(path, code, message=message, advice=advice, key=key))
+
+
+def comparison(value: float | str) -> Comparison:
+    """Return a number, `'>= 50'` or `'180 ± 0.5'` as a comparison."""
+    text = value if isinstance(value, str) else f"{value:.10g}"
+    tolerant = _TOLERANCE.fullmatch(text.strip())
+    if tolerant is not None:
+        middle, tolerance = float(tolerant["value"]), float(tolerant["tolerance"])
+        return Comparison(text, lambda got: abs(got - middle) <= tolerance)
+    plain = _COMPARISON.fullmatch(text.strip())
+    assert plain is not None, "the schema lets only comparisons through"
+    holds, wanted = _OPERATORS[plain["operator"] or "=="], float(plain["value"])
+    return Comparison(text, lambda got: holds(got, wanted))
+
+
+def _holds(wanted: Mapping[str, Any], facts: NodeFacts) -> bool:
+    return all(
+        all(facts.labels.get(label) == text for label, text in value.items())
+        if key == "labels"
+        else getattr(facts, key) == value
+        for key, value in wanted.items()
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={text}" for key, text in value.items())
+    return {True: "true", False: "false"}.get(value, str(value))

@@ -1,0 +1,93 @@
+"""What one pod's decision was, in full: the cycle's choice, and what every filter alone says about every node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.framework.cycle import Cycle
+from engine.framework.evaluation import evaluate
+from engine.framework.frame import Frame
+from engine.framework.plugin import FilterPlugin, Ready
+from engine.framework.profile import Profile
+from engine.framework.status import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one filter says, asked alone."""
+
+    clause: str
+    refused: Mapping[str, tuple[str, ...]]
+    """Reasons by node; a pod that is refused as a whole is refused on every node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One decision and all that a test may ask about it."""
+
+    host: str | None
+    tied: tuple[str, ...]
+    """Nodes with the host's total, the host among them, by name; empty where the pod goes nowhere."""
+    nodes: frozenset[str]
+    totals: Mapping[str, float]
+    """Totals of the feasible nodes."""
+    verdicts: tuple[Verdict, ...]
+    """One for each filter that applies, in the order in which they are asked."""
+    clauses: frozenset[str]
+    """Names of all filters, also of those that do not apply to the pod."""
+    message: str
+    """Why it goes nowhere, in kube-scheduler's words."""
+    degraded: frozenset[str]
+    """Queries that lack a fresh value on some node."""
+
+    @property
+    def feasible(self) -> frozenset[str]:
+        """Return the nodes that pass every filter."""
+        return frozenset(self.totals)
+
+    def verdict(self, clause: str) -> Verdict | None:
+        """Return what a filter says, None where it does not apply to the pod."""
+        return next((verdict for verdict in self.verdicts if verdict.clause == clause), None)
+
+    def first_refusal(self, node: str) -> Verdict | None:
+        """Return the first filter that refuses a node."""
+        return next((verdict for verdict in self.verdicts if node in verdict.refused), None)
+
+
+def outcome(frame: Frame, profile: Profile, *, seed: int, degraded: Iterable[str]) -> Outcome:
+    """Decide a pod with the scheduling cycle, and ask every filter alone."""
+    nodes = frame.cluster.nodes
+    decision = Cycle(seed=seed).decide(frame, profile)
+    evaluation = evaluate(frame, profile)
+    names = [nodes.names[row] for row in evaluation.feasible]
+    totals = dict(zip(names, (float(total) for total in evaluation.totals), strict=True))
+    best = max(totals.values(), default=0.0)
+    return Outcome(
+        host=decision.host,
+        tied=tuple(sorted(name for name, total in totals.items() if total == best)) if decision.host else (),
+        nodes=frozenset(nodes.names),
+        totals=totals,
+        verdicts=tuple(v for plugin in profile.filters if (v := _verdict(plugin, frame)) is not None),
+        clauses=frozenset(plugin.name for plugin in profile.filters),
+        message=decision.message,
+        degraded=frozenset(degraded),
+    )
+
+
+def _verdict(plugin: FilterPlugin, frame: Frame) -> Verdict | None:
+    names = frame.cluster.nodes.names
+    prepared = plugin.pre_filter(frame)
+    if isinstance(prepared, Status):
+        return Verdict(plugin.name, dict.fromkeys(names, prepared.reasons))
+    if not isinstance(prepared, Ready):
+        return None
+    refused: dict[str, tuple[str, ...]] = {}
+    if prepared.nodes is not None:
+        refused = {name: (f"{plugin.name} means other nodes",) for name in names if name not in prepared.nodes}
+    for refusal in plugin.refusals(frame, prepared.state):
+        for row in np.flatnonzero(refusal.where):
+            refused[names[row]] = (*refused.get(names[row], ()), refusal.reason)
+    return Verdict(plugin.name, refused)

@@ -1,0 +1,243 @@
+"""Nodes and pods as people write them in a test, to Kubernetes objects. Knows no defaults of the API server.
+
+A short form is a mapping whose short keys (`cpu`, `zone`, `labels`, …) are laid over whatever `metadata`, `spec`
+and `status` it brings; a full object is a short form without short keys. The published schema says which keys
+there are (`policy-test.schema.json`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+_Apply: TypeAlias = Callable[[Json, Any], None]
+
+ZONE, REGION, HOSTNAME = "topology.kubernetes.io/zone", "topology.kubernetes.io/region", "kubernetes.io/hostname"
+DEFAULT_NODE_PODS = 110
+"""What a kubelet allows unless told otherwise."""
+_RESOURCES = {"cpu": "cpu", "mem": "memory", "ephemeral_storage": "ephemeral-storage"}
+_OBJECT_KEYS = ("apiVersion", "kind", "metadata", "spec", "status")
+
+
+class ShortFormError(ValueError):
+    """A value under a short key makes no sense; `key` names it."""
+
+    def __init__(self, key: str, text: str) -> None:
+        self.key = key
+        super().__init__(text)
+
+
+def node_object(form: Mapping[str, Any], *, over: Mapping[str, Any] | None = None) -> Json:
+    """Return a Node from its short form, laid over an existing node of the same name where there is one.
+
+    Raises:
+        ShortFormError: a taint cannot be read.
+    """
+    base: Json = {"apiVersion": "v1", "kind": "Node"} if over is None else copy.deepcopy(dict(over))
+    done = merged(base, {key: form[key] for key in _OBJECT_KEYS if key in form})
+    name = form.get("name")
+    if name is not None:
+        _child(done, "metadata")["name"] = name
+    if over is None:
+        _labels(done).setdefault(HOSTNAME, done.get("metadata", {}).get("name", ""))
+        allocatable = _child(_child(done, "status"), "allocatable")
+        allocatable.setdefault("pods", str(DEFAULT_NODE_PODS))
+        if not any(c.get("type") == "Ready" for c in done["status"].get("conditions") or ()):
+            _set_ready(done, ready=True)
+    for key, apply in _NODE_KEYS.items():
+        if key in form:
+            apply(done, form[key])
+    return done
+
+
+def pod_object(form: Mapping[str, Any], *, name: str, uid: str) -> Json:
+    """Return a Pod from its short form; `name` is used where it has none, `uid` where it has none.
+
+    Raises:
+        ShortFormError: a toleration cannot be read.
+    """
+    done = merged({"apiVersion": "v1", "kind": "Pod"}, {key: form[key] for key in _OBJECT_KEYS if key in form})
+    meta = _child(done, "metadata")
+    if "name" in form:
+        meta["name"] = form["name"]
+    meta.setdefault("name", name)
+    meta.setdefault("uid", uid)
+    containers = _child(done, "spec").setdefault("containers", [])
+    if not containers:
+        containers.append({"name": "main", "image": form.get("image", "image")})
+    for key, apply in _POD_KEYS.items():
+        if key in form:
+            apply(done, form[key])
+    return done
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
+    """Return `base` with `over` laid over it: mappings key by key, everything else replaced, null removes."""
+    done: Json = copy.deepcopy(dict(base))
+    for key, value in over.items():
+        if value is None:
+            done.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(done.get(key), dict):
+            done[key] = merged(done[key], value)
+        else:
+            done[key] = copy.deepcopy(value)
+    return done
+
+
+def taint(text: str) -> Json:
+    """Return a taint from `key=value:Effect` or `key:Effect`, as `kubectl taint` writes it."""
+    pair, colon, effect = text.rpartition(":")
+    key, equals, value = pair.partition("=")
+    if not colon or not key or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
+        raise ShortFormError(
+            "taints", f"{text!r} is not a taint, expected key=value:NoSchedule, :PreferNoSchedule or :NoExecute"
+        )
+    return {"key": key, "effect": effect} | ({"value": value} if equals else {})
+
+
+def toleration(text: str) -> Json:
+    """Return a toleration of the taint that the text names; without a value, of any value."""
+    parsed = taint(text if ":" in text else f"{text}:NoSchedule")
+    done = {"key": parsed["key"], "operator": "Equal" if "value" in parsed else "Exists"}
+    if "value" in parsed:
+        done["value"] = parsed["value"]
+    return done | ({"effect": parsed["effect"]} if ":" in text else {})
+
+
+# --- short keys ------------------------------------------------------------------------------------------
+
+
+def _child(obj: Json, key: str) -> Json:
+    child = obj.setdefault(key, {})
+    assert isinstance(child, dict)
+    return child
+
+
+def _labels(obj: Json) -> Json:
+    return _child(_child(obj, "metadata"), "labels")
+
+
+def _label(key: str) -> _Apply:
+    def apply(obj: Json, value: Any) -> None:
+        _labels(obj)[key] = value
+
+    return apply
+
+
+def _set_labels(obj: Json, value: Mapping[str, str]) -> None:
+    meta = _child(obj, "metadata")
+    meta["labels"] = merged(meta.get("labels") or {}, value)
+
+
+def _set_annotations(obj: Json, value: Mapping[str, str]) -> None:
+    meta = _child(obj, "metadata")
+    meta["annotations"] = merged(meta.get("annotations") or {}, value)
+
+
+def _set_meta(key: str) -> _Apply:
+    def apply(obj: Json, value: Any) -> None:
+        _child(obj, "metadata")[key] = value
+
+    return apply
+
+
+def _set_spec(key: str) -> _Apply:
+    def apply(obj: Json, value: Any) -> None:
+        _child(obj, "spec")[key] = value
+
+    return apply
+
+
+def _capacity(resource: str) -> _Apply:
+    def apply(obj: Json, value: Any) -> None:
+        status = _child(obj, "status")
+        for kind in ("capacity", "allocatable"):
+            _child(status, kind)[resource] = str(value)
+
+    return apply
+
+
+def _set_capacities(obj: Json, value: Mapping[str, Any]) -> None:
+    for resource, amount in value.items():
+        _capacity(resource)(obj, amount)
+
+
+def _request(resource: str) -> _Apply:
+    def apply(obj: Json, value: Any) -> None:
+        container = obj["spec"]["containers"][0]
+        _child(_child(container, "resources"), "requests")[resource] = str(value)
+
+    return apply
+
+
+def _set_requests(obj: Json, value: Mapping[str, Any]) -> None:
+    for resource, amount in value.items():
+        _request(resource)(obj, amount)
+        if "/" in resource:  # an extended resource's limit equals its request, or the API server refuses the pod
+            _child(obj["spec"]["containers"][0]["resources"], "limits")[resource] = str(amount)
+
+
+def _set_ready(obj: Json, ready: Any) -> None:
+    status = _child(obj, "status")
+    others = [c for c in status.get("conditions") or () if c.get("type") != "Ready"]
+    status["conditions"] = [*others, {"type": "Ready", "status": "True" if ready else "False"}]
+
+
+def _set_taints(obj: Json, value: list[Any]) -> None:
+    _child(obj, "spec")["taints"] = [taint(item) if isinstance(item, str) else item for item in value]
+
+
+def _set_tolerations(obj: Json, value: list[Any]) -> None:
+    items = [toleration(item) if isinstance(item, str) else item for item in value]
+    _child(obj, "spec")["tolerations"] = [*(_child(obj, "spec").get("tolerations") or ()), *items]
+
+
+def _set_image(obj: Json, value: str) -> None:
+    obj["spec"]["containers"][0]["image"] = value
+
+
+def _set_owner(obj: Json, value: str) -> None:
+    kind, slash, name = value.partition("/")
+    if not slash or not kind or not name:
+        raise ShortFormError("owner", f"{value!r} is not an owner, expected KIND/NAME such as ReplicaSet/web")
+    _child(obj, "metadata")["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": f"{kind}/{name}", "controller": True}
+    ]
+
+
+_NODE_KEYS: Mapping[str, _Apply] = {
+    "labels": _set_labels,
+    "annotations": _set_annotations,
+    "zone": _label(ZONE),
+    "region": _label(REGION),
+    "pods": _capacity("pods"),
+    "resources": _set_capacities,
+    "ready": _set_ready,
+    "unschedulable": _set_spec("unschedulable"),
+    "taints": _set_taints,
+    "created": _set_meta("creationTimestamp"),
+    **{key: _capacity(resource) for key, resource in _RESOURCES.items()},
+}
+
+_POD_KEYS: Mapping[str, _Apply] = {
+    "namespace": _set_meta("namespace"),
+    "labels": _set_labels,
+    "annotations": _set_annotations,
+    "resources": _set_requests,
+    "priority": _set_spec("priority"),
+    "scheduler": _set_spec("schedulerName"),
+    "node": _set_spec("nodeName"),
+    "node_selector": _set_spec("nodeSelector"),
+    "tolerations": _set_tolerations,
+    "image": _set_image,
+    "owner": _set_owner,
+    "created": _set_meta("creationTimestamp"),
+    **{key: _request(resource) for key, resource in _RESOURCES.items()},
+}
+
+NODE_KEYS = frozenset({"name", *_NODE_KEYS})
+"""Short keys of a node; the schema lists the same, and a test holds the two together."""
+POD_KEYS = frozenset({"name", *_POD_KEYS})
+"""Short keys of a pod."""
