@@ -29,6 +29,7 @@ from engine.adapters.kube.errors import (
     Unauthorized,
     UnknownOutcome,
     Unreachable,
+    Withheld,
 )
 from engine.adapters.kube.resources import PODS
 from engine.adapters.kube.transport import Transport
@@ -104,7 +105,7 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 
 
 class Binder:
-    """Sends bindings, at most `concurrency` at a time."""
+    """Sends bindings, at most `concurrency` requests at a time."""
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class Binder:
         patience_seconds: float = PATIENCE_SECONDS,
         may_bind: Callable[[], bool] = lambda: True,
     ) -> None:
-        """may_bind: the fence of leader election, asked right before each request that would bind."""
+        """may_bind: the fence of leader election, asked right before a binding's bytes go out."""
         self._transport = transport
         self._random = random
         self._slots = asyncio.Semaphore(concurrency)
@@ -134,10 +135,23 @@ class Binder:
         """Bind the pod of that UID to node and return what became of it. Raises nothing but cancellation."""
         self._unfinished += 1
         try:
-            async with self._slots:
-                return await _Attempt(self, namespace=namespace, name=name, uid=uid, node=node).run()
+            return await _Attempt(self, namespace=namespace, name=name, uid=uid, node=node).run()
         finally:
             self._unfinished -= 1
+
+    async def _request(
+        self,
+        verb: str,
+        path: str,
+        *,
+        resource: str,
+        body: bytes = b"",
+        may_send: Callable[[], bool] | None = None,
+    ) -> bytes:
+        async with self._slots:  # for the request alone: a binding that pauses holds nobody up
+            return await self._transport.request(
+                verb, path, body=body, resource=resource, timeout_seconds=self._timeout_seconds, may_send=may_send
+            )
 
 
 class _Attempt:
@@ -155,8 +169,6 @@ class _Attempt:
         deadline = loop.time() + self._binder._patience_seconds
         backoff: Backoff | None = None  # seldom needed
         while True:
-            if not self._may_have_worked and not self._binder._may_bind():
-                return self._fenced()
             problem: KubeError
             try:
                 if self._may_have_worked:
@@ -167,6 +179,8 @@ class _Attempt:
                     continue
                 await self._post()
                 return Bound(self._node)
+            except Withheld:
+                return self._fenced()
             except NotFound as error:
                 return Refused(Reason.GONE, str(error))
             except Conflict as error:
@@ -177,16 +191,15 @@ class _Attempt:
                     return Refused(Reason.CONFLICT, error.message)
                 if self._unexplained_conflicts == 1:
                     continue
-            except Forbidden as error:
-                if not self._may_have_worked:
-                    return Refused(Reason.FORBIDDEN, error.message)
-                problem = error
             except (ServerError, UnknownOutcome) as error:
                 self._may_have_worked, self._was_uncertain, problem = True, True, error
             except (Unreachable, TooManyRequests, Unauthorized) as error:
                 problem = error
             except ApiError as error:
-                return Refused(Reason.INVALID, str(error))
+                if not self._may_have_worked:
+                    reason = Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.INVALID
+                    return Refused(reason, error.message)
+                problem = error
             except KubeError as error:
                 problem = error
 
@@ -209,22 +222,13 @@ class _Attempt:
 
     async def _post(self) -> None:
         body = _encode(_Binding(_Metadata(self._name, self._namespace, self._uid), _Target(self._node)))
-        await self._binder._transport.request(
-            "POST",
-            PODS.path(self._name, namespace=self._namespace, subresource="binding"),
-            body=body,
-            resource="pods/binding",
-            timeout_seconds=self._binder._timeout_seconds,
-        )
+        path = PODS.path(self._name, namespace=self._namespace, subresource="binding")
+        await self._binder._request("POST", path, body=body, resource="pods/binding", may_send=self._binder._may_bind)
 
     async def _look(self) -> Outcome | None:
         """Ask the pod; None if it is there and unbound."""
-        body = await self._binder._transport.request(
-            "GET",
-            PODS.path(self._name, namespace=self._namespace),
-            resource="pods",
-            timeout_seconds=self._binder._timeout_seconds,
-        )
+        path = PODS.path(self._name, namespace=self._namespace)
+        body = await self._binder._request("GET", path, resource="pods")
         try:
             pod = _decode_pod(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -35,6 +35,10 @@ class Unreachable(KubeError):
     """No connection could be made, so the request was certainly not processed."""
 
 
+class Withheld(KubeError):
+    """The caller's guard said no right before sending, so nothing was sent."""
+
+
 class UnknownOutcome(KubeError):
     """The request was sent and its answer not seen: only a read can tell whether it was processed."""
 

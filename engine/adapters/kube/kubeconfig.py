@@ -269,7 +269,10 @@ def _credentials(
 ) -> Credentials:
     server = configuration.host
     authorization = configuration.api_key.get("BearerToken")
-    headers = [("Authorization", " ".join(authorization.split()))] if authorization else []
+    headers = []
+    if authorization:
+        scheme, *rest = authorization.split()  # a token file ends in a newline, which the loader keeps
+        headers.append(("Authorization", " ".join([scheme.capitalize(), *rest])))
     headers += _impersonation(user)
     if any(not (text.isascii() and text.isprintable()) for header in headers for text in header):
         raise CredentialsError(f"{source}: the token has characters that cannot be sent; is it the right file?")

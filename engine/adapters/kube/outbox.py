@@ -76,9 +76,11 @@ class Outbox(Generic[Key, Item]):
         self._stirred = asyncio.Event()
         self._drained = asyncio.Event()
         self._drained.set()
+        self._paused_until = 0.0
         self._is_draining = False
         self._is_failing = False
         self._is_dropping = False
+        self._last_refusal = ""
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._sending)
@@ -128,14 +130,11 @@ class Outbox(Generic[Key, Item]):
             key = await self._next_key()
             queued_at, item = self._waiting.pop(key)
             self._sending.add(key)
-            pause_seconds = 0.0
             try:
-                pause_seconds = await self._deliver(key, item, queued_at=queued_at)
+                await self._deliver(key, item, queued_at=queued_at)
             finally:
                 self._sending.discard(key)
                 self._settle()
-            if pause_seconds:
-                await asyncio.sleep(pause_seconds)
 
     async def _next_key(self) -> Key:
         while True:
@@ -143,19 +142,21 @@ class Outbox(Generic[Key, Item]):
             if key is None:
                 self._stirred.clear()
                 await self._stirred.wait()
-            elif self._must_wait(key):
-                await asyncio.sleep(DEFER_POLL_SECONDS)
+            elif (pause_seconds := self._pause_before(key)) > 0.0:
+                await asyncio.sleep(pause_seconds)
             else:
                 return key
 
-    def _must_wait(self, key: Key) -> bool:
+    def _pause_before(self, key: Key) -> float:
+        now = asyncio.get_running_loop().time()
+        if now < self._paused_until:
+            return self._paused_until - now
         if self._is_draining or not self._defer_while():
-            return False
+            return 0.0
         queued_at, _ = self._waiting[key]
-        return asyncio.get_running_loop().time() - queued_at < self._max_defer_seconds
+        return DEFER_POLL_SECONDS if now - queued_at < self._max_defer_seconds else 0.0
 
-    async def _deliver(self, key: Key, item: Item, *, queued_at: float) -> float:
-        """Send once; return how long this worker should rest after it."""
+    async def _deliver(self, key: Key, item: Item, *, queued_at: float) -> None:
         try:
             await self._send(key, item)
         except (Unreachable, UnknownOutcome, TooManyRequests, ServerError, Unauthorized, CredentialsError) as error:
@@ -166,22 +167,26 @@ class Outbox(Generic[Key, Item]):
             if not self._is_failing:
                 self._is_failing = True
                 logger.warning("%s: %s; %d waiting", self._name, error, len(self._waiting))
-            wish = error.retry_after_seconds if isinstance(error, ApiError) else None
-            return self._backoff.next_seconds(at_least=wish)
+            now = asyncio.get_running_loop().time()
+            if now >= self._paused_until:  # else one of those sent together has settled the pause
+                wish = error.retry_after_seconds if isinstance(error, ApiError) else None
+                self._paused_until = now + self._backoff.next_seconds(at_least=wish)
+            return
         except KubeError as error:
             self.counts.refused += 1
-            logger.warning("%s: refused for good: %s", self._name, error)
-            return 0.0
+            if str(error) != self._last_refusal:
+                self._last_refusal = str(error)
+                logger.warning("%s: refused for good: %s", self._name, error)
+            return
         except Exception:
             self.counts.refused += 1
             logger.exception("%s: could not be sent", self._name)
-            return 0.0
+            return
         self.counts.sent += 1
         if self._is_failing:
             self._is_failing = False
             self._backoff.reset()
             logger.info("%s: sending again, %d waiting", self._name, len(self._waiting))
-        return 0.0
 
     def _drop_oldest(self) -> None:
         self._waiting.popitem(last=False)

@@ -20,6 +20,7 @@ from engine.adapters.kube.errors import (
     CredentialsError,
     KubeError,
     UnknownOutcome,
+    Withheld,
     error_from_answer,
 )
 from engine.adapters.kube.kubeconfig import ConnectionKey, Credentials
@@ -72,18 +73,20 @@ class Transport:
         content_type: str = JSON,
         resource: str = "",
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
+        may_send: Callable[[], bool] | None = None,
     ) -> bytes:
         """Send one request and return the body of a 2xx answer.
 
-        path: absolute and escaped, with query. resource: label for `observe`. Raises KubeError: Unreachable if
-        certainly not processed, UnknownOutcome if perhaps, an ApiError if the server refused.
+        path: absolute and escaped, with query. resource: label for `observe`. may_send: asked after all waiting,
+        right before the bytes go out. Raises KubeError: Unreachable or Withheld if certainly not processed,
+        UnknownOutcome if perhaps, an ApiError if the server refused.
         """
         loop = asyncio.get_running_loop()
         began, code = loop.time(), "cancelled"
         try:
-            answer, used = await self._exchange(verb, path, body, content_type, timeout_seconds)
+            answer, used = await self._exchange(verb, path, body, content_type, timeout_seconds, may_send)
             if answer.status == 401 and await self._is_renewed(used):
-                answer, _ = await self._exchange(verb, path, body, content_type, timeout_seconds)
+                answer, _ = await self._exchange(verb, path, body, content_type, timeout_seconds, may_send)
             code = str(answer.status)
         except KubeError as error:
             code = type(error).__name__
@@ -135,7 +138,13 @@ class Transport:
         return current.server if current is not None else "the API server"
 
     async def _exchange(
-        self, verb: str, path: str, body: bytes, content_type: str, timeout_seconds: float
+        self,
+        verb: str,
+        path: str,
+        body: bytes,
+        content_type: str,
+        timeout_seconds: float,
+        may_send: Callable[[], bool] | None,
     ) -> tuple[Answer, Credentials]:
         if not self._throttle.is_idle:
             await self._throttle.wait()
@@ -144,6 +153,8 @@ class Transport:
             connection = await self._pool.acquire(credentials)
             was_used = connection.exchanges > 0
             try:
+                if may_send is not None and not may_send():
+                    raise Withheld(f"{verb} {path.partition('?')[0]} was withheld")
                 request = self._request_bytes(verb, path, body, content_type)
                 return await connection.exchange(request, timeout_seconds=timeout_seconds), credentials
             except UnknownOutcome as error:

@@ -1,0 +1,222 @@
+"""At most one leader acts, whatever the API server does; and there is one again soon."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from engine.adapters.kube.lease import LeaderElector, LeaseSettings
+from engine.adapters.kube.transport import Transport
+from tests.kube.scripted_server import Peer, Request, ScriptedServer, until
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+
+
+class Api:
+    """One Lease with optimistic concurrency; `refuse` decides about faults per identity."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.version = 0
+        self.silent = False
+        self.failing = False
+
+    def __call__(self, request: Request, peer: Peer) -> None:
+        if self.silent:
+            return
+        if self.failing:
+            peer.refuse(500, "InternalError")
+            return
+        match request.verb:
+            case "GET" if self.lease is None:
+                peer.refuse(404, "NotFound")
+            case "GET":
+                peer.answer(200, self.lease)
+            case "POST" if self.lease is not None:
+                peer.refuse(409, "AlreadyExists")
+            case "PUT" if (
+                self.lease is None
+                or request.json["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]
+            ):
+                peer.refuse(409, "Conflict")
+            case _:
+                self.version += 1
+                self.lease = request.json
+                assert self.lease is not None
+                self.lease["metadata"]["resourceVersion"] = str(self.version)
+                peer.answer(200, self.lease)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        assert self.lease is not None
+        spec: dict[str, Any] = self.lease["spec"]
+        return spec
+
+
+class Candidate:
+    def __init__(self, server: ScriptedServer, identity: str, **times: float) -> None:
+        self.changes: list[str] = []
+        seconds = {"lease_seconds": 1.0, "renew_deadline_seconds": 0.6, "retry_seconds": 0.1, **times}
+        self.transport = Transport(server.credentials())
+        self.elector = LeaderElector(
+            self.transport,
+            LeaseSettings("kube-system", "policy-scheduler", identity, **seconds),
+            random=Random(identity),
+            on_started=lambda: self.changes.append("started"),
+            on_stopped=lambda why: self.changes.append(why),
+        )
+        self.task = asyncio.create_task(self.elector.run())
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.task
+
+
+@contextlib.asynccontextmanager
+async def election() -> AsyncIterator[tuple[Api, ScriptedServer, list[Candidate]]]:
+    api = Api()
+    candidates: list[Candidate] = []
+    async with ScriptedServer(api) as server:
+        yield api, server, candidates
+        api.silent = api.failing = False
+        for candidate in candidates:
+            await candidate.stop()
+            await candidate.transport.close()
+
+
+def leaders(candidates: list[Candidate]) -> int:
+    return sum(candidate.elector.is_leader for candidate in candidates)
+
+
+async def test_the_first_creates_the_lease_and_leads() -> None:
+    async with election() as (api, server, candidates):
+        candidates.append(Candidate(server, "a"))
+        await until(lambda: candidates[0].elector.is_leader)
+        assert (api.spec["holderIdentity"], api.spec["leaseTransitions"]) == ("a", 0)
+        assert api.spec["leaseDurationSeconds"] == 1
+        renewed = api.spec["renewTime"]
+        await until(lambda: api.spec["renewTime"] != renewed)
+        assert api.spec["acquireTime"] == renewed or api.spec["acquireTime"] < api.spec["renewTime"]
+        assert server.requests[0].path == PATH + "/policy-scheduler"
+
+
+async def test_of_many_exactly_one_leads_and_when_it_stops_another_follows_at_once() -> None:
+    async with election() as (api, server, candidates):
+        candidates += [Candidate(server, name, lease_seconds=30.0, renew_deadline_seconds=20.0) for name in "abcde"]
+        await until(lambda: leaders(candidates) == 1)
+        for _ in range(50):
+            await asyncio.sleep(0.005)
+            assert leaders(candidates) == 1
+        first = next(candidate for candidate in candidates if candidate.elector.is_leader)
+        await first.stop()
+        assert first.changes == ["started", "shutting down"]
+        candidates.remove(first)
+        await first.transport.close()
+        await until(lambda: leaders(candidates) == 1, seconds=2.0)  # far less than the 30 s of the lease
+        assert api.spec["leaseTransitions"] == 1 or api.spec["leaseTransitions"] == 2
+
+
+async def test_a_leader_that_vanishes_is_followed_only_after_its_lease() -> None:
+    async with election() as (api, server, candidates):
+        stale = "2020-01-01T00:00:00.000000Z"  # its clock is years behind: only change counts, not the time written
+        api.lease = {
+            "metadata": {"name": "policy-scheduler", "resourceVersion": "1", "labels": {"keep": "me"}},
+            "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 1, "renewTime": stale, "leaseTransitions": 4},
+        }
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        candidates.append(Candidate(server, "a"))
+        await until(lambda: candidates[0].elector.is_leader)
+        assert loop.time() - began >= 1.0
+        assert api.spec["leaseTransitions"] == 5
+        assert api.lease["metadata"]["labels"] == {"keep": "me"}
+
+
+@pytest.mark.parametrize("fault", ["silent", "failing", "down"])
+async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(fault: str) -> None:
+    async with election() as (api, server, candidates):
+        leader = Candidate(server, "a")
+        candidates.append(leader)
+        await until(lambda: leader.elector.is_leader)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if fault == "down":
+            await server.stop_listening()
+        else:
+            setattr(api, fault, True)
+        assert await leader.task == "the lease could not be renewed within 0.6 s"
+        assert not leader.elector.is_leader
+        assert 0.4 <= loop.time() - began <= 0.75
+        assert leader.changes == ["started", "the lease could not be renewed within 0.6 s"]
+        if fault == "down":
+            await server.listen()
+
+
+async def test_the_fence_closes_by_itself_even_if_the_loop_was_blocked() -> None:
+    async with election() as (_, server, candidates):
+        leader = Candidate(server, "a")
+        candidates.append(leader)
+        await until(lambda: leader.elector.is_leader)
+        import time
+
+        time.sleep(0.7)  # noqa: ASYNC251 (nothing of ours can run meanwhile)
+        assert not leader.elector.is_leader
+
+
+async def test_short_failures_do_not_cost_the_lead() -> None:
+    async with election() as (api, server, candidates):
+        leader = Candidate(server, "a")
+        candidates.append(leader)
+        await until(lambda: leader.elector.is_leader)
+        for _ in range(4):
+            api.failing = True
+            await asyncio.sleep(0.15)
+            api.failing = False
+            await asyncio.sleep(0.15)
+            assert leader.elector.is_leader
+        assert leader.changes == ["started"]
+
+
+async def test_a_lease_taken_by_another_ends_the_lead() -> None:
+    async with election() as (api, server, candidates):
+        leader = Candidate(server, "a")
+        candidates.append(leader)
+        await until(lambda: leader.elector.is_leader)
+        api.spec["holderIdentity"] = "b"
+        api.lease["metadata"]["resourceVersion"] = "999"  # type: ignore[index]
+        assert await leader.task == "the lease was taken by b"
+
+
+async def test_a_deleted_lease_is_made_anew_by_its_leader() -> None:
+    async with election() as (api, server, candidates):
+        leader = Candidate(server, "a")
+        candidates.append(leader)
+        await until(lambda: leader.elector.is_leader)
+        api.lease = None
+        await until(lambda: api.lease is not None)
+        assert api.spec["holderIdentity"] == "a"
+        assert leader.elector.is_leader
+
+
+async def test_after_an_outage_there_is_one_leader_again() -> None:
+    async with election() as (_, server, candidates):
+        candidates += [Candidate(server, name) for name in "ab"]
+        await until(lambda: leaders(candidates) == 1)
+        standby = next(candidate for candidate in candidates if not candidate.elector.is_leader)
+        await server.stop_listening()
+        await until(lambda: leaders(candidates) == 0)
+        await asyncio.sleep(0.6)
+        assert leaders(candidates) == 0
+        await server.listen()
+        await until(lambda: standby.elector.is_leader)
+
+
+def test_times_that_could_let_two_lead_are_refused() -> None:
+    with pytest.raises(ValueError, match="lease times must grow"):
+        LeaseSettings("n", "x", "me", lease_seconds=10, renew_deadline_seconds=10, retry_seconds=2)

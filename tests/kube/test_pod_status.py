@@ -1,0 +1,160 @@
+"""The PodScheduled condition is written when it changes, and never onto a pod that is bound."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from random import Random
+from typing import Any
+
+from engine.adapters.kube.pod_status import PodStatusWriter
+from engine.adapters.kube.pod_view import PodNow
+from engine.adapters.kube.transport import Transport
+from engine.cluster.objects import PodCondition
+from tests.kube.scripted_server import Peer, Request, ScriptedServer, pod, until
+
+NOW = 1_795_000_000.9
+
+
+def web(*conditions: PodCondition, version: str = "7", nominated: str = "") -> PodNow:
+    return PodNow("default", "web", "uid-web", version, 3, nominated, conditions)
+
+
+UNSCHEDULABLE = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="no cpu")
+
+
+class Api:
+    def __init__(self) -> None:
+        self.now = pod("web", resourceVersion="7")
+        self.patches: list[Any] = []
+        self.faults: list[Any] = []
+
+    def __call__(self, request: Request, peer: Peer) -> Any:
+        if self.faults:
+            return self.faults.pop(0)(request, peer)
+        if request.verb == "GET":
+            peer.answer(200, self.now)
+        elif request.json["metadata"]["resourceVersion"] != self.now["metadata"]["resourceVersion"]:
+            peer.refuse(409, "Conflict")
+        else:
+            assert request.headers["content-type"] == "application/strategic-merge-patch+json"
+            assert request.path == "/api/v1/namespaces/default/pods/web/status"
+            self.patches.append(request.json)
+            peer.answer(200, self.now)
+        return None
+
+
+@contextlib.asynccontextmanager
+async def writer_for(api: Api, **options: Any) -> AsyncIterator[tuple[PodStatusWriter, ScriptedServer]]:
+    async with ScriptedServer(api) as server:
+        transport = Transport(server.credentials())
+        writer = PodStatusWriter(transport, random=Random(1), clock=lambda: NOW, **options)
+        task = asyncio.create_task(writer.run())
+        try:
+            yield writer, server
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            await transport.close()
+
+
+async def test_the_condition_is_written_with_the_whole_message() -> None:
+    api = Api()
+    message = "0/5000 nodes are available: " + "x" * 3000
+    async with writer_for(api) as (writer, _):
+        writer.unschedulable(web(), reason="Unschedulable", message=message, nominated_node="node-3")
+        await until(lambda: bool(api.patches))
+        assert api.patches == [
+            {
+                "metadata": {"uid": "uid-web", "resourceVersion": "7"},
+                "status": {
+                    "conditions": [
+                        {
+                            "type": "PodScheduled",
+                            "status": "False",
+                            "reason": "Unschedulable",
+                            "message": message,
+                            "observedGeneration": 3,
+                            "lastProbeTime": None,
+                            "lastTransitionTime": "2026-11-18T11:06:40Z",
+                        }
+                    ],
+                    "nominatedNodeName": "node-3",
+                },
+            }
+        ]
+
+
+async def test_a_condition_that_stays_false_keeps_its_transition_time() -> None:
+    api = Api()
+    async with writer_for(api) as (writer, _):
+        writer.unschedulable(web(UNSCHEDULABLE), reason="Unschedulable", message="no memory")
+        await until(lambda: bool(api.patches))
+        (condition,) = api.patches[0]["status"]["conditions"]
+        assert "lastTransitionTime" not in condition
+        assert "nominatedNodeName" not in api.patches[0]["status"]
+
+
+async def test_what_the_pod_says_already_is_not_written() -> None:
+    api = Api()
+    async with writer_for(api) as (writer, server):
+        writer.unschedulable(web(UNSCHEDULABLE), reason="Unschedulable", message="no cpu", nominated_node="")
+        writer.nominate(web(nominated="node-3"), node="node-3")
+        writer.nominate(web(nominated="node-3"), node="")
+        await until(lambda: writer.counts.sent == 1)
+        assert len(server.requests) == 1
+        assert api.patches[0]["status"] == {"nominatedNodeName": None}
+
+
+async def test_a_pod_that_was_bound_meanwhile_is_left_alone() -> None:
+    api = Api()
+    api.now["metadata"]["resourceVersion"] = "8"
+    api.now["spec"]["nodeName"] = "node-1"
+    async with writer_for(api) as (writer, server):
+        writer.unschedulable(web(), reason="Unschedulable", message="no cpu")
+        await until(lambda: writer.counts.sent == 1)
+        assert [request.verb for request in server.requests] == ["PATCH", "GET"]
+        assert api.patches == []
+
+
+async def test_a_pod_that_changed_otherwise_is_written_at_its_new_version() -> None:
+    api = Api()
+    api.now["metadata"]["resourceVersion"] = "8"
+    async with writer_for(api) as (writer, _):
+        writer.unschedulable(web(), reason="Unschedulable", message="no cpu")
+        await until(lambda: bool(api.patches))
+        assert api.patches[0]["metadata"]["resourceVersion"] == "8"
+
+
+async def test_another_pod_of_the_same_name_is_left_alone() -> None:
+    api = Api()
+    api.now = pod("web", uid="uid-other", resourceVersion="8")
+    async with writer_for(api) as (writer, _):
+        writer.unschedulable(web(), reason="Unschedulable", message="no cpu")
+        await until(lambda: writer.counts.sent == 1)
+        assert api.patches == []
+
+
+async def test_failures_are_repeated_and_the_newest_message_wins() -> None:
+    api = Api()
+    api.faults = [lambda request, peer: peer.refuse(500, "InternalError"), lambda request, peer: peer.abort()]
+    async with writer_for(api) as (writer, _):
+        writer.unschedulable(web(), reason="Unschedulable", message="one")
+        await until(lambda: writer.counts.retried == 1)
+        writer.unschedulable(web(), reason="SchedulerError", message="two")
+        await until(lambda: bool(api.patches))
+        assert api.patches[0]["status"]["conditions"][0]["message"] == "two"
+        assert len(api.patches) == 1
+
+
+async def test_a_pod_that_is_being_bound_is_forgotten() -> None:
+    api = Api()
+    busy = True
+    async with writer_for(api, defer_while=lambda: busy) as (writer, server):
+        writer.unschedulable(web(), reason="Unschedulable", message="one")
+        writer.forget("uid-web")
+        busy = False
+        assert await writer.drain(timeout_seconds=5)
+        assert server.requests == []
