@@ -50,8 +50,8 @@ class PolicySourcesError(Exception):
 def read_policies(path: Path) -> PolicySources:
     """Read a policy file, or every `*.policy` file of a directory, without its sub-directories.
 
-    In a volume that the kubelet writes, all files come from one generation: the link `..data` is resolved once
-    and everything is read behind it. Whatever disappears meanwhile starts the reading over.
+    In a volume that the kubelet writes, all files come from one whole generation: the link `..data` is resolved
+    once, everything is read behind it, and it is read again where the link moved meanwhile.
 
     Raises:
         PolicySourcesError: nothing there, unreadable, not UTF-8, too large, or no policy at all.
@@ -72,17 +72,29 @@ def read_policies(path: Path) -> PolicySources:
 def _read_once(path: Path) -> PolicySources:
     if not path.is_dir():
         return PolicySources.of({path.name: _text(path, shown=path)})
-    # resolved once: the kubelet swaps the link, and two look-ups could see two generations
     link = path / _KUBELET_LINK
-    folder = Path(os.path.realpath(link, strict=True)) if link.is_symlink() else path
+    if not link.is_symlink():
+        return _read_folder(path, shown=path)
+    # resolved once: the kubelet swaps the link, and two look-ups could see two generations
+    folder = Path(os.path.realpath(link, strict=True))
+    try:
+        return _read_folder(folder, shown=path)
+    finally:
+        # an old generation is deleted file by file once the link has left it: what was read, or not found,
+        # counts only if the link did not move meanwhile
+        if Path(os.path.realpath(link, strict=True)) != folder:
+            raise FileNotFoundError(errno.ENOENT, "overtaken by a new generation", str(link))
+
+
+def _read_folder(folder: Path, *, shown: Path) -> PolicySources:
     names = sorted(
         entry.name for entry in folder.iterdir() if entry.name.endswith(SUFFIX) and not entry.name.startswith(".")
     )
     if not names:
-        raise PolicySourcesError(f"{path} holds no {SUFFIX} file")
+        raise PolicySourcesError(f"{shown} holds no {SUFFIX} file")
     if len(names) > MAX_FILES:
-        raise PolicySourcesError(f"{path} holds {len(names)} {SUFFIX} files, at most {MAX_FILES} are read")
-    return PolicySources.of({name: _text(folder / name, shown=path / name) for name in names})
+        raise PolicySourcesError(f"{shown} holds {len(names)} {SUFFIX} files, at most {MAX_FILES} are read")
+    return PolicySources.of({name: _text(folder / name, shown=shown / name) for name in names})
 
 
 def _text(path: Path, *, shown: Path) -> str:

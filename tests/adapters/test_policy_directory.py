@@ -170,6 +170,25 @@ def test_a_reader_never_sees_two_generations_at_once(tmp_path: Path, links_first
         swapper.join()
 
 
+def test_a_generation_that_is_being_deleted_is_not_taken_for_a_smaller_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = ConfigMapVolume(tmp_path)
+    volume.update({"a.policy": "old", "b.policy": "old"})
+    real = policy_sources._read_folder
+
+    def overtaken(folder: Path, *, shown: Path) -> PolicySources:
+        """The kubelet swaps, and has deleted one file of the old generation when we list it."""
+        monkeypatch.setattr(policy_sources, "_read_folder", real)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shutil, "rmtree", lambda old: (old / "b.policy").unlink())
+            volume.update({"a.policy": "new", "b.policy": "new"})
+        return real(folder, shown=shown)
+
+    monkeypatch.setattr(policy_sources, "_read_folder", overtaken)
+    assert dict(read_policies(tmp_path).files) == {"a.policy": "new", "b.policy": "new"}
+
+
 MOUNTINFO = r"""
 22 1 0:20 / / rw - overlay overlay rw
 30 22 8:1 /pods/1/volumes/kubernetes.io~configmap/p /etc/whole rw - ext4 /dev/sda1 rw
