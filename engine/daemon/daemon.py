@@ -35,6 +35,7 @@ from engine.daemon.reload import PolicyReloader, ReloadRecord
 from engine.daemon.reporter import ApiReporter
 from engine.daemon.scheduler import Scheduler
 from engine.daemon.settings import Settings
+from engine.daemon.volumes import VolumeBinder
 from engine.daemon.watching import reflectors
 from engine.framework.cycle import Cycle
 from engine.framework.queue import SchedulingQueue
@@ -74,12 +75,14 @@ class Daemon:
         )
         self._statuses = PodStatusWriter(self._transport, random=self._random, defer_while=busy)
         self._queue = SchedulingQueue()
+        cluster = Cluster()
         self._scheduler = Scheduler(
-            Cluster(),
+            cluster,
             self._queue,
             cycle=Cycle(seed=settings.scheduling.seed),
             binder=self._binder,
             evictor=Evictor(self._transport, controller=name),
+            volumes=VolumeBinder(self._transport, cluster),
             reporter=ApiReporter(self._events, self._statuses),
             observer=self.metrics,
         )

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, Protocol, assert_never
 
+import numpy as np
+
 from engine.adapters.kube.binding import Bound, Outcome, Refused, Unknown
 from engine.cluster.cluster import Cluster
 from engine.cluster.pods import PodInfo
@@ -24,6 +26,7 @@ from engine.framework.frame import Frame
 from engine.framework.preemption import Preemption
 from engine.framework.profile import Profile
 from engine.framework.queue import QueuedPod, SchedulingQueue
+from engine.framework.volume_reservation import VolumeReservation, reserve
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +43,14 @@ class Binder(Protocol):
 
     async def bind(self, *, namespace: str, name: str, uid: str, node: str) -> Outcome:
         """Bind a pod; settles doubts (lost answers, conflicts) before it returns."""
+        ...
+
+
+class VolumeBinder(Protocol):
+    """Has volumes bound before their pod is."""
+
+    async def bind(self, reservation: VolumeReservation) -> str:
+        """Bind all volumes of a reservation; return why that failed, "" where it did not. Never raises."""
         ...
 
 
@@ -90,6 +101,7 @@ class Scheduler:
         cycle: Cycle,
         binder: Binder,
         evictor: Evictor,
+        volumes: VolumeBinder,
         reporter: Reporter,
         observer: Observer,
         clock: Callable[[], float] = time.time,
@@ -104,11 +116,14 @@ class Scheduler:
         self._cycle = cycle
         self._binder = binder
         self._evictor = evictor
+        self._volumes = volumes
         self._reporter = reporter
         self._observer = observer
         self._clock = clock
         self._wake = asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
+        self._awaiting_volumes = 0
+        """Of those under way, how many wait for a volume controller: a slow one must not hold up other pods."""
         self.informer = Informer(cluster, queue, serves=self._serves, clock=clock, wake=self._wake.set)
 
     def _serves(self, pod: PodInfo) -> bool:
@@ -154,7 +169,7 @@ class Scheduler:
             self.queue.flush_leftovers(self._clock())
 
     def _may_decide(self) -> bool:
-        return self.leading and self.policies is not None and len(self._under_way) < MAX_BINDING
+        return self.leading and self.policies is not None and len(self._under_way) - self._awaiting_volumes < MAX_BINDING
 
     def decide_batch(self) -> int:
         """Decide pods until none is left, the time is up or too many bindings are under way; return how many."""
@@ -185,10 +200,20 @@ class Scheduler:
             self._reporter.unschedulable(decision)
             self._rejected(queued, decision)
             return
+        reservation = self._reserve(pod, decision.host) if pod.volumes else None
+        if isinstance(reservation, str):
+            self._broken(queued, f"volumes on {decision.host} cannot be had: {reservation}", began)
+            return
         self.cluster.nominate(pod, "")
         self.cluster.place(pod, decision.host)
         self.informer.assumed[pod.uid] = decision.host
-        self._start(self._bind(queued, decision.host, began))
+        self._start(self._bind(queued, decision.host, began, reservation))
+
+    def _reserve(self, pod: PodInfo, host: str) -> VolumeReservation | str | None:
+        """Assume the pod's volumes on its node; None where nothing is left to do for them."""
+        row = self.cluster.nodes.rows[host]
+        found = reserve(Frame(pod, self.cluster, self._clock(), rows=np.array([row])))
+        return None if isinstance(found, VolumeReservation) and found.empty else found
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a binding or a preemption beside the decisions."""
@@ -236,8 +261,12 @@ class Scheduler:
 
     # --- binding -------------------------------------------------------------------------------------
 
-    async def _bind(self, queued: QueuedPod, host: str, began: float) -> None:
+    async def _bind(self, queued: QueuedPod, host: str, began: float, reservation: VolumeReservation | None) -> None:
         pod = queued.pod
+        if reservation is not None and (why := await self._bind_volumes(reservation)):
+            self._give_back(pod.uid)
+            self._broken(queued, why, began)
+            return
         while True:
             outcome = await self._binder.bind(namespace=pod.namespace, name=pod.name, uid=pod.uid, node=host)
             match outcome:
@@ -258,6 +287,13 @@ class Scheduler:
                     logger.warning("binding in doubt, asking again", extra={"pod": pod.key, "node": host, "why": why})
                 case _:
                     assert_never(outcome)
+
+    async def _bind_volumes(self, reservation: VolumeReservation) -> str:
+        self._awaiting_volumes += 1
+        try:
+            return await self._volumes.bind(reservation)
+        finally:
+            self._awaiting_volumes -= 1
 
     def _give_back(self, uid: str) -> None:
         """Free the room of a pod that was assumed and is not bound after all."""
