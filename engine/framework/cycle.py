@@ -27,6 +27,8 @@ from engine.framework.template_cache import TemplateCache, cache_key
 _MAX_TEMPLATES = 256
 """Templates whose verdicts are kept: about 30 bytes a node each, 40 MB at 5,000 nodes."""
 NO_NODES = "no nodes available to schedule pods"
+NOBODY = "nobody"
+"""The rejector of pods that no plugin was asked about; as no plugin has this name, any event wakes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Decision:
     @property
     def rejectors(self) -> frozenset[str]:
         """Return the plugins that stood between the pod and a node."""
-        return self.diagnosis.rejectors() if self.diagnosis is not None else frozenset()
+        return self.diagnosis.rejectors() if self.diagnosis is not None else frozenset((NOBODY,))
 
 
 class Cycle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ from engine.cluster.cluster import Cluster
 from engine.cluster.pods import PodInfo
 from engine.framework.cycle import NO_NODES, Cycle
 from engine.framework.evaluation import evaluate
+from engine.framework.events import ClusterEvent, wakes
 from engine.framework.frame import Frame
 from engine.framework.kubernetes import kubernetes_profile
 
@@ -174,3 +176,46 @@ def test_the_kept_path_decides_as_the_plain_one(data: st.DataObject) -> None:
                     assert decision.score == pytest.approx(float(np.max(wanted.totals)))
                     assert decision.ties == len(best)
                 cluster.place(incoming, decision.host)
+
+
+def test_a_pod_that_met_no_nodes_is_woken_by_the_first_one() -> None:
+    cluster = Cluster()
+    decision = Cycle().decide(Frame(pod(cluster, "a"), cluster, 0.0), kubernetes_profile())
+
+    assert wakes(decision.rejectors, ClusterEvent.NODE_ADD)
+
+
+def test_a_nominated_node_is_taken_without_comparing() -> None:
+    cluster = Cluster()
+    for number in range(5):
+        cluster.set_node(node(f"n{number}", allocatable={"cpu": str(4 + number)}))
+    waiting = replace(pod(cluster, "a"), nominated_node="n0")
+    cluster.nominate(waiting, "n0")
+
+    decision = Cycle().decide(Frame(waiting, cluster, 0.0), kubernetes_profile())
+
+    assert (decision.host, decision.score) == ("n0", None)
+
+
+def test_room_kept_for_a_nominated_pod_is_not_given_to_another() -> None:
+    cluster = Cluster()
+    cluster.set_node(node("n0", allocatable={"cpu": "1"}))
+    cluster.nominate(pod(cluster, "a", cpu="800m"), "n0")
+
+    decision = Cycle().decide(Frame(pod(cluster, "b", cpu="500m"), cluster, 0.0), kubernetes_profile())
+
+    assert decision.host is None
+
+
+def test_a_full_node_is_offered_to_a_more_important_pod_with_its_victims() -> None:
+    cluster = Cluster()
+    cluster.set_node(node("n0", allocatable={"cpu": "1"}))
+    cluster.place(pod(cluster, "low", cpu="800m"), "n0")
+    important = pod(cluster, "high", cpu="800m", spec={"priority": 10})
+
+    decision = Cycle().decide(Frame(important, cluster, 0.0), kubernetes_profile())
+
+    assert decision.host is None
+    assert decision.preemption is not None
+    assert decision.preemption.nominated_node == "n0"
+    assert [victim.name for victim in decision.preemption.victims] == ["low"]
