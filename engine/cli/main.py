@@ -1,0 +1,88 @@
+"""The entry point: finds the subcommand, runs it, and turns every end into an exit code.
+
+0 all is well · 1 something was found · 2 it could not run · 130 Ctrl-C · 141 the reader of the output has gone.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from engine.cli import commands
+
+OK, FOUND, COULD_NOT_RUN = 0, 1, 2
+_INTERRUPTED = 128 + signal.SIGINT
+_PIPE_CLOSED = 128 + signal.SIGPIPE
+
+EPILOG = """
+\b
+Examples:
+  policyctl lint policies/              # every .policy file below a folder
+  policyctl lint - < draft.policy       # standard input
+  policyctl test policies/              # every .test.yaml file below a folder
+
+\b
+Exit codes: 0 all is well; 1 something was found; 2 it could not run.
+"""
+
+
+class Commands(click.Group):
+    """Finds subcommands in `engine.cli.commands`; nothing registers itself."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all subcommands, in order."""
+        return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(commands.__path__))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a subcommand by name, importing its module alone."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        found: click.Command = import_module(f"{commands.__name__}.{cmd_name.replace('-', '_')}").command
+        return found
+
+
+@click.command(
+    cls=Commands,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="kube-policy-scheduler")
+def policyctl() -> None:
+    """Check, test and explain scheduling policies."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command line and exit."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
+    try:
+        code: Any = policyctl.main(arguments, prog_name="policyctl", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return COULD_NOT_RUN
+    except click.Abort:
+        click.echo(err=True)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # what is still buffered has no reader either: without this Python complains at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
+    except Exception:
+        traceback.print_exc()
+        click.echo(
+            "policyctl: this is a bug in policyctl, not in your files; please report it with the text above", err=True
+        )
+        return COULD_NOT_RUN
+    return code if isinstance(code, int) else OK

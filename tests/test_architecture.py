@@ -1,0 +1,218 @@
+"""The laws of the source tree: who may import whom, and what the pure core may not know. Read with `ast`."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "diagnostics": set(),
+    "lang": {"diagnostics"},
+    "cluster": set(),
+    "framework": {"cluster"},
+    "documents": {"diagnostics", "lang"},
+    "builtins": {"lang", "cluster", "framework", "diagnostics"},
+    "lint": {"lang", "diagnostics"},
+    "policy": {"lang", "lint", "builtins", "framework", "cluster", "diagnostics"},
+    "tooling": {"policy", "framework", "cluster", "lang", "lint", "documents", "diagnostics"},
+    "adapters": {"cluster", "documents", "diagnostics"},
+    "embedded": {"cluster", "documents", "diagnostics"},
+    "daemon": {"adapters", "policy", "tooling", "framework", "cluster", "lang", "lint", "documents", "diagnostics"},
+    "cli": {
+        "adapters",
+        "policy",
+        "tooling",
+        "builtins",
+        "framework",
+        "cluster",
+        "lang",
+        "lint",
+        "documents",
+        "diagnostics",
+    },
+    "demo": {"embedded", "adapters", "daemon", "cluster", "documents"},
+}
+"""For each package of `engine`, the packages below it. What is not listed is forbidden: imports go downward only."""
+
+MAY_USE: dict[str, set[str]] = {
+    "diagnostics": set(),
+    "lang": {"lark", "numpy", "re2"},
+    "cluster": {"msgspec", "numpy"},
+    "framework": {"msgspec", "numpy"},
+    "documents": {"jsonschema", "msgspec", "yaml"},
+    "builtins": {"numpy", "re2"},
+    "lint": {"promql_parser"},
+    "policy": {"numpy", "promql_parser"},
+    "tooling": {"msgspec", "numpy"},
+    "adapters": {
+        "aiohttp", "httptools", "kubernetes", "msgspec", "orjson", "prometheus_api_client", "prometheus_client",
+        "requests", "urllib3", "watchdog", "yaml",
+    },
+    "embedded": {"aiohttp", "msgspec", "orjson", "yaml"},
+    "daemon": {"aiohttp", "click", "msgspec", "numpy", "orjson", "prometheus_client", "rich"},
+    "cli": {"click", "rich"},
+    "demo": {"aiohttp", "click", "msgspec", "rich", "yaml"},
+}  # fmt: skip
+"""For each package, the third-party packages that it may import."""
+
+ONLY_IN: dict[str, str] = {
+    "lark": r"engine/lang/(parse|lower)\w*\.py",
+    "jsonschema": r"engine/documents/schema\.py",
+    "kubernetes": r"engine/adapters/kube/\w+\.py",
+    "prometheus_api_client": r"engine/adapters/prometheus\.py",
+    "watchdog": r"engine/adapters/\w+\.py",
+}
+"""Clients whose errors and types stay in one place."""
+
+PURE = ("diagnostics", "lang", "cluster", "framework", "builtins", "lint", "policy", "tooling")
+WORLD = {
+    "asyncio", "concurrent", "ctypes", "fcntl", "getpass", "glob", "http", "logging", "multiprocessing", "os",
+    "pathlib", "platform", "random", "secrets", "select", "selectors", "shutil", "signal", "socket", "ssl",
+    "subprocess", "tempfile", "threading", "time", "urllib", "uuid",
+}  # fmt: skip
+"""Modules that know the clock, chance, files, sockets, threads or the process: the pure core is handed these."""
+WORLD_CALLS = {"open", "input", "print", "breakpoint", "exec", "eval"}
+CLOCK_CALLS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today")}
+
+DISTRIBUTION = {"yaml": "pyyaml", "re2": "google-re2"}
+"""Packages on the index whose name is not that of the import."""
+
+
+@dataclass(frozen=True)
+class Import:
+    file: Path
+    line: int
+    module: str
+
+    @property
+    def top(self) -> str:
+        return self.module.partition(".")[0]
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(ROOT)}:{self.line} imports {self.module}"
+
+
+def package_of(file: Path) -> str:
+    """Return the part of `engine` that a file belongs to; its own name for modules at the top."""
+    return file.relative_to(ROOT / "engine").with_suffix("").parts[0]
+
+
+def imports(file: Path) -> Iterator[Import]:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (Import(file, node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno}: relative import"
+            module = node.module or ""
+            if module == "engine":
+                yield from (Import(file, node.lineno, f"engine.{alias.name}") for alias in node.names)
+            else:
+                yield Import(file, node.lineno, module)
+
+
+FILES = sorted(path for path in (ROOT / "engine").rglob("*.py") if path != ROOT / "engine/__init__.py")
+IMPORTS = [found for file in FILES for found in imports(file)]
+
+
+def third_party(found: Import) -> bool:
+    return found.top not in sys.stdlib_module_names and found.top not in ("engine", "grammar")
+
+
+def names(problems: list[Import]) -> str:
+    return "\n".join(str(found) for found in problems)
+
+
+def test_every_package_of_the_engine_has_its_laws() -> None:
+    packages = {package_of(file) for file in FILES}
+    assert packages <= MAY_IMPORT.keys(), "say in MAY_IMPORT where the new package stands"
+    assert MAY_IMPORT.keys() == MAY_USE.keys()
+
+
+def test_the_laws_themselves_allow_no_circle() -> None:
+    done: set[str] = set()
+    while done != MAY_IMPORT.keys():
+        ready = {package for package, below in MAY_IMPORT.items() if package not in done and below <= done}
+        assert ready, f"a circle among {sorted(MAY_IMPORT.keys() - done)}"
+        done |= ready
+
+
+def test_imports_go_downward_only() -> None:
+    wrong = [
+        found
+        for found in IMPORTS
+        if found.top == "engine"
+        and (below := [*found.module.split("."), ""][1]) != package_of(found.file)
+        and below not in MAY_IMPORT[package_of(found.file)]
+    ]
+    assert not wrong, names(wrong)
+
+
+def test_third_party_packages_stay_where_they_belong() -> None:
+    wrong = [found for found in IMPORTS if third_party(found) and found.top not in MAY_USE[package_of(found.file)]]
+    assert not wrong, names(wrong)
+
+
+@pytest.mark.parametrize("client", ONLY_IN)
+def test_only_one_place_knows(client: str) -> None:
+    wrong = [
+        found
+        for found in IMPORTS
+        if found.top == client and not re.fullmatch(ONLY_IN[client], found.file.relative_to(ROOT).as_posix())
+    ]
+    assert not wrong, names(wrong)
+
+
+@pytest.mark.parametrize("package", PURE)
+def test_the_pure_core_is_handed_the_world(package: str) -> None:
+    mine = [file for file in FILES if package_of(file) == package]
+    wrong = [str(found) for file in mine for found in imports(file) if found.top in WORLD]
+    for file in mine:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            match node.func:
+                case ast.Name(id=name) if name in WORLD_CALLS:
+                    wrong.append(f"{file.relative_to(ROOT)}:{node.lineno} calls {name}()")
+                case ast.Attribute(value=ast.Name(id=owner), attr=name) if (owner, name) in CLOCK_CALLS:
+                    wrong.append(f"{file.relative_to(ROOT)}:{node.lineno} calls {owner}.{name}()")
+                case _:
+                    pass
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_is_imported_is_declared() -> None:
+    declared = {
+        re.split(r"[\[<>=!~;\s]", line, maxsplit=1)[0].lower().replace("_", "-")
+        for line in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    }
+    imported = {DISTRIBUTION.get(found.top, found.top.replace("_", "-")) for found in IMPORTS if third_party(found)}
+    assert imported <= declared, f"missing in pyproject.toml: {sorted(imported - declared)}"
+    unused = declared - imported
+    assert not unused, f"declared in pyproject.toml, imported nowhere: {sorted(unused)}"
+
+
+def test_the_locks_hold_what_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {"requirements.lock": project["dependencies"]}
+    wanted["requirements-dev.lock"] = project["dependencies"] + project["optional-dependencies"]["dev"]
+    for lock, lines in wanted.items():
+        text = (ROOT / lock).read_text(encoding="utf-8")
+        locked = set(re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE))
+        named = {re.split(r"[\[<>=!~;\s]", line, maxsplit=1)[0].lower().replace("_", "-") for line in lines}
+        assert named <= locked, f"{lock} lacks {sorted(named - locked)}: make lock"
+        assert "://" not in text, f"{lock} names a host"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.relative_to(ROOT).as_posix())
+def test_every_module_says_first_what_it_is_for(file: Path) -> None:
+    documented = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+    assert documented, f"{file.relative_to(ROOT)} has no docstring"
