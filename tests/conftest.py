@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 
+import hypothesis
 import pytest
+
+# how long an example takes says more about what else runs on the machine than about us
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -167,8 +167,8 @@ VALUES = st.recursive(
 @given(st.dictionaries(st.text(), VALUES, max_size=3))
 def test_what_others_write_is_read_as_they_meant_it(given: dict[str, Any]) -> None:
     assert value(json.dumps(given)) == given
-    # PyYAML writes YAML 1.1 and quotes more than 1.2 needs: nothing that it writes plain may change its type here
-    plain = yaml.safe_dump(given)
+    # every text quoted: PyYAML takes `0E0` for a text that needs no quotes, which YAML 1.2 and Kubernetes do not
+    plain = yaml.safe_dump(given, default_style='"')
     assert value(plain) == given
 
 
