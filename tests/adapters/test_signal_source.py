@@ -29,7 +29,7 @@ from tests.prometheus_server import PrometheusServer
 ENDPOINT = PrometheusEndpoint("http://127.0.0.1:1")
 
 
-class Unforeseen(Exception):  # noqa: N818 - a name to look for in the log
+class Unforeseen(Exception):
     pass
 
 
