@@ -34,7 +34,7 @@ def expanded(paths: Sequence[Path], *, suffix: str) -> list[Path]:
 
 
 def _below(folder: Path, suffix: str) -> list[Path]:
-    found = []
+    found: list[Path] = []
     for here, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
         found.extend(Path(here) / name for name in sorted(names) if name.endswith(suffix) and name[0] != ".")

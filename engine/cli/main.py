@@ -17,10 +17,14 @@ from typing import Any
 import click
 
 from engine.cli import commands
+from engine.diagnostics import closest
 
+PROGRAM = "policyctl"
 OK, FOUND, COULD_NOT_RUN = 0, 1, 2
 _INTERRUPTED = 128 + signal.SIGINT
 _PIPE_CLOSED = 128 + signal.SIGPIPE
+_COMPLETE = "_POLICYCTL_COMPLETE"
+"""Set by the script of `policyctl completion` when the shell asks what could come next."""
 
 EPILOG = """
 \b
@@ -48,6 +52,17 @@ class Commands(click.Group):
         found: click.Command = import_module(f"{commands.__name__}.{cmd_name.replace('-', '_')}").command
         return found
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the subcommand that the arguments begin with."""
+        name = args[0]
+        if not name.startswith("-") and name not in (known := self.list_commands(ctx)):
+            meant = closest(name, known)
+            advice = f"did you mean `{meant}`?" if meant else f"commands: {', '.join(known)}"
+            ctx.fail(f"unknown command `{name}`: {advice}")
+        return super().resolve_command(ctx, args)
+
 
 @click.command(
     cls=Commands,
@@ -67,12 +82,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     try:
-        code: Any = policyctl.main(arguments, prog_name="policyctl", standalone_mode=False)
+        code = _invoke(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
+        return code
     except click.ClickException as error:
         error.show()
         return COULD_NOT_RUN
-    except click.Abort:
+    except (KeyboardInterrupt, click.Abort):
         click.echo(err=True)
         return _INTERRUPTED
     except BrokenPipeError:
@@ -81,8 +97,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _PIPE_CLOSED
     except Exception:
         traceback.print_exc()
-        click.echo(
-            "policyctl: this is a bug in policyctl, not in your files; please report it with the text above", err=True
-        )
+        click.echo("policyctl: a bug in policyctl, not in your files: please report it with the text above", err=True)
         return COULD_NOT_RUN
+
+
+def _invoke(arguments: list[str]) -> int:
+    if _COMPLETE in os.environ:
+        policyctl.main(arguments, prog_name=PROGRAM, complete_var=_COMPLETE)
+    try:
+        # not `policyctl.main(…)`: that ends the process itself when the reader of the output goes away
+        with policyctl.make_context(PROGRAM, arguments) as context:
+            code: Any = policyctl.invoke(context)
+    except click.exceptions.Exit as end:
+        code = end.exit_code
     return code if isinstance(code, int) else OK

@@ -1,0 +1,82 @@
+"""How policyctl ends: exit codes, Ctrl-C, a reader that goes away, a bug of ours."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+
+from engine.cli import main
+
+POLICYCTL = [sys.executable, "-m", "engine.cli"]
+
+
+def test_help_names_every_command_and_is_quick() -> None:
+    """Quick because no command's own imports are made: well below what a person notices, also on a loaded machine."""
+    best = min(_timed([*POLICYCTL, "--help"]) for _ in range(3))
+    assert best < 0.5
+    shown = subprocess.run([*POLICYCTL, "--help"], capture_output=True, text=True, check=True).stdout
+    context = click.Context(main.policyctl)
+    for name in main.policyctl.list_commands(context):
+        assert f"  {name} " in shown
+
+
+def _timed(command: list[str]) -> float:
+    began = time.perf_counter()
+    subprocess.run(command, capture_output=True, check=True)
+    return time.perf_counter() - began
+
+
+@pytest.mark.parametrize("name", main.policyctl.list_commands(click.Context(main.policyctl)))
+def test_every_command_has_help_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([name, "--help"]) == main.OK
+    shown = capsys.readouterr().out
+    assert "Example" in shown
+    assert f"policyctl {name}" in shown
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_completes_commands(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["completion", shell]) == main.OK
+    assert "_POLICYCTL_COMPLETE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [(KeyboardInterrupt(), 130), (click.UsageError("no"), 2), (RuntimeError("ours"), 2)],
+    ids=["interrupt", "usage", "bug"],
+)
+def test_every_end_has_its_exit_code(
+    raised: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(context: click.Context) -> None:
+        raise raised
+
+    monkeypatch.setattr(main.policyctl.get_command(click.Context(main.policyctl), "completion"), "invoke", fail)
+    assert main.run(["completion", "bash"]) == code
+    shown = capsys.readouterr().err
+    assert ("Traceback" in shown) is isinstance(raised, RuntimeError)
+
+
+def test_a_reader_that_goes_away_gets_no_complaint() -> None:
+    script = "; ".join(
+        [
+            "import click, sys",
+            "from engine.cli import main",
+            "main.policyctl.get_command = lambda c, n: click.Command(n, callback=lambda: print('x' * 200_000) or 0)",
+            "main.main(['completion'])",
+        ]
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        complaint = process.stderr.read()
+    assert complaint == b""
+    assert process.returncode == 128 + signal.SIGPIPE
