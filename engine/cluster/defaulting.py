@@ -9,21 +9,38 @@ Each returns a new object and leaves its argument alone. Defaults follow
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from engine.cluster.quantity import QuantityError, scaled
+from engine.cluster.pod_defaults import (
+    DEFAULT_SCHEDULER_NAME,
+    aggregate_requests,
+    default_pod_spec,
+    qos_class,
+    round_quantities,
+)
+
+__all__ = [
+    "BUILTIN_PRIORITY_CLASSES",
+    "DEFAULT_SCHEDULER_NAME",
+    "AdmissionError",
+    "aggregate_requests",
+    "default_namespace_object",
+    "default_node",
+    "default_object",
+    "default_pod",
+    "default_pod_spec",
+    "default_workload",
+    "qos_class",
+]
 
 Json: TypeAlias = dict[str, Any]
 
-DEFAULT_SCHEDULER_NAME = "default-scheduler"
 GATED_MESSAGE = "Scheduling is blocked due to non-empty scheduling gates"
 _NOT_READY, _UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 _TOLERATION_SECONDS = 300
 """How long a pod stays on a node that is not ready, where it does not say so itself."""
-_MAX_POD_LEVEL = ("cpu", "memory")
-"""Resources that may be overcommitted, hence have requests apart from limits at pod level."""
 
 BUILTIN_PRIORITY_CLASSES: Mapping[str, Json] = MappingProxyType(
     {
@@ -95,7 +112,7 @@ def default_node(node: Mapping[str, Any]) -> Json:
     if status.get("capacity") and not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])
     for resources in (status.get("capacity"), status.get("allocatable")):
-        _round_quantities(resources)
+        round_quantities(resources)
     return done
 
 
@@ -140,138 +157,6 @@ def default_pod(
     if spec.get("schedulingGates") and not spec.get("nodeName"):
         _set_gated(status)
     return done
-
-
-def default_pod_spec(spec: Json) -> None:
-    """Fill a pod spec, in place, with the defaults that depend on nothing but itself."""
-    for name, value in (
-        ("restartPolicy", "Always"),
-        ("terminationGracePeriodSeconds", 30),
-        ("dnsPolicy", "ClusterFirst"),
-        ("schedulerName", DEFAULT_SCHEDULER_NAME),
-        ("enableServiceLinks", True),
-    ):
-        if not spec.get(name) and spec.get(name) is not False and spec.get(name) != 0:
-            spec[name] = value
-    if spec.get("securityContext") is None:
-        spec["securityContext"] = {}
-    if spec.get("serviceAccount") and not spec.get("serviceAccountName"):
-        spec["serviceAccountName"] = spec["serviceAccount"]
-    for container in _containers(spec):
-        _default_container(container, host_network=bool(spec.get("hostNetwork")))
-    for constraint in spec.get("topologySpreadConstraints") or ():
-        constraint.setdefault("maxSkew", 1)
-        constraint.setdefault("whenUnsatisfiable", "DoNotSchedule")
-    _default_pod_level_resources(spec)
-    _round_quantities(spec.get("overhead"))
-
-
-def _default_container(container: Json, *, host_network: bool) -> None:
-    container.setdefault("resources", {})
-    resources = container["resources"]
-    if resources is None:
-        resources = container["resources"] = {}
-    limits = resources.get("limits")
-    if limits:
-        requests = resources.setdefault("requests", {})
-        if requests is None:
-            requests = resources["requests"] = {}
-        for name, amount in limits.items():
-            requests.setdefault(name, amount)
-    _round_quantities(resources.get("limits"))
-    _round_quantities(resources.get("requests"))
-    for port in container.get("ports") or ():
-        if not port.get("protocol"):
-            port["protocol"] = "TCP"
-        if host_network and not port.get("hostPort"):
-            port["hostPort"] = port["containerPort"]
-    container.setdefault("terminationMessagePath", "/dev/termination-log")
-    container.setdefault("terminationMessagePolicy", "File")
-    if not container.get("imagePullPolicy"):
-        image = str(container.get("image") or "")
-        tag = image.rpartition("/")[2].partition(":")[2]
-        latest = "@" not in image and tag in ("", "latest")
-        container["imagePullPolicy"] = "Always" if latest else "IfNotPresent"
-
-
-def _containers(spec: Mapping[str, Any]) -> Iterable[Json]:
-    yield from spec.get("initContainers") or ()
-    yield from spec.get("containers") or ()
-
-
-def _default_pod_level_resources(spec: Json) -> None:
-    resources = spec.get("resources")
-    if not isinstance(resources, dict):
-        return
-    limits = resources.get("limits") or {}
-    aggregated = aggregate_requests(spec)
-    if limits:
-        for name, amount in aggregated.items():
-            if name.startswith("hugepages-"):
-                limits.setdefault(name, amount)
-        requests = resources.setdefault("requests", {})
-        for name, amount in limits.items():
-            if name in requests or not (name in _MAX_POD_LEVEL or name.startswith("hugepages-")):
-                continue
-            requests[name] = aggregated.get(name, amount) if name in _MAX_POD_LEVEL else amount
-    _round_quantities(resources.get("limits"))
-    _round_quantities(resources.get("requests"))
-
-
-def aggregate_requests(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the containers of a pod together request: sum of containers, or the largest init step.
-
-    Restartable init containers (sidecars) count with the containers and with the init steps after them.
-    """
-    total: dict[str, int] = {}
-    sidecars: dict[str, int] = {}
-    largest: dict[str, int] = {}
-    for container in spec.get("initContainers") or ():
-        own = _requests(container)
-        if container.get("restartPolicy") == "Always":
-            _add(sidecars, own)
-            step = dict(sidecars)
-        else:
-            step = dict(sidecars)
-            _add(step, own)
-        for name, amount in step.items():
-            largest[name] = max(largest.get(name, 0), amount)
-    for container in spec.get("containers") or ():
-        _add(total, _requests(container))
-    _add(total, sidecars)
-    for name, amount in largest.items():
-        total[name] = max(total.get(name, 0), amount)
-    return {name: format_millis(amount) for name, amount in total.items()}
-
-
-def _requests(container: Mapping[str, Any]) -> dict[str, int]:
-    requests = (container.get("resources") or {}).get("requests") or {}
-    return {name: scaled(amount, 3) for name, amount in requests.items()}
-
-
-def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
-    for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
-
-
-def format_millis(thousandths: int) -> str:
-    """Return a quantity of thousandths as text: `1500` is `1500m`, `2000` is `2`."""
-    whole, rest = divmod(thousandths, 1000)
-    return f"{thousandths}m" if rest else str(whole)
-
-
-def _round_quantities(resources: Json | None) -> None:
-    """Round quantities finer than a thousandth up, in place; what is no quantity is left for validation."""
-    if not isinstance(resources, dict):
-        return
-    for name, amount in resources.items():
-        if (isinstance(amount, str) and amount.endswith(("n", "u"))) or "." in str(amount):
-            try:
-                exact = scaled(amount, 9)
-            except QuantityError:
-                continue
-            if exact % 1_000_000:
-                resources[name] = format_millis(scaled(amount, 3))
 
 
 def _resolve_priority(spec: Json, classes: Mapping[str, Mapping[str, Any]]) -> None:
@@ -363,36 +248,6 @@ def _merge_label_keys(term: Json, field: str, operator: str, labels: Mapping[str
             expressions = [*expressions, wanted]
     if expressions:
         term["labelSelector"]["matchExpressions"] = expressions
-
-
-def qos_class(spec: Mapping[str, Any]) -> str:
-    """Return a pod's quality of service: Guaranteed, Burstable or BestEffort."""
-    if spec.get("resources"):
-        return _qos([spec["resources"]])
-    return _qos([container.get("resources") or {} for container in _containers(spec)])
-
-
-def _qos(resources: list[Mapping[str, Any]]) -> str:
-    positive: Callable[[Mapping[str, Any], str], bool] = lambda amounts, name: _millis(amounts.get(name)) > 0  # noqa: E731
-    any_set, guaranteed = False, True
-    for item in resources:
-        requests, limits = item.get("requests") or {}, item.get("limits") or {}
-        for name in _MAX_POD_LEVEL:
-            any_set |= positive(requests, name) or positive(limits, name)
-            same = _millis(requests.get(name)) == _millis(limits.get(name))
-            guaranteed &= positive(limits, name) and same
-    if not any_set:
-        return "BestEffort"
-    return "Guaranteed" if guaranteed else "Burstable"
-
-
-def _millis(amount: Any) -> int:
-    if amount is None:
-        return 0
-    try:
-        return scaled(amount, 3)
-    except QuantityError:
-        return 0
 
 
 def _set_gated(status: Json) -> None:

@@ -90,6 +90,31 @@ def _fill_priority_class(obj: Json) -> None:
     obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
+_NODE_INFO = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
+NOT_READY_TAINT: Mapping[str, str] = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+"""A new node keeps pods away until something has seen that it is ready (TaintNodesByCondition admission)."""
+
+
+def _fill_node(obj: Json) -> None:
+    status = obj.setdefault("status", {})
+    status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
+    status["nodeInfo"] = dict.fromkeys(_NODE_INFO, "") | (status.get("nodeInfo") or {})
+    spec = obj.setdefault("spec", {})
+    if NOT_READY_TAINT not in spec.get("taints", []):
+        spec["taints"] = [*spec.get("taints", []), dict(NOT_READY_TAINT)]
+
+
 def _fill_secret(obj: Json) -> None:
     obj.setdefault("type", "Opaque")
 
@@ -123,6 +148,7 @@ def _fill_replicas(obj: Json) -> None:
 
 _NEW: Mapping[str, Callable[[Json], None]] = {
     "Deployment": _fill_replicas,
+    "Node": _fill_node,
     "PersistentVolume": _fill_volume,
     "PersistentVolumeClaim": _fill_claim,
     "PriorityClass": _fill_priority_class,

@@ -13,7 +13,7 @@ from engine.embedded import admission, errors, patch, strategic, validation
 from engine.embedded.clock import parse_timestamp, timestamp, utc_now
 from engine.embedded.errors import Json
 from engine.embedded.requests import Preconditions, Target, resource_version
-from engine.embedded.resources import BY_STORAGE, RESOURCES, Resource
+from engine.embedded.resources import BY_KIND, BY_STORAGE, RESOURCES, Resource
 from engine.embedded.selection import Selection
 from engine.embedded.store import Collection, Entry, Store
 
@@ -187,7 +187,10 @@ class Api:
         meta = obj["metadata"]
         if grace or meta.get("finalizers") or (resource.kind == "Namespace" and obj["spec"].get("finalizers")):
             return self._begin_deletion(resource, entry, obj, grace_seconds=grace, dry_run=dry_run)
-        last = entry if dry_run else self.collection(resource).remove(entry.key)
+        if resource.kind == "Pod" and "deletionTimestamp" not in meta:
+            meta |= {"deletionTimestamp": timestamp(self.now()), "deletionGracePeriodSeconds": 0}
+            meta["generation"] = meta.get("generation", 0) + 1
+        last = entry if dry_run else self.collection(resource).remove(entry.key, last=obj)
         if resource.kind in _RETURN_DELETED:
             return last.body
         details = {"name": target.name, "kind": resource.plural, "uid": entry.uid}
@@ -248,15 +251,18 @@ class Api:
     def _check_preconditions(self, target: Target, entry: Entry, wanted: Preconditions) -> None:
         resource = target.resource
         if wanted.uid is not None and wanted.uid != entry.uid:
-            text = f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {entry.uid}"
+            text = (
+                f"the UID in the precondition ({wanted.uid}) does not match the UID in record ({entry.uid}). "
+                "The object might have been deleted and then recreated"
+            )
         elif wanted.resource_version is not None and wanted.resource_version != str(entry.resource_version):
             text = (
-                f"Precondition failed: ResourceVersion in precondition: {wanted.resource_version}, "
-                f"ResourceVersion in object meta: {entry.resource_version}"
+                f"the ResourceVersion in the precondition ({wanted.resource_version}) does not match the "
+                f"ResourceVersion in record ({entry.resource_version}). The object might have been modified"
             )
         else:
             return
-        raise errors.conflict(target.name, text, group=resource.group, plural=resource.plural)
+        raise errors.conflict(target.name, text, group=resource.group, plural=resource.kind)
 
     def _metadata(self, obj: Json, target: Target) -> Json:
         """Return the object's metadata after checking that it belongs where the request puts it."""
@@ -265,10 +271,17 @@ class Api:
         expected = "v1" if resource.storage_key == "events" else resource.api_version
         kind, version = obj.get("kind") or resource.kind, obj.get("apiVersion") or expected
         if (version, kind) != (expected, resource.kind):
-            raise errors.bad_request(
-                f'{kind} in version "{version}" cannot be handled as a {resource.kind}: '
-                f"expected {resource.api_version}, Kind={resource.kind}"
+            known = (version, kind) in BY_KIND
+            problem = (
+                f"converting ({version.rpartition('/')[2]}.{kind}) to ({resource.group or 'core'}.{resource.kind}): "
+                "unknown conversion"
+                if known
+                else f'no kind "{kind}" is registered for version "{version}" in scheme '
+                '"pkg/api/legacyscheme/scheme.go:30"'
             )
+            short = version.rpartition("/")[2]
+            text = f'{kind} in version "{short}" cannot be handled as a {resource.kind}: {problem}'
+            raise errors.bad_request(text)
         obj["apiVersion"], obj["kind"] = version, kind
         meta = obj.get("metadata")
         if not isinstance(meta, dict):

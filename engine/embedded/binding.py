@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.embedded import errors, validation
+from engine.embedded import causes, errors
 from engine.embedded.api import Api
 from engine.embedded.clock import timestamp
-from engine.embedded.errors import Cause, Json
+from engine.embedded.errors import Json
 from engine.embedded.requests import Target
 
+_STORAGE_ERROR = (
+    "StorageError: invalid object, Code: 4, Key: /registry/pods/{key}, ResourceVersion: 0, AdditionalErrorMsg: "
+)
 _TOPOLOGY_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 """Node labels that a pod receives when it is bound (PodTopologyLabels admission, on since 1.35)."""
 
@@ -25,18 +28,19 @@ def bind(api: Api, target: Target, binding: Json, *, dry_run: bool = False) -> J
     if not name:
         raise errors.bad_request("name must be provided")
     if meta.get("name", name) != name:
-        raise errors.bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
-    causes = _invalid(binding)
-    if causes:
-        raise errors.invalid(name, causes, group="", kind="Binding")
+        raise errors.bad_request("name in URL does not match name in Binding object")
+    problem = _problem(binding)
+    if problem:
+        raise errors.ApiError(500, "", problem)
     collection = api.store.collection("pods")
     entry = collection.get((target.namespace or "", name))
     if entry is None:
         raise errors.not_found(name, group="", plural="pods")
+    storage = _STORAGE_ERROR.format(key=f"{target.namespace}/{name}")
     if meta.get("uid") and meta["uid"] != entry.uid:
         raise errors.conflict(
             name,
-            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {entry.uid}",
+            f"{storage}Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {entry.uid}",
             group="",
             plural="pods",
         )
@@ -44,7 +48,7 @@ def bind(api: Api, target: Target, binding: Json, *, dry_run: bool = False) -> J
     if version and version != str(entry.resource_version):
         raise errors.conflict(
             name,
-            f"Precondition failed: ResourceVersion in precondition: {version}, "
+            f"{storage}Precondition failed: ResourceVersion in precondition: {version}, "
             f"ResourceVersion in object meta: {entry.resource_version}",
             group="",
             plural="pods",
@@ -62,7 +66,8 @@ def bind(api: Api, target: Target, binding: Json, *, dry_run: bool = False) -> J
     for field in ("annotations", "labels"):
         if meta.get(field):
             pod["metadata"].setdefault(field, {}).update(meta[field])
-    copy_topology(api, pod, node)
+    if target.name:  # the older collection `bindings` is not seen by the admission plugin that does this
+        copy_topology(api, pod, node)
     if not dry_run:
         collection.put(pod)
     return errors.success(code=201)
@@ -72,19 +77,16 @@ def _conflict(name: str, text: str) -> errors.ApiError:
     return errors.conflict(name, text, group="", plural="pods/binding")
 
 
-def _invalid(binding: Json) -> list[Cause]:
+def _problem(binding: Json) -> str:
+    """Return what is wrong with a binding; the API server answers with a plain error, not with causes."""
     target: Any = binding.get("target") or {}
     if target.get("kind") not in (None, "", "Node"):
-        return [
-            Cause(
-                "target.kind",
-                "FieldValueNotSupported",
-                f'Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"',
-            )
-        ]
-    if not target.get("name"):
-        return [Cause("target.name", "FieldValueRequired", "Required value")]
-    return validation.node_name("target.name", str(target["name"]))
+        cause = causes.unsupported("target.kind", target["kind"], ("Node", "<empty>"))
+    elif not target.get("name"):
+        cause = causes.required("target.name")
+    else:
+        return ""
+    return f"{cause.field}: {cause.message}"
 
 
 def _assign(pod: Json, node: str, *, now: str) -> None:

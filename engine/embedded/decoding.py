@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,9 @@ _ALWAYS_PRESENT: Mapping[str, tuple[str, ...]] = {
     "io.k8s.api.core.v1.PodCondition": ("lastProbeTime", "lastTransitionTime"),
 }
 """Fields the API server writes as null where they are not set."""
+
+
+_INDEX = re.compile(r"\[\d+\]")
 
 
 class DecodeError(ValueError):
@@ -45,6 +49,13 @@ class Decoder:
         return self._struct(obj, name, path="")
 
     def _struct(self, value: Json, name: str, *, path: str) -> Json:
+        try:
+            return self._fields(value, name, path=path)
+        except _Mismatch as mismatch:
+            struct = name.rpartition(".")[2]
+            raise DecodeError(f"{mismatch.opening} into Go struct field {struct}.{mismatch.rest}") from None
+
+    def _fields(self, value: Json, name: str, *, path: str) -> Json:
         fields: Type = schema.load().types[name]
         done: Json = {}
         for key, item in value.items():
@@ -68,12 +79,12 @@ class Decoder:
     def _nested(self, value: Any, kind: FieldType, *, path: str) -> Any:
         if kind.containers.startswith("l"):
             if not isinstance(value, list):
-                raise _mismatch(value, path, "slice")
+                raise _mismatch(value, path, _go_type(kind))
             element = kind.element()
             return [self._nested(item, element, path=f"{path}[{at}]") for at, item in enumerate(value)]
         if kind.containers.startswith("m"):
             if not isinstance(value, dict):
-                raise _mismatch(value, path, "map[string]string")
+                raise _mismatch(value, path, _go_type(kind))
             element = kind.element()
             return {key: self._nested(item, element, path=f"{path}.{key}") for key, item in value.items()}
         if kind.is_scalar:
@@ -81,17 +92,33 @@ class Decoder:
         if not isinstance(value, dict):
             if value is None:
                 return {}
-            raise _mismatch(value, path, kind.name.rpartition(".")[2])
+            raise _mismatch(value, path, _go_type(kind))
         return self._struct(value, kind.name, path=f"{path}.")
 
 
 _JSON_NAMES = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
 
 
-def _mismatch(value: Any, path: str, wanted: str) -> DecodeError:
-    return DecodeError(
-        f"json: cannot unmarshal {_JSON_NAMES.get(type(value), 'null')} into Go struct field {path} of type {wanted}"
-    )
+class _Mismatch(Exception):
+    def __init__(self, opening: str, rest: str) -> None:
+        super().__init__(opening, rest)
+        self.opening = opening
+        self.rest = rest
+
+
+def _mismatch(value: Any, path: str, wanted: str) -> _Mismatch:
+    opening = f"json: cannot unmarshal {_JSON_NAMES.get(type(value), 'null')}"
+    return _Mismatch(opening, f"{_INDEX.sub('', path)} of type {wanted}")
+
+
+def _go_type(kind: FieldType) -> str:
+    if kind.containers.startswith("l"):
+        return "[]" + _go_type(kind.element())
+    if kind.containers.startswith("m"):
+        return "map[string]" + _go_type(kind.element())
+    if kind.is_scalar:
+        return {"quantity": "resource.Quantity", "integer": "int32", "boolean": "bool"}.get(kind.name, kind.name)
+    return ".".join(kind.name.rsplit(".", 2)[1:])
 
 
 def _string(value: Any, path: str) -> str:
@@ -104,7 +131,7 @@ def _string(value: Any, path: str) -> str:
 
 def _integer(value: Any, path: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-        raise _mismatch(value, path, "int64")
+        raise _mismatch(value, path, "int32")
     return int(value)
 
 

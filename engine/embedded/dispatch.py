@@ -10,7 +10,18 @@ from typing import Any
 import orjson
 import yaml
 
-from engine.embedded import binding, decoding, errors, event_versions, protobuf, reviews, selection, subresources, views
+from engine.embedded import (
+    binding,
+    causes,
+    decoding,
+    errors,
+    event_versions,
+    protobuf,
+    reviews,
+    selection,
+    subresources,
+    views,
+)
 from engine.embedded.api import Api
 from engine.embedded.errors import Json
 from engine.embedded.identity import User
@@ -80,7 +91,11 @@ def read_object(call: Call) -> Json:
         try:
             read = orjson.loads(call.content) if call.content else {}
         except orjson.JSONDecodeError as error:
-            raise errors.bad_request(f"couldn't get version/kind; json parse error: {error}") from error
+            kind = call.target.resource.kind
+            raise errors.bad_request(
+                f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+                f"json parse error: {error}"
+            ) from error
     elif media == protobuf.CONTENT_TYPE:
         try:
             read = protobuf.decode(call.content) if call.content else {}
@@ -98,13 +113,12 @@ class FieldReader:
 
     def __init__(self, call: Call) -> None:
         self._resource = call.target.resource
+        self._patched = call.target.verb == "patch"
         self._level = call.query.get("fieldValidation") or "Warn"
         if self._level not in ("Ignore", "Warn", "Strict"):
-            raise errors.ApiError(
-                422,
-                "Invalid",
-                f'fieldValidation: Unsupported value: "{self._level}": supported values: "Ignore", "Strict", "Warn"',
-            )
+            cause = causes.unsupported("fieldValidation", self._level, ("", "Ignore", "Strict", "Warn"))
+            kinds = {"create": "CreateOptions", "update": "UpdateOptions"}
+            raise errors.invalid_options(kinds.get(call.target.verb, "PatchOptions"), [cause])
         self._decoder = decoding.Decoder()
 
     def read(self, obj: Json) -> Json:
@@ -119,6 +133,9 @@ class FieldReader:
         try:
             done = self._decoder.decode(obj)
         except decoding.DecodeError as error:
+            if self._patched:
+                cause = errors.Cause("patch", "FieldValueInvalid", f"Invalid value: {causes.quoted(obj)}: {error}")
+                raise errors.invalid("", [cause], group="", kind="") from error
             raise self._refusal(str(error)) from error
         if self._decoder.unknown and self._level == "Strict":
             raise self._refusal("strict decoding error: " + ", ".join(self._texts()))

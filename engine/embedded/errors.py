@@ -38,7 +38,7 @@ class ApiError(Exception):
         self.code = code
         self.reason = reason
         self.message = message
-        self.details = dict(details or {})
+        self.details = None if details is None else dict(details)
         self.headers = dict(headers or {})
 
     def status(self) -> Json:
@@ -49,9 +49,10 @@ class ApiError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
-        if self.details:
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details is not None:
             status["details"] = self.details
         status["code"] = self.code
         return status
@@ -178,7 +179,6 @@ def unsupported_media_type(content_type: str, accepted: Iterable[str]) -> ApiErr
         415,
         "UnsupportedMediaType",
         "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted),
-        details={},
     )
 
 
@@ -193,6 +193,11 @@ def invalid(name: str, causes: Iterable[Cause], *, group: str, kind: str) -> Api
         f'{qualified(kind, group)} "{name}" is invalid: {joined}',
         details=_details(name, group, kind, causes=[cause.as_json() for cause in listed]),
     )
+
+
+def invalid_options(kind: str, causes: Iterable[Cause]) -> ApiError:
+    """422: the options in the query break the rules."""
+    return invalid("", causes, group="meta.k8s.io", kind=kind)
 
 
 def too_many_requests(message: str, *, retry_after_seconds: int, details: Mapping[str, Any] | None = None) -> ApiError:
@@ -217,7 +222,7 @@ def version_in_future(asked: int, current: int) -> ApiError:
     return ApiError(
         504,
         "Timeout",
-        f"Too large resource version: {asked}, current: {current}",
+        f"Timeout: Too large resource version: {asked}, current: {current}",
         details={
             "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
             "retryAfterSeconds": 1,

@@ -7,17 +7,15 @@ from functools import lru_cache
 
 import orjson
 
-from engine.embedded import discovery, errors, openapi, openapi_protobuf
+from engine.embedded import discovery, openapi, openapi_protobuf
 from engine.embedded.dispatch import Answer
 from engine.embedded.errors import Json
 
+_NOT_FOUND = Answer(404, b"404 page not found\n", content_type="text/plain; charset=utf-8")
+
 
 def serve(path: str, accept: str, *, address: str) -> Answer:
-    """Answer a request for a path that is no resource.
-
-    Raises:
-        ApiError: 404, or 406 for an OpenAPI document in a form that is not made.
-    """
+    """Answer a request for a path that is no resource."""
     match [part for part in path.split("/") if part]:
         case ["version"]:
             return _json(discovery.VERSION)
@@ -46,12 +44,12 @@ def serve(path: str, accept: str, *, address: str) -> Answer:
         case ["openapi", "v3", *root]:
             return _json(openapi.version3("/".join(root)))
         case _:
-            raise errors.path_not_found()
+            return _NOT_FOUND
 
 
 def _json(body: Json | None) -> Answer:
     if body is None:
-        raise errors.path_not_found()
+        return _NOT_FOUND
     return Answer(200, orjson.dumps(body))
 
 

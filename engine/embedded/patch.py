@@ -86,13 +86,7 @@ def operations(obj: Json, steps: list[Any]) -> Json:
         try:
             done = _operate(done, step)
         except (KeyError, IndexError, ValueError, TypeError) as error:
-            raise errors.ApiError(
-                422,
-                "Invalid",
-                "the server rejected our request due to an error in our request: "
-                f"{step['op']} operation does not apply: doc is missing path: {step['path']!r}: {error}",
-                details={},
-            ) from error
+            raise _does_not_apply() from error
     assert isinstance(done, dict)
     return done
 
@@ -118,8 +112,12 @@ def _operate(root: Any, step: Mapping[str, Any]) -> Any:
             return _set(root, path, value, insert=True)
         case "copy":
             return _set(root, path, copy.deepcopy(_lookup(root, _pointer(step["from"]))), insert=True)
-        case other:
-            raise errors.bad_request(f"unexpected kind of patch operation: {other}")
+        case _:
+            raise _does_not_apply()
+
+
+def _does_not_apply() -> errors.ApiError:
+    return errors.ApiError(422, "Invalid", "the server rejected our request due to an error in our request", details={})
 
 
 def _pointer(path: str) -> list[str]:

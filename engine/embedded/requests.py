@@ -108,7 +108,8 @@ def resource_version(text: str) -> int:
         return int(text) if text else 0
     except ValueError:
         raise errors.bad_request(
-            f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+            f'invalid resource version: resourceVersion: Invalid value: "{text}": strconv.ParseUint: '
+            f'parsing "{text}": invalid syntax'
         ) from None
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 
 import orjson
 
-from engine.embedded import errors, requests, selectors
+from engine.embedded import causes, errors, requests, selectors
 from engine.embedded.resources import Resource
 from engine.embedded.store import ADDED, DELETED, MODIFIED, Change, Collection, Compacted, Entry, Key, Store
 
@@ -115,11 +115,8 @@ def read_page(store: Store, collection: Collection, selection: Selection, query:
         if match_rule == "Exact" or (limit and asked and match_rule != "NotOlderThan"):
             revision = asked
     elif match_rule:
-        raise errors.ApiError(
-            422,
-            "Invalid",
-            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
-        )
+        text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        raise errors.invalid_options("ListOptions", [causes.forbidden("resourceVersionMatch", text)])
     try:
         entries: Iterator[Entry] = collection.scan_at(revision, selection.namespace, after=after)
         selected = filter(selection.matches, entries)
@@ -149,7 +146,7 @@ def _decode_token(token: str) -> tuple[int, Key]:
         namespace, name = fields["start"]
         return int(fields["rv"]), (str(namespace), str(name))
     except (binascii.Error, orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise errors.bad_request(f"continue key is not valid: {error}") from error
+        raise errors.bad_request("invalid continue token: continue key is not valid") from error
 
 
 def encode_list(resource: Resource, page: Page) -> bytes:

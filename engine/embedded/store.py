@@ -104,14 +104,17 @@ class Collection:
             self._compacted = revision
         return entry
 
-    def remove(self, key: Key) -> Entry:
-        """Delete an object and return its last state, stamped with the deletion's version."""
+    def remove(self, key: Key, *, last: Json | None = None) -> Entry:
+        """Delete an object and return its last state, stamped with the deletion's version.
+
+        `last` is that state where it is not simply the stored one.
+        """
         revision = self._store.next_revision()
         previous = self._entries.pop(key)
         del self._keys[bisect_left(self._sorted_keys(), key)]
-        last = self._entry(previous.decode(), revision)
-        self._record(Change(DELETED, revision, last, previous))
-        return last
+        entry = self._entry(last or previous.decode(), revision)
+        self._record(Change(DELETED, revision, entry, previous))
+        return entry
 
     def scan(self, namespace: str | None = None, *, after: Key | None = None) -> Iterator[Entry]:
         """Yield the latest versions in key order, of one namespace or all, from behind a key on."""

@@ -18,7 +18,7 @@ def merge(obj: Json, patch: Mapping[str, Any], *, api_version: str, kind: str) -
     """Return a strategic merge patch applied to an object.
 
     Raises:
-        ApiError: 400 for a patch that contradicts the kind's schema.
+        ApiError: 500 (as there) for a patch that contradicts the kind's schema.
     """
     done: Json = _merge(copy.deepcopy(obj), dict(patch), _root(api_version, kind))
     return done
@@ -99,7 +99,9 @@ def _merge_list(value: Any, patch: list[Any], kind: FieldType, name: str) -> lis
     element = kind.element()
     for item in patch:
         if not isinstance(item, dict) or kind.merge_key not in item:
-            raise errors.bad_request(f"map: {item} does not contain declared merge key: {kind.merge_key}")
+            shown = " ".join(f"{key}:{value}" for key, value in item.items()) if isinstance(item, dict) else item
+            text = f"map: map[{shown}] does not contain declared merge key: {kind.merge_key}"
+            raise errors.ApiError(500, "", text)
         found = _position(current, item, (kind.merge_key,))
         if item.get("$patch") == "delete":
             current = [have for have in current if have.get(kind.merge_key) != item[kind.merge_key]]

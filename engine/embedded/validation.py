@@ -2,56 +2,79 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from engine.embedded import causes, decoding, validation_kinds, validation_pod
 from engine.embedded.errors import Cause, Json
 from engine.embedded.resources import Resource
 
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_SUBDOMAIN_TEXT = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
-    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
 _CONDITIONAL = frozenset({"Lease", "PodDisruptionBudget", "CSINode", "CSIDriver", "VolumeAttachment"})
 _ANY_NAME = frozenset({"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
+_LABEL_NAME = frozenset({"Namespace", "Service"})
+_OBJECT: Mapping[str, Callable[[Json], list[Cause]]] = {
+    "Pod": validation_pod.pod,
+    **validation_kinds.OBJECT,
+}
+_CHANGE: Mapping[str, Callable[[Json, Json], list[Cause]]] = {
+    "Pod": validation_pod.changed_pod,
+    **validation_kinds.CHANGE,
+}
+_ANNOTATIONS_LIMIT = 256 * 1024
+"""Bytes of all annotations of an object together."""
 
 
 def new_object(resource: Resource, obj: Json) -> list[Cause]:
     """Return what is wrong with a new object."""
-    return _metadata(resource, obj["metadata"])
+    return _metadata(resource, obj["metadata"]) + _content(resource, obj)
 
 
 def changed_object(resource: Resource, new: Json, old: Json, subresource: str) -> list[Cause]:
     """Return what is wrong with an object's next state."""
-    return []
+    found = _metadata(resource, new["metadata"])
+    if subresource == "status":
+        return found
+    change = _CHANGE.get(resource.kind)
+    if change is not None:
+        found += change(new, old)
+    return found or _content(resource, new)
+
+
+def _content(resource: Resource, obj: Json) -> list[Cause]:
+    check = _OBJECT.get(resource.kind)
+    found = check(obj) if check is not None else []
+    named = {cause.field for cause in found}
+    return found + [causes.required(path) for path in decoding.missing(obj) if path not in named]
 
 
 def unconditional_update(resource: Resource) -> list[Cause]:
     """Return what is wrong with an update that names no resourceVersion."""
     if resource.kind in _CONDITIONAL:
-        return [
-            Cause("metadata.resourceVersion", "FieldValueInvalid", "Invalid value: 0: must be specified for an update")
-        ]
+        return [causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
     return []
 
 
 def _metadata(resource: Resource, meta: dict[str, Any]) -> list[Cause]:
     name = meta.get("name") or ""
+    found: list[Cause] = []
     if not name:
-        return [Cause("metadata.name", "FieldValueRequired", "Required value: name or generateName is required")]
-    if resource.kind in _ANY_NAME:
-        return []
-    if len(name) > 253:
-        return [Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": must be no more than 253 bytes')]
-    if not _SUBDOMAIN.fullmatch(name):
-        return [Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {_SUBDOMAIN_TEXT}')]
-    return []
-
-
-def node_name(field: str, name: str) -> list[Cause]:
-    """Return what is wrong with the name of a node."""
-    if _SUBDOMAIN.fullmatch(name):
-        return []
-    return [Cause(field, "FieldValueInvalid", f'Invalid value: "{name}": {_SUBDOMAIN_TEXT}')]
+        found.append(causes.required("metadata.name", "name or generateName is required"))
+    elif resource.kind in _ANY_NAME:
+        if name in (".", "..") or "/" in name or "%" in name:
+            found.append(
+                causes.invalid("metadata.name", name, "may not contain '/'" if "/" in name else "may not be it")
+            )
+    elif resource.kind in _LABEL_NAME:
+        found += causes.dns_label("metadata.name", name)
+    else:
+        found += causes.dns_subdomain("metadata.name", name)
+    found += causes.labels("metadata.labels", meta.get("labels") or {})
+    annotations = meta.get("annotations") or {}
+    for key in annotations:
+        found += causes.qualified_name("metadata.annotations", key.lower())
+    if sum(len(key) + len(value) for key, value in annotations.items()) > _ANNOTATIONS_LIMIT:
+        text = f"Too long: may not be more than {_ANNOTATIONS_LIMIT} bytes"
+        found.append(Cause("metadata.annotations", "FieldValueTooLong", text))
+    for at, name in enumerate(meta.get("finalizers") or ()):
+        found += causes.qualified_name(f"metadata.finalizers[{at}]", name)
+    return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from engine.embedded import errors, requests
+from engine.embedded import causes, errors, requests
 from engine.embedded.resources import Resource
 from engine.embedded.selection import Selection
 from engine.embedded.store import Change, Compacted, Store
@@ -49,24 +49,24 @@ class WatchOptions:
         if "sendInitialEvents" in query:
             initial = requests.flag(query, "sendInitialEvents")
             if rule != "NotOlderThan":
-                raise _invalid(
-                    "resourceVersionMatch: Forbidden: sendInitialEvents requires setting "
-                    "resourceVersionMatch to NotOlderThan"
-                )
+                text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+                raise _invalid(causes.forbidden("resourceVersionMatch", text))
             if not bookmarks:
-                raise _invalid("allowWatchBookmarks: Forbidden: sendInitialEvents requires allowWatchBookmarks")
+                raise _invalid(causes.forbidden("sendInitialEvents", "sendInitialEvents requires allowWatchBookmarks"))
             start = None if initial else (given or current)
             return cls(start, initial, bookmarks, timeout)
         if rule:
-            raise _invalid(
-                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless "
-                "sendInitialEvents is provided"
-            )
+            text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            raise _invalid(causes.forbidden("resourceVersionMatch", text), *_match_rule(rule))
         return cls(given or None, False, bookmarks, timeout)
 
 
-def _invalid(text: str) -> errors.ApiError:
-    return errors.ApiError(422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: {text}')
+def _match_rule(rule: str) -> list[errors.Cause]:
+    return causes.one_of("resourceVersionMatch", rule, ("NotOlderThan",))
+
+
+def _invalid(*problems: errors.Cause) -> errors.ApiError:
+    return errors.invalid_options("ListOptions", problems)
 
 
 class Watch:
