@@ -118,6 +118,10 @@ class NodeTable:
         """Return `int64[nodes]`: what the pods on the node request, in column units."""
         return self._column("requested", resource)
 
+    def resources(self) -> list[str]:
+        """Return the resources that any node offers or any pod requests, by name."""
+        return sorted({resource for kind, resource in self._columns if kind in ("allocatable", "requested")})
+
     @property
     def nonzero_cpu(self) -> IntArray:
         """Return `int64[nodes]`: requested millicores with the scoring defaults for containers without any."""

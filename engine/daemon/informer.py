@@ -67,10 +67,15 @@ class Informer:
             self._pod_gone(info.uid)
         elif info.node_name:
             self._pod_assigned(info)
-        elif info.uid in self.assumed:
-            if info.terminating:
-                self._pod_gone(info.uid)  # its binding will be refused; its room is free at once
-        elif info.terminating or not self._serves(info):
+        elif info.uid not in self.assumed:
+            self._pod_pending(info)
+        elif info.terminating:
+            self._pod_gone(info.uid)  # its binding will be refused; its room is free at once
+
+    def _pod_pending(self, info: PodInfo) -> None:
+        if self._cluster.displace(info.uid) is not None:
+            self.happened(ClusterEvent.POD_DELETE)  # the API server knows better than we did
+        if info.terminating or not self._serves(info):
             self._queue.remove(info.uid)
             self._cluster.nominate(info, "")
             if not info.terminating:

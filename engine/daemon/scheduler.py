@@ -169,7 +169,8 @@ class Scheduler:
             self.queue.flush_leftovers(self._clock())
 
     def _may_decide(self) -> bool:
-        return self.leading and self.policies is not None and len(self._under_way) - self._awaiting_volumes < MAX_BINDING
+        binding = len(self._under_way) - self._awaiting_volumes
+        return self.leading and self.policies is not None and binding < MAX_BINDING
 
     def decide_batch(self) -> int:
         """Decide pods until none is left, the time is up or too many bindings are under way; return how many."""

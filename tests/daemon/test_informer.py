@@ -1,0 +1,163 @@
+"""Watch events in any order: the columns equal a recount, and every pod is in exactly one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.cluster import objects
+from engine.cluster.cluster import Cluster
+from engine.daemon.informer import Informer
+from engine.framework.invariants import violations
+from engine.framework.queue import Place, SchedulingQueue
+
+OURS = "policy-scheduler"
+
+
+class World:
+    """An informer with everything around it, at a time that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.cluster, self.queue = Cluster(), SchedulingQueue()
+        self.served = {OURS}
+        self.woken = 0
+        self.informer = Informer(
+            self.cluster,
+            self.queue,
+            serves=lambda pod: pod.scheduler_name in self.served,
+            clock=lambda: self.now,
+            wake=self._wake,
+        )
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def problems(self) -> list[str]:
+        return violations(self.cluster, self.queue, self.informer.assumed)
+
+
+def node(name: str, *, cpu: str = "4") -> objects.Node:
+    return msgspec.convert(
+        {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "10"}}},
+        objects.Node,
+    )
+
+
+def pod(name: str, *, on: str = "", scheduler: str = OURS, phase: str = "Pending", **changes: Any) -> objects.Pod:
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "namespace": "default", "uid": name} | changes.get("metadata", {}),
+            "spec": {
+                "nodeName": on,
+                "schedulerName": scheduler,
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": changes.get("cpu", "1")}}}],
+            },
+            "status": {"phase": phase},
+        },
+        objects.Pod,
+    )
+
+
+def test_only_pods_of_our_scheduler_are_queued() -> None:
+    world = World()
+    world.informer.pods_replaced([pod("a"), pod("b", scheduler="default-scheduler"), pod("c", on="n1")])
+
+    assert [queued.pod.name for queued in world.queue] == ["a"]
+
+
+def test_pods_bound_by_anyone_count_on_their_nodes_also_if_the_node_comes_later() -> None:
+    world = World()
+    world.informer.pod_changed(pod("a", on="n1", scheduler="default-scheduler"))
+    world.informer.node_changed(node("n1"))
+
+    assert world.cluster.nodes.requested("cpu").tolist() == [1000]
+
+
+def test_a_pod_that_turns_terminal_frees_its_room() -> None:
+    world = World()
+    world.informer.node_changed(node("n1"))
+    world.informer.pod_changed(pod("a", on="n1"))
+    world.informer.pod_changed(pod("a", on="n1", phase="Succeeded"))
+
+    assert world.cluster.nodes.requested("cpu").tolist() == [0]
+
+
+def test_a_policy_set_that_serves_another_scheduler_takes_its_waiting_pods() -> None:
+    world = World()
+    world.informer.pods_replaced([pod("a"), pod("b", scheduler="batch")])
+    world.served = {"batch"}
+    world.informer.policies_changed()
+
+    assert [queued.pod.name for queued in world.queue] == ["b"]
+
+
+def test_a_relist_without_a_pod_means_that_it_is_gone() -> None:
+    world = World()
+    world.informer.nodes_replaced([node("n1")])
+    world.informer.pods_replaced([pod("a", on="n1"), pod("b")])
+    world.informer.pods_replaced([pod("c")])
+
+    assert world.cluster.pods == {}
+    assert [queued.pod.name for queued in world.queue] == ["c"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_whatever_the_watch_says_the_columns_equal_a_recount(data: st.DataObject) -> None:
+    world = World()
+    informer = world.informer
+    flying: list[Any] = []
+    names = st.sampled_from([f"p{i}" for i in range(6)])
+    nodes = st.sampled_from([f"n{i}" for i in range(4)])
+
+    def a_pod() -> objects.Pod:
+        phase = data.draw(st.sampled_from(["Pending", "Running", "Running", "Succeeded"]))
+        return pod(
+            data.draw(names),
+            on=data.draw(st.one_of(st.just(""), nodes)),
+            scheduler=data.draw(st.sampled_from([OURS, OURS, "other"])),
+            phase=phase,
+            cpu=data.draw(st.sampled_from(["1", "500m"])),
+            metadata={"deletionTimestamp": "2026-11-21T10:00:00Z"} if data.draw(st.integers(0, 4)) == 0 else {},
+        )
+
+    def assume() -> None:
+        queued = world.queue.pop(world.now)
+        if queued is None:
+            return
+        if world.cluster.nodes.size and data.draw(st.booleans()):
+            host = data.draw(st.sampled_from(world.cluster.nodes.names))
+            world.cluster.place(queued.pod, host)
+            informer.assumed[queued.pod.uid] = host
+            flying.append(queued)
+        else:
+            world.queue.rejected(queued, frozenset({"NodeResourcesFit"}), world.now)
+
+    def refused() -> None:
+        if flying:
+            queued = flying.pop(data.draw(st.integers(0, len(flying) - 1)))
+            if informer.assumed.pop(queued.pod.uid, None) is not None:
+                world.cluster.displace(queued.pod.uid)
+            world.queue.failed(queued, world.now)
+
+    steps: dict[str, Callable[[], Any]] = {
+        "pod": lambda: informer.pod_changed(a_pod()),
+        "pod deleted": lambda: informer.pod_deleted(pod(data.draw(names))),
+        "node": lambda: informer.node_changed(node(data.draw(nodes), cpu=data.draw(st.sampled_from(["4", "8"])))),
+        "node deleted": lambda: informer.node_deleted(node(data.draw(nodes))),
+        "relist": lambda: informer.pods_replaced(list({p.metadata.uid: p for p in (a_pod(), a_pod())}.values())),
+        "assume": assume,
+        "refused": refused,
+    }
+    for _ in range(data.draw(st.integers(1, 40))):
+        world.now += 1.0
+        steps[data.draw(st.sampled_from(sorted(steps)))]()
+        assert world.problems() == []
+    places = world.queue.counts()
+    assert sum(places.values()) == len(world.queue)
+    assert places[Place.IN_FLIGHT] <= len(flying) + len(informer.assumed)
