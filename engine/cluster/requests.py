@@ -3,6 +3,9 @@
 The rules are those of `component-helpers/resource` (PodRequests) in Kubernetes 1.36: sidecars, init
 containers, pod-level resources, overhead and in-place resize. As there, quantities are added exactly and only
 the pod's sum is rounded up.
+
+One thing is not copied: there, a pod-level request written as a binary fraction ("0.5Gi") grows by the overhead
+each time it is looked at, as both share one number. What it is then depends on how often it was looked at.
 """
 
 from __future__ import annotations
