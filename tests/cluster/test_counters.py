@@ -1,0 +1,284 @@
+"""Counters, domain totals and carried terms under any order of events, against a recount from scratch."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.cluster import counters, domains, objects
+from engine.cluster.affinity import IncomingTerms, PodTerm, carried_terms
+from engine.cluster.cluster import Cluster
+from engine.cluster.domains import DomainTotals, topology
+from engine.cluster.pods import PodInfo
+from engine.cluster.selectors import label_selector
+
+NAMES = ["a", "b", "c", "d", "e"]
+NAMESPACES = ["red", "blue"]
+ZONE = "zone"
+TEAMS: list[dict[str, str] | None] = [{"team": "x"}, {"team": "y"}, {}, None]
+
+
+def selector(content: dict[str, Any] | None) -> Any:
+    return label_selector(msgspec.convert(content, objects.LabelSelector) if content is not None else None)
+
+
+SETS = [
+    PodTerm(frozenset({"red"}), selector({"matchLabels": {"app": "web"}})),
+    PodTerm(frozenset({"red", "blue"}), selector({})),
+    PodTerm(frozenset(), selector({"matchLabels": {"app": "web"}}), selector({"matchLabels": {"team": "x"}})),
+    PodTerm(
+        frozenset(),
+        selector({"matchExpressions": [{"key": "app", "operator": "Exists"}]}),
+        selector({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["x"]}]}),
+    ),
+    PodTerm(frozenset({"red"}), None),
+    IncomingTerms(
+        (
+            PodTerm(frozenset(), selector({}), selector({"matchLabels": {"team": "x"}})),
+            PodTerm(frozenset({"red"}), selector({"matchLabels": {"app": "web"}})),
+        )
+    ),
+]
+
+AFFINITIES: list[dict[str, Any] | None] = [
+    None,
+    {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": ZONE},
+                {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": ZONE},
+            ]
+        }
+    },
+    {
+        "podAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 5,
+                    "podAffinityTerm": {
+                        "labelSelector": {"matchLabels": {"app": "db"}},
+                        "namespaceSelector": {"matchLabels": {"team": "y"}},
+                        "topologyKey": "host",
+                    },
+                }
+            ]
+        }
+    },
+]
+
+nodes = st.tuples(st.just("node"), st.sampled_from(NAMES), st.sampled_from(["z1", "z2", None]))
+gone = st.tuples(st.just("no node"), st.sampled_from(NAMES))
+pods = st.tuples(
+    st.just("place"),
+    st.integers(0, 9),
+    st.sampled_from(NAMES),
+    st.fixed_dictionaries(
+        {
+            "namespace": st.sampled_from(NAMESPACES),
+            "app": st.sampled_from(["web", "db", None]),
+            "affinity": st.sampled_from(AFFINITIES),
+            "terminating": st.booleans(),
+        }
+    ),
+)
+displaced = st.tuples(st.just("displace"), st.integers(0, 9))
+namespaces = st.tuples(st.just("namespace"), st.sampled_from(NAMESPACES), st.sampled_from(TEAMS))
+asked = st.tuples(st.just("ask"), st.sampled_from(SETS), st.booleans())
+events = st.lists(st.one_of(nodes, gone, pods, pods, pods, displaced, namespaces, asked), min_size=8, max_size=40)
+
+
+def small_cluster() -> Cluster:
+    cluster = Cluster()
+    for position, name in enumerate(NAMES):
+        apply(cluster, ("node", name, f"z{position % 3}"))
+    return cluster
+
+
+def make_pod(cluster: Cluster, number: int, what: dict[str, Any]) -> PodInfo:
+    return cluster.templates.pod(
+        msgspec.convert(
+            {
+                "metadata": {
+                    "name": f"p{number}",
+                    "uid": f"p{number}",
+                    "namespace": what["namespace"],
+                    "labels": {"app": what["app"]} if what["app"] else {},
+                    "deletionTimestamp": "2026-01-01T00:00:00Z" if what["terminating"] else None,
+                },
+                "spec": {"affinity": what["affinity"]},
+            },
+            objects.Pod,
+        )
+    )
+
+
+def apply(cluster: Cluster, event: tuple[Any, ...]) -> None:
+    match event:
+        case ("node", name, zone):
+            labels = {"host": name} | ({ZONE: zone} if zone else {})
+            cluster.set_node(objects.Node(metadata=objects.ObjectMeta(name=name, labels=labels)))
+        case ("no node", name):
+            cluster.remove_node(name)
+        case ("place", number, name, what):
+            cluster.place(make_pod(cluster, number, what), name)
+        case ("displace", number):
+            cluster.displace(f"p{number}")
+        case ("namespace", name, labels):
+            namespace = objects.Namespace(metadata=objects.ObjectMeta(name=name, labels=labels))
+            if labels is None:
+                cluster.remove_object(namespace)
+            else:
+                cluster.set_object(namespace)
+        case ("ask", pods, terminating):
+            cluster.counters.counter(pods, terminating=terminating)
+
+
+def placed(cluster: Cluster) -> Iterator[tuple[PodInfo, int]]:
+    for name, there in cluster.on_node.items():
+        if name in cluster.nodes:
+            for pod in there.values():
+                yield pod, cluster.nodes.rows[name]
+
+
+def recount(cluster: Cluster, test: Any) -> list[int]:
+    tally = Tally(row for pod, row in placed(cluster) if test(pod))
+    return [tally[row] for row in range(cluster.nodes.size)]
+
+
+class Watcher:
+    """Keeps domain totals over all events, as plugins do, and makes new ones when it must."""
+
+    def __init__(self, cluster: Cluster, pods: Any, *, terminating: bool) -> None:
+        self.cluster, self.pods, self.terminating = cluster, pods, terminating
+        self.version = -1
+        self.totals: DomainTotals | None = None
+
+    def check(self) -> None:
+        nodes = self.cluster.nodes
+        if self.totals is None or self.version != nodes.version or not self.totals.sync():
+            counter = self.cluster.counters.counter(self.pods, terminating=self.terminating)
+            self.version, self.totals = nodes.version, DomainTotals(topology(nodes, ZONE), [(counter, 3)])
+            assert self.totals.sync()
+        zones: Tally[str] = Tally()
+        for pod, row in placed(self.cluster):
+            zone = nodes.infos[row].labels.get(ZONE)
+            if zone and (self.terminating or not pod.terminating):
+                zones[zone] += self.pods.matches(pod.template, self.cluster.counters.namespaces)
+        found = self.totals
+        assert {zone: int(n) for zone, n in zip(found.topology.values, found.totals, strict=False)} == {
+            zone: 3 * zones[zone] for zone in found.topology.values
+        }
+        assert found.mass == zones.total()
+        assert found.totals[found.topology.nothing] == 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    events=events,
+    limit=st.sampled_from([2, 4, 4096]),
+    journal=st.sampled_from([2, 512]),
+    watched=st.sets(st.tuples(st.sampled_from(SETS), st.booleans()), max_size=4),
+)
+def test_counts_equal_a_recount_after_any_events(
+    events: list[tuple[Any, ...]], limit: int, journal: int, watched: set[tuple[Any, bool]]
+) -> None:
+    cluster = small_cluster()
+    watchers = [Watcher(cluster, pods, terminating=t) for pods, t in watched]
+    probe = make_pod(cluster, 99, {"namespace": "red", "app": "web", "affinity": None, "terminating": False})
+    other = make_pod(cluster, 98, {"namespace": "blue", "app": "db", "affinity": None, "terminating": False})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counters, "_MAX_COUNTERS", limit)
+        patch.setattr(counters, "_JOURNAL_LIMIT", journal)
+        patch.setattr(counters, "_LOG_SLACK", 1)
+        patch.setattr(domains, "_REPLAY_LIMIT", journal)
+        for event in events:
+            apply(cluster, event)
+            for watcher in watchers:
+                watcher.check()
+            known = cluster.counters.namespaces
+            for pods, terminating in watched:
+                assert cluster.counters.counter(pods, terminating=terminating).per_node().tolist() == recount(
+                    cluster,
+                    lambda pod, pods=pods, terminating=terminating, known=known: (
+                        pods.matches(pod.template, known) and (terminating or not pod.terminating)
+                    ),
+                )
+            for pod in (probe, other):
+                expected = {
+                    term
+                    for existing, _ in placed(cluster)
+                    for term in carried_terms(existing.template)
+                    if term.term.pods.matches(pod.template, known)
+                }
+                assert set(cluster.counters.carried_towards(pod.template)) == expected
+                for term in expected:
+                    assert cluster.counters.carriers(term).per_node().tolist() == recount(
+                        cluster, lambda existing, term=term: term in carried_terms(existing.template)
+                    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(events=events, tried=events)
+def test_a_rehearsal_leaves_no_trace(events: list[tuple[Any, ...]], tried: list[tuple[Any, ...]]) -> None:
+    cluster = small_cluster()
+    for event in events:
+        apply(cluster, event)
+    before = {pod.uid: (pod, cluster.node_of(pod.uid)) for pod in cluster.pods.values()}
+    counts = [cluster.counters.counter(pods, terminating=False).per_node().copy() for pods in SETS]
+    with cluster.rehearse():
+        for event in tried:
+            if event[0] in ("place", "displace"):
+                apply(cluster, event)
+        with cluster.rehearse():
+            for uid in list(cluster.pods):
+                cluster.displace(uid)
+        assert cluster.rehearsed is not None
+    assert cluster.rehearsed == ()
+    assert {pod.uid: (pod, cluster.node_of(pod.uid)) for pod in cluster.pods.values()} == before
+    for pods, count in zip(SETS, counts, strict=True):
+        assert np.array_equal(cluster.counters.counter(pods, terminating=False).per_node(), count)
+
+
+def test_equal_terms_of_one_pod_add_up() -> None:
+    cluster = small_cluster()
+    pod = make_pod(cluster, 1, {"namespace": "red", "app": "web", "affinity": AFFINITIES[1], "terminating": False})
+    assert [(term.kind, term.term.weight) for term in carried_terms(pod.template)] == [("required_anti", 2)]
+
+
+def test_terms_that_come_and_go_many_times_are_still_found() -> None:
+    cluster = small_cluster()
+    probe = make_pod(cluster, 99, {"namespace": "red", "app": "web", "affinity": None, "terminating": False})
+    for number in range(500):
+        affinity = {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": f"key-{number}"}
+                ]
+            }
+        }
+        what = {"namespace": "red", "app": "db", "affinity": affinity, "terminating": False}
+        cluster.place(make_pod(cluster, 1, what), "a")
+        assert [term.term.topology_key for term in cluster.counters.carried_towards(probe.template)] == [
+            f"key-{number}"
+        ]
+
+
+def test_a_counter_asked_for_after_many_others_came_and_went_keeps_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "_MAX_COUNTERS", 8)
+    cluster = small_cluster()
+    what = {"namespace": "red", "app": "web", "affinity": None, "terminating": False}
+    for number in range(200):
+        pods = PodTerm(
+            frozenset({"red"}), selector({"matchExpressions": [{"key": f"k{number}", "operator": "DoesNotExist"}]})
+        )
+        counter = cluster.counters.counter(pods, terminating=True)
+        before = int(counter.per_node().sum())
+        cluster.place(make_pod(cluster, number, what), "a")
+        assert (before, int(counter.per_node().sum())) == (number, number + 1)
