@@ -153,6 +153,7 @@ def _set_spec(key: str) -> _Apply:
 def _capacity(resource: str) -> _Apply:
     def apply(obj: Json, value: Any) -> None:
         status = _child(obj, "status")
+        status.setdefault("allocatable", dict(status.get("capacity") or {}))  # as the API server defaults it
         for kind in ("capacity", "allocatable"):
             _child(status, kind)[resource] = str(value)
 

@@ -1,0 +1,97 @@
+"""A policy set written in plain Python, so that the tester is tested without the language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from engine.cluster.node_identities import TableIdentities
+from engine.cluster.nodes import BoolArray, FloatArray, IntArray
+from engine.cluster.pods import PodInfo
+from engine.cluster.signal_join import SignalColumns
+from engine.cluster.signals import Query
+from engine.diagnostics import Source
+from engine.documents.fixtures import parse_objects
+from engine.documents.yaml_document import parse_document
+from engine.framework.frame import Frame
+from engine.framework.kubernetes import kubernetes_filters
+from engine.framework.plugin import Ready, Scope, Weighted
+from engine.framework.plugins.base import Filter, Score
+from engine.framework.profile import Profile
+from engine.framework.status import Code, Status
+from engine.tooling.tester.report import lines, summary
+from engine.tooling.tester.run import SuiteResult, run_suite
+from engine.tooling.tester.suite import read_suite
+
+CPU_USAGE = Query("cpu_usage")
+SCHEDULER = "policy-scheduler"
+
+
+class NodeReady(Filter):
+    name = "node.ready"
+    scope = Scope.CLUSTER
+    code = Code.UNSCHEDULABLE
+    reason = "node.ready is false"
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        ready: BoolArray = frame.cluster.nodes.ready[frame.rows]
+        return ready
+
+
+class OnlySmall(Filter):
+    """Refuses pods as a whole."""
+
+    name = "small"
+    scope = Scope.CLUSTER
+
+    def pre_filter(self, frame: Frame) -> Any:
+        if frame.pod.template.requests.get("cpu", 0) > 8_000:
+            return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, ("no pod is larger than 8 cores",))
+        return Ready()
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        return np.ones(frame.size, np.bool_)
+
+
+class Cool(Score):
+    """100 - cpu_usage; 50 where it is missing."""
+
+    name = "cool"
+    scope = Scope.CLUSTER
+
+    def score(self, frame: Frame, state: Any) -> IntArray:
+        nodes = TableIdentities(frame.cluster.nodes)
+        column = SignalColumns().column(CPU_USAGE, signals=frame.signals, nodes=nodes, now=frame.now)
+        usage: FloatArray = np.where(np.isnan(column.values), 50.0, column.values)
+        return (100 - usage[frame.rows]).astype(np.int64)
+
+
+class PlainPolicies:
+    """One policy that governs the pods of one scheduler."""
+
+    def __init__(self) -> None:
+        self._profile = Profile("plain", (OnlySmall(), NodeReady(), *kubernetes_filters()), (Weighted(Cool()),))
+
+    @property
+    def queries(self) -> Iterable[Query]:
+        return (CPU_USAGE,)
+
+    def profile(self, pod: PodInfo) -> Profile | None:
+        return self._profile if pod.scheduler_name == SCHEDULER else None
+
+
+def run_text(text: str, *, cluster: str = "") -> SuiteResult:
+    """Run a test file given as text.
+
+    Raises:
+        DocumentError: it could not be run.
+    """
+    suite = read_suite(parse_document(Source("t.yaml", text)))
+    recorded = parse_objects(Source("cluster.yaml", cluster)) if cluster else ()
+    return run_suite(suite, PlainPolicies(), recorded, scheduler=SCHEDULER)
+
+
+def shown(result: SuiteResult) -> str:
+    return "\n".join([*lines(result, colour=False, quiet=False), summary([result])])
