@@ -23,7 +23,8 @@ from engine.framework.plugin import FilterPlugin
 from engine.framework.plugins.dynamic_resources import NO_CLAIMS, DynamicResources
 from engine.framework.profile import Profile
 from engine.framework.status import Code, Status, reason_histogram
-from engine.framework.victims import Budgets, Trial, Victims
+from engine.framework.trial import Trial
+from engine.framework.victims import Budgets, Victims
 
 NEVER = "not eligible due to preemptionPolicy=Never."
 TERMINATING = "not eligible due to a terminating pod on the nominated node."
@@ -87,8 +88,8 @@ def preempt(
     if refusal:
         return Preemption(message=refusal, keeps_nomination=True)
     potential = potential_rows(diagnosis)
-    trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster))
-    candidates, why_not = _search(trial, potential, _offset(frame.pod, seed, len(potential)))
+    trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster), potential)
+    candidates, why_not = _search(trial, len(potential), _offset(frame.pod, seed, len(potential)))
     total = frame.cluster.nodes.size
     if not candidates:
         why_not[NOT_HELPFUL] += total - len(potential)
@@ -148,21 +149,16 @@ def _offset(pod: PodInfo, seed: int, size: int) -> int:
     return int.from_bytes(blake2b(f"{seed}/{pod.uid}".encode(), digest_size=8).digest()) % size
 
 
-def _search(trial: Trial, potential: IntArray, offset: int) -> tuple[dict[str, Victims], Counter[str]]:
+def _search(trial: Trial, size: int, offset: int) -> tuple[dict[str, Victims], Counter[str]]:
     """Return candidates by node name and, of the other nodes looked at, how many were refused for each reason."""
-    enough = max(len(potential) * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, len(potential)))
-    hopeless = trial.hopeless(potential)
-    why_not: Counter[str] = Counter()
-    for reasons, count in hopeless.counts():
-        why_not.update(dict.fromkeys(reasons, count))
+    enough = max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
+    hopeless, why_not = trial.hopeless()
     candidates: dict[str, Victims] = {}
     harmless = 0
-    for row in np.roll(potential, -offset):
-        if hopeless.covers(int(row)):
-            continue
-        result = trial.victims_on(int(row))
+    for position in np.roll(np.flatnonzero(~hopeless), -int(np.count_nonzero(~hopeless[:offset]))).tolist():
+        result = trial.victims(position)
         if isinstance(result, Victims):
-            candidates[trial.name(int(row))] = result
+            candidates[trial.name_at(position)] = result
             harmless += not result.violations
             if harmless and len(candidates) >= enough:
                 break
