@@ -12,9 +12,15 @@ from typing import Any, Self, TypeVar
 import yaml
 
 from engine.cluster import defaulting
-from engine.embedded import fixtures
+from engine.embedded import fixtures, kubeconfig, rbac_defaults
 from engine.embedded.api import Api
+from engine.embedded.audit import RequestLog
+from engine.embedded.certificates import CertificateAuthority
+from engine.embedded.faults import FaultInjector
+from engine.embedded.identity import ADMIN, Tokens, User
 from engine.embedded.kubelets import KubeletSettings, SimulatedKubelets
+from engine.embedded.rbac import Authorizer
+from engine.embedded.security import Guard, SecuritySettings
 from engine.embedded.server import Server, ServerSettings
 
 Result = TypeVar("Result")
@@ -33,15 +39,29 @@ class EmbeddedCluster:
         *,
         server: ServerSettings | None = None,
         kubelets: KubeletSettings | None = KubeletSettings(),  # noqa: B008 - frozen
+        security: SecuritySettings = SecuritySettings(),  # noqa: B008 - frozen
         history_limit: int = 20_000,
     ) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self.api = Api(history_limit=history_limit)
-        self._server = Server(self.api, server or ServerSettings())
+        self.faults = FaultInjector()
+        self.requests = RequestLog()
+        self._guard = Guard(security, Authorizer(self.api.store))
+        self._authority = CertificateAuthority() if security.tls else None
+        self._server = Server(
+            self.api,
+            server or ServerSettings(),
+            guard=self._guard,
+            fault_injector=self.faults,
+            request_log=self.requests,
+            ssl_context=self._authority.server_context() if self._authority is not None else None,
+        )
         self._kubelets = SimulatedKubelets(self.api, kubelets) if kubelets else None
         self.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES])
         self.load(defaulting.BUILTIN_PRIORITY_CLASSES.values())
+        if security.rbac:
+            self.load(rbac_defaults.OBJECTS)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -68,6 +88,16 @@ class EmbeddedCluster:
             await self._kubelets.stop()
         await self._server.stop()
         self._loop = None
+
+    @property
+    def tokens(self) -> Tokens:
+        """The bearer tokens the server knows; issue and revoke them here."""
+        return self._guard.tokens
+
+    @property
+    def certificate_authority(self) -> bytes | None:
+        """The certificate clients have to trust, PEM; None without TLS."""
+        return self._authority.certificate if self._authority is not None else None
 
     @property
     def url(self) -> str:
@@ -100,20 +130,24 @@ class EmbeddedCluster:
         with path.open(encoding="utf-8") as file:
             return self.load([item for item in yaml.safe_load_all(file) if item])
 
-    def kubeconfig(self, path: Path | None = None) -> str:
-        """Return a kubeconfig for this cluster, and write it to `path` if one is given."""
-        text = yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": "embedded", "cluster": {"server": self.url}}],
-                "users": [{"name": "admin", "user": {}}],
-                "contexts": [{"name": "embedded", "context": {"cluster": "embedded", "user": "admin"}}],
-                "current-context": "embedded",
-            },
-            sort_keys=False,
+    def kubeconfig(
+        self, path: Path | None = None, *, user: User = ADMIN, certificate: bool = False, namespace: str = "default"
+    ) -> str:
+        """Return a kubeconfig for a user, and write it to `path` (readable by its owner only) if one is given.
+
+        Where clients have to say who they are it holds a new token, or a client certificate if asked for.
+        """
+        authenticates = self._guard.authenticates
+        client = self._authority.client(user) if certificate and self._authority is not None else None
+        text = kubeconfig.render(
+            self.url,
+            authority=self._authority,
+            token=self._guard.tokens.issue(user) if authenticates and client is None else None,
+            client=client,
+            namespace=namespace,
         )
         if path is not None:
+            path.touch(mode=0o600)
             path.write_text(text, encoding="utf-8")
         return text
 

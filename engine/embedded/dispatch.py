@@ -26,6 +26,7 @@ from engine.embedded.api import Api
 from engine.embedded.errors import Json
 from engine.embedded.identity import User
 from engine.embedded.requests import Target
+from engine.embedded.security import Guard
 from engine.embedded.selection import Selection
 from engine.embedded.tables import Table
 from engine.embedded.views import View
@@ -153,7 +154,7 @@ class FieldReader:
         return errors.bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {text}')
 
 
-def serve(api: Api, call: Call) -> Answer:
+def serve(api: Api, call: Call, guard: Guard) -> Answer:
     """Carry out any request but a watch.
 
     Raises:
@@ -161,7 +162,7 @@ def serve(api: Api, call: Call) -> Answer:
     """
     target = call.target
     if target.resource.verbs == ("create",) or target.subresource not in ("", "status"):
-        return _serve_special(api, call)
+        return _serve_special(api, call, guard)
     view = view_of(call, now=api.now)
     match target.verb:
         case "get":
@@ -218,14 +219,14 @@ def _delete_options(call: Call) -> Mapping[str, Any]:
     return options
 
 
-def _serve_special(api: Api, call: Call) -> Answer:
+def _serve_special(api: Api, call: Call, guard: Guard) -> Answer:
     target = call.target
     match target.resource.plural, target.subresource:
         case ("pods", "binding") | ("bindings", ""):
             status = binding.bind(api, target, read_object(call), dry_run=call.dry_run)
             return Answer(201, orjson.dumps(status))
         case (_, ""):
-            return Answer(201, orjson.dumps(reviews.answer(read_object(call), call.user)))
+            return Answer(201, orjson.dumps(reviews.answer(read_object(call), call.user, guard)))
         case _:
             code, result = subresources.serve(api, target, call)
             return Answer(code, result)

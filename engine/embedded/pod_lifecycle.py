@@ -1,4 +1,4 @@
-"""What a kubelet writes into pods and nodes. Pure: objects are changed in place, times are given."""
+"""What a kubelet writes into pods. Pure: objects are changed in place, times are given."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import zlib
 from typing import Any
 
 from engine.embedded.errors import Json
+from engine.embedded.node_lifecycle import node_address
 
-_READY_REASON = "KubeletReady"
+RUN_SECONDS_ANNOTATION = "embedded/run-seconds"
+"""A pod with this annotation succeeds after as many seconds of running."""
 
 
 def grace_seconds(pod: Json) -> float:
@@ -73,37 +75,38 @@ def _finished(container: Json, pod: Json, *, now: str) -> Json:
     return _container_status(container, pod, {"terminated": ended}, started=False)
 
 
-def node_address(name: str) -> str:
-    """Return an address for a node, always the same for one name."""
-    code = zlib.crc32(name.encode())
-    return f"172.{16 + (code >> 16) % 16}.{(code >> 8) % 256}.{1 + code % 254}"
-
-
 def pod_address(uid: str) -> str:
     """Return an address for a pod, always the same for one uid."""
     code = zlib.crc32(uid.encode())
     return f"10.{(code >> 16) % 256}.{(code >> 8) % 256}.{1 + code % 254}"
 
 
-def make_node_ready(node: Json, *, now: str) -> bool:
-    """Give a new node a Ready condition where it has none; whether anything changed."""
-    status = node.setdefault("status", {})
-    conditions = status.get("conditions") or []
-    if any(item.get("type") == "Ready" for item in conditions):
+def fail(pod: Json, *, reason: str, message: str, now: str) -> None:
+    """Mark a pod as one the kubelet refused to run."""
+    status = pod.setdefault("status", {})
+    status |= {"phase": "Failed", "reason": reason, "message": message, "startTime": now}
+
+
+def run_seconds(pod: Json) -> float | None:
+    """Return how long a pod runs before it succeeds by itself; None when it runs for ever."""
+    text = (pod["metadata"].get("annotations") or {}).get(RUN_SECONDS_ANNOTATION)
+    try:
+        return None if text is None else max(float(text), 0.0)
+    except ValueError:
+        return None
+
+
+def complete(pod: Json, *, now: str) -> bool:
+    """Turn a running pod into one that has succeeded; whether anything changed."""
+    status = pod["status"]
+    if status.get("phase") != "Running" or "deletionTimestamp" in pod["metadata"]:
         return False
-    ready = {
-        "type": "Ready",
-        "status": "True",
-        "lastHeartbeatTime": now,
-        "lastTransitionTime": now,
-        "reason": _READY_REASON,
-        "message": "kubelet is posting ready status",
-    }
-    status["conditions"] = [*conditions, ready]
-    if not status.get("addresses"):
-        name = node["metadata"]["name"]
-        status["addresses"] = [
-            {"type": "InternalIP", "address": node_address(name)},
-            {"type": "Hostname", "address": name},
-        ]
+    status["phase"] = "Succeeded"
+    for container in status.get("containerStatuses") or ():
+        started = (container["state"].get("running") or {}).get("startedAt", now)
+        ended = {"exitCode": 0, "reason": "Completed", "startedAt": started, "finishedAt": now}
+        container |= {"state": {"terminated": ended}, "ready": False, "started": False}
+    for item in status["conditions"]:
+        if item["type"] in ("Ready", "ContainersReady"):
+            item |= {"status": "False", "reason": "PodCompleted", "lastTransitionTime": now}
     return True

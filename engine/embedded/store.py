@@ -77,8 +77,14 @@ class Collection:
         self._changes: list[Change] = []
         self._first = 0
         self._compacted = 0
+        self._version = 0
         self._wakers: set[Callable[[], None]] = set()
         self._observers: list[Callable[[Change], None]] = []
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change, recorded or not."""
+        return self._version
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -92,7 +98,7 @@ class Collection:
 
         With `record` false the step leaves no history and wakes nobody: for loading before any watch.
         """
-        revision = self._store.next_revision()
+        revision = self._version = self._store.next_revision()
         entry = self._entry(obj, revision)
         previous = self._entries.get(entry.key)
         self._entries[entry.key] = entry
@@ -109,7 +115,7 @@ class Collection:
 
         `last` is that state where it is not simply the stored one.
         """
-        revision = self._store.next_revision()
+        revision = self._version = self._store.next_revision()
         previous = self._entries.pop(key)
         del self._keys[bisect_left(self._sorted_keys(), key)]
         entry = self._entry(last or previous.decode(), revision)

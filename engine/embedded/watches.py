@@ -174,6 +174,11 @@ def _next_bookmark(now: float, end: float, period_seconds: float) -> float:
     return last if now < last < due else due
 
 
+def gone_line() -> bytes:
+    """Return the event that ends a watch whose position is no longer kept."""
+    return _line(b"ERROR", orjson.dumps(errors.too_old(1, 2).status()))
+
+
 def _line(kind: bytes, body: bytes) -> bytes:
     return b'{"type":"%s","object":%s}\n' % (kind, body)
 
