@@ -399,7 +399,8 @@ async def test_a_plugin_that_fails_later_leaves_the_old_token_in_use(
     with pytest.raises(CredentialsError, match="exec plugin"):
         await source.look()
     assert authorization(await source.get()) == "Bearer good"
-    assert "those of before stay in use: exec plugin" in caplog.text
+    assert "no credentials: exec plugin" in caplog.text
+    assert "; those of before stay in use" in caplog.text
 
 
 async def test_stale_credentials_are_served_while_newer_ones_are_looked_for() -> None:

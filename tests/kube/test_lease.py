@@ -183,6 +183,22 @@ async def test_short_failures_do_not_cost_the_lead() -> None:
         assert leader.changes == ["started"]
 
 
+async def test_requests_that_hang_do_not_keep_the_renewal_waiting() -> None:
+    async with election() as (_, server, candidates):
+        leader = Candidate(server, "a")
+        candidates.append(leader)
+        await until(lambda: leader.elector.is_leader)
+        serve = server.script
+        assert serve is not None
+        server.script = lambda request, peer: None if "hang" in request.path else serve(request, peer)
+        hanging = [asyncio.create_task(leader.transport.request("POST", "/hang")) for _ in range(200)]
+        await asyncio.sleep(1.0)
+        assert leader.elector.is_leader
+        for task in hanging:
+            task.cancel()
+        await asyncio.gather(*hanging, return_exceptions=True)
+
+
 async def test_a_lease_taken_by_another_ends_the_lead() -> None:
     async with election() as (api, server, candidates):
         leader = Candidate(server, "a")

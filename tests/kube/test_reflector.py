@@ -447,6 +447,33 @@ async def test_a_server_that_goes_and_comes_back_is_followed_with_one_line_each(
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
+async def test_when_the_server_is_back_nobody_sleeps_on() -> None:
+    api = Api()
+    backoff = Backoff(initial_seconds=60.0, limit_seconds=60.0, random=Random(1))
+    async with mirrored(api, backoff=backoff) as (_, reflector, server):
+        await until(lambda: len(api.watched_from) == 1)
+        await server.stop_listening()
+        await until(lambda: reflector.status.phase is Phase.RETRYING)
+        other = Reflector(reflector._transport, PODS, Mirror(), random=Random(1))
+        assert await other.step() > 0  # not reachable
+        await server.listen()
+        reaches_it = asyncio.create_task(other.step())
+        await until(lambda: reflector.status.phase is Phase.WATCHING)
+        reaches_it.cancel()
+        await asyncio.gather(reaches_it, return_exceptions=True)
+
+
+async def test_a_token_that_is_not_accepted_is_reported_once_for_all(caplog: pytest.LogCaptureFixture) -> None:
+    def script(request: Request, peer: Peer) -> None:
+        peer.refuse(401, "Unauthorized", "Unauthorized")
+
+    async with mirrored(script) as (_, reflector, __):
+        await until(lambda: "401 Unauthorized" in reflector.status.problem)
+        await asyncio.sleep(0.1)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "does not accept our credentials (a test)" in caplog.text
+
+
 @pytest.mark.parametrize(("status", "phase"), [(404, Phase.ABSENT), (403, Phase.FORBIDDEN)])
 async def test_an_optional_resource_that_is_not_there_counts_as_synced_and_empty(status: int, phase: Phase) -> None:
     api = Api()

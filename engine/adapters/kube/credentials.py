@@ -38,6 +38,7 @@ class CredentialSource:
         self._current: Credentials | None = None
         self._fresh_until = 0.0
         self._force_after = 0.0
+        self._problem = ""
         self._looking: asyncio.Future[Credentials] | None = None
 
     @property
@@ -92,12 +93,10 @@ class CredentialSource:
                 self._take(done.result(), now=loop.time())
                 return
             self._fresh_until = loop.time() + self._fresh_seconds
-            if self._current is not None:
-                logger.warning(
-                    "credentials could not be renewed, those of before stay in use: %s",
-                    error,
-                    extra={"source": self._current.source},
-                )
+            if str(error) != self._problem:
+                self._problem = str(error)
+                kept = "; those of before stay in use" if self._current is not None else ""
+                logger.error("no credentials: %s%s", error, kept)
 
         looking.add_done_callback(settle)
         return looking
@@ -105,7 +104,7 @@ class CredentialSource:
     def _take(self, found: Credentials, *, now: float) -> None:
         if self._current is not None and found is not self._current:
             logger.info("credentials renewed", extra={"source": found.source})
-        self._current = found
+        self._current, self._problem = found, ""
         fresh_seconds = self._fresh_seconds
         if found.expires_at is not None:
             fresh_seconds = min(fresh_seconds, max(1.0, found.expires_at - time.time() - 1.0))

@@ -65,7 +65,7 @@ class LeaderElector:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """on_started, on_stopped: called when leading begins and ends. clock: for the times shown in the Lease only."""
-        self._transport = transport
+        self._transport = transport.aside()  # bindings that hang must not keep a renewal waiting
         self._settings = settings
         self._random = random
         self._on_started = on_started

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -32,6 +33,7 @@ class Pool:
         self._open: set[Connection] = set()
         self._down_since: float | None = None
         self._down_attempts = 0
+        self._is_back = asyncio.Event()
         self._is_closed = False
 
     async def acquire(self, credentials: Credentials) -> Connection:
@@ -85,6 +87,12 @@ class Pool:
             else:
                 connection.retired = True
         self._idle.clear()
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, but no longer than until a server that could not be reached is reached again, by anybody."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_back.wait()
 
     async def close(self) -> None:
         """Drop everything; exchanges in progress fail with ConnectionLost."""
@@ -149,6 +157,8 @@ class Pool:
             extra={"server": server, "attempts": self._down_attempts, "seconds": seconds},
         )
         self._down_since, self._down_attempts = None, 0
+        self._is_back.set()
+        self._is_back = asyncio.Event()
 
 
 async def _dial(credentials: Credentials) -> Connection:

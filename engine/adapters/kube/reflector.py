@@ -31,11 +31,13 @@ from engine.adapters.kube.decoding import (
 from engine.adapters.kube.errors import (
     AnswerTimeout,
     ApiError,
+    CredentialsError,
     Forbidden,
     Gone,
     KubeError,
     MalformedAnswer,
     NotFound,
+    Unauthorized,
     Unreachable,
     error_from_status,
 )
@@ -113,8 +115,7 @@ class Reflector(Generic[T]):
     async def run(self) -> NoReturn:
         """Mirror for ever; the only endless loop. Ends by cancellation alone."""
         while True:
-            pause_seconds = await self.step()
-            await asyncio.sleep(pause_seconds)
+            await self._transport.pause(await self.step())
 
     async def step(self) -> float:
         """List if needed, then watch until the watch ends; return how many seconds to pause before the next step."""
@@ -307,7 +308,7 @@ class Reflector(Generic[T]):
                     logger.log(logging.INFO if self._optional else logging.ERROR, "cannot list or watch %s", problem)
                 self._set_aside(phase, problem)
                 return self._slow_backoff.next_seconds(at_least=wish)
-            case Unreachable():  # logged once for all by the pool
+            case Unreachable() | Unauthorized() | CredentialsError():  # logged once for all where they arise
                 logger.debug("%s", problem)
             case ApiError():
                 if self.status.problem != problem:

@@ -56,6 +56,7 @@ class Transport:
     ) -> None:
         self._credentials = credentials
         self._user_agent = user_agent
+        self._connect_timeout_seconds = connect_timeout_seconds
         self._pool = Pool(max_connections=max_connections, connect_timeout_seconds=connect_timeout_seconds)
         self._throttle = throttle or Throttle()
         self._observe = observe
@@ -63,6 +64,8 @@ class Transport:
         self._key: ConnectionKey | None = None
         self._prefix = ""  # path of the server's URL, before every path
         self._head = ""  # header lines that are the same for every request
+        self._is_accepted = True  # whether the server last knew us
+        self._asides: list[Transport] = []
 
     async def request(
         self,
@@ -95,6 +98,7 @@ class Transport:
             if self._observe is not None:
                 self._observe(verb, resource, code, loop.time() - began)
         if 200 <= answer.status < 300:
+            self._is_accepted = True
             return answer.body
         raise self._refusal(answer)
 
@@ -127,9 +131,30 @@ class Transport:
             return opened
         raise self._refusal(opened)
 
+    def aside(self, *, max_connections: int = 1) -> Transport:
+        """Return a transport to the same server with connections of its own and no throttle.
+
+        For what must not wait behind anything, such as the renewal of a lease. Closed together with this one.
+        """
+        beside = Transport(
+            self._credentials,
+            user_agent=self._user_agent,
+            max_connections=max_connections,
+            connect_timeout_seconds=self._connect_timeout_seconds,
+            observe=self._observe,
+        )
+        self._asides.append(beside)
+        return beside
+
     async def close(self) -> None:
         """Drop all connections; requests in flight fail with ConnectionLost."""
+        for beside in self._asides:
+            await beside.close()
         await self._pool.close()
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, but no longer than until a server that was unreachable is reachable again."""
+        await self._pool.pause(seconds)
 
     @property
     def server(self) -> str:
@@ -223,4 +248,8 @@ class Transport:
         if answer.status == 429:
             seconds = DEFAULT_RETRY_AFTER_SECONDS if retry_after is None else retry_after
             self._throttle.pause(seconds * random.uniform(1.0, 1.2))
+        if answer.status == 401 and self._is_accepted:
+            self._is_accepted = False
+            source = self._adopted.source if self._adopted is not None else ""
+            logger.error("%s does not accept our credentials (%s)", self.server, source, extra={"server": self.server})
         return error_from_answer(answer.status, answer.body, retry_after_seconds=retry_after)
