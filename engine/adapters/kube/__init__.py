@@ -1,1 +1,6 @@
-"""How the scheduler talks to a Kubernetes API server. Knows the API; knows nothing of nodes' merits."""
+"""How the scheduler talks to a Kubernetes API server. Knows the API; knows nothing of nodes' merits.
+
+From below to above: `connection` (one HTTP/1.1 connection), `pool` (many, and the proxy), `transport` (requests,
+with `kubeconfig` and `credentials`); on it `reflector` (list and watch, decoded by `decoding`), `binding`,
+`eviction`, `lease`, and behind one `outbox` the writes that may wait: `events` and `pod_status`.
+"""

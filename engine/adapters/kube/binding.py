@@ -209,7 +209,7 @@ class _Attempt:
             if loop.time() + pause_seconds > deadline:
                 return self._given_up(problem)
             logger.debug("binding %s/%s: %s, again in %.1f s", self._namespace, self._name, problem, pause_seconds)
-            await asyncio.sleep(pause_seconds)
+            await self._binder._transport.pause(pause_seconds)
 
     def _fenced(self) -> Outcome:
         text = "no longer the leader"

@@ -1,0 +1,74 @@
+"""How a stream is cut into chunks never matters, and neither does which of its objects are broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.adapters.kube.decoding import Bookmark, LineBuffer, MalformedEvent, ObjectDecoder, WatchEvent, WatchFailure
+from engine.cluster.objects import Pod
+from tests.kube.scripted_server import pod
+
+DECODER = ObjectDecoder(Pod)
+
+
+def line(kind: str, version: int, payload: str) -> dict[str, Any]:
+    match kind:
+        case "BOOKMARK":
+            return {"type": kind, "object": {"kind": "Pod", "metadata": {"resourceVersion": str(version)}}}
+        case "ERROR":
+            return {"type": kind, "object": {"kind": "Status", "metadata": {}, "status": "Failure", "code": 410}}
+        case "BROKEN":
+            return {"type": "ADDED", "object": {**pod(f"p{version}", resourceVersion=str(version)), "spec": payload}}
+        case _:
+            made = pod(f"p{version}", resourceVersion=str(version), annotations={"payload": payload})
+            return {"type": kind, "object": made}
+
+
+KINDS = st.sampled_from(["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "BROKEN"])
+LINES = st.lists(st.tuples(KINDS, st.text(max_size=40)), min_size=1, max_size=12)
+
+
+def described(event: object) -> tuple[str, str]:
+    match event:
+        case WatchEvent(type=kind, object=obj):
+            return kind, obj.metadata.resource_version
+        case Bookmark(resource_version=version):
+            return "BOOKMARK", version
+        case MalformedEvent(type=kind, object=broken):
+            return f"malformed {kind}", broken.metadata.resource_version
+        case WatchFailure():
+            return "ERROR", ""
+    raise AssertionError(event)
+
+
+@given(LINES, st.lists(st.integers(1, 200), min_size=1, max_size=8))
+def test_events_come_out_whole_and_in_order_however_the_bytes_were_cut(
+    lines: list[tuple[str, str]], cuts: list[int]
+) -> None:
+    raw = b"".join(msgspec.json.encode(line(kind, n, text)) + b"\n" for n, (kind, text) in enumerate(lines))
+    buffer = LineBuffer()
+    seen: list[tuple[str, str]] = []
+    position = turn = 0
+    while position < len(raw):
+        size = cuts[turn % len(cuts)]
+        complete = buffer.feed(raw[position : position + size])
+        if complete:
+            seen += [described(event) for event in DECODER.events(complete)]
+        position, turn = position + size, turn + 1
+    wanted = []
+    for n, (kind, _) in enumerate(lines):
+        wanted.append(("ERROR", "") if kind == "ERROR" else ("malformed ADDED" if kind == "BROKEN" else kind, str(n)))
+    assert seen == wanted
+
+
+@given(st.lists(st.booleans(), max_size=10))
+def test_a_page_gives_every_sound_object_and_names_every_broken_one(sound: list[bool]) -> None:
+    items = [pod(f"p{n}") if ok else {**pod(f"p{n}"), "status": []} for n, ok in enumerate(sound)]
+    page = DECODER.page(msgspec.json.encode({"metadata": {"resourceVersion": "7", "continue": "x"}, "items": items}))
+    assert [obj.metadata.name for obj in page.objects] == [f"p{n}" for n, ok in enumerate(sound) if ok]
+    assert [bad.metadata.name for bad in page.malformed] == [f"p{n}" for n, ok in enumerate(sound) if not ok]
+    assert (page.metadata.resource_version, page.metadata.continue_) == ("7", "x")
