@@ -202,8 +202,15 @@ class SchedulingQueue:
                 self._push_active(queued)
         return len(woken)
 
+    def use(self, *, order: SortKey, hold: HoldReason) -> None:
+        """Order and hold pods by other rules from now on, those that wait included."""
+        self._order, self._hold = order, hold
+        for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
+            self._enqueue(queued)
+        self.recheck_held()
+
     def recheck_held(self) -> int:
-        """Ask again about held pods, as after a policy reload; return how many were let in."""
+        """Ask again about held pods; return how many were let in."""
         held = [q for q in self._waiting.values() if q.place is Place.HELD]
         for queued in held:
             self._leave_waiting(queued)

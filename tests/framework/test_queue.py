@@ -172,3 +172,15 @@ def test_every_pending_pod_is_in_exactly_one_place(steps: list[tuple[str, int]])
     queue.flush_leftovers(now + 1000)
     queue.happened(ClusterEvent.TIMEOUT, now + 1000)
     assert sorted(popped(queue, now + 2000)) == sorted(expected)
+
+
+def test_new_rules_order_and_hold_the_pods_that_wait_already() -> None:
+    queue = SchedulingQueue()
+    for at, name in enumerate("abcd"):
+        queue.add(make_pod(name), float(at))
+    queue.use(order=lambda queued: -queued.timestamp, hold=lambda pod: "not now" if pod.name == "c" else None)
+
+    assert popped(queue, 10.0) == ["d", "b", "a"]
+
+    queue.use(order=lambda queued: queued.timestamp, hold=lambda pod: None)
+    assert popped(queue, 10.0) == ["c"]
