@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+
+from engine.diagnostics import Diagnostic, Source, Span, render
 
 STANDARD_INPUT = Path("-")
 _SKIPPED = frozenset({"__pycache__", "node_modules", "venv"})
@@ -41,6 +45,51 @@ def _below(folder: Path, suffix: str) -> list[Path]:
     return found
 
 
-def colour() -> bool:
+def source(path: Path) -> Source:
+    """Read a file, or standard input for `-`.
+
+    Raises:
+        DocumentError: it cannot be read.
+    """
+    from engine.documents.yaml_document import read_source
+
+    if path != STANDARD_INPUT:
+        return read_source(path)
+    return Source("<stdin>", click.get_text_stream("stdin", encoding="utf-8-sig", errors="replace").read())
+
+
+def colour(*, err: bool = False) -> bool:
     """Return whether to use colours: on a terminal that has them, unless NO_COLOR is set."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    stream = sys.stderr if err else sys.stdout
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def rendered(diagnostics: Sequence[Diagnostic], *, err: bool = False) -> str:
+    """Return diagnostics for people, an empty line between two."""
+    width = shutil.get_terminal_size().columns
+    return "\n\n".join(render(diagnostic, colour=colour(err=err), width=width) for diagnostic in diagnostics)
+
+
+def as_data(diagnostic: Diagnostic) -> dict[str, Any]:
+    """Return a diagnostic for programs: lines and columns count from 1, `end` is the first place behind."""
+    done: dict[str, Any] = {
+        "code": diagnostic.code,
+        "severity": diagnostic.severity.value,
+        "message": diagnostic.message,
+        "help": diagnostic.help,
+        **_place(diagnostic.span),
+    }
+    if diagnostic.notes:
+        done["notes"] = list(diagnostic.notes)
+    if diagnostic.labels:
+        done["labels"] = [{"message": label.text, **_place(label.span)} for label in diagnostic.labels]
+    if diagnostic.fix is not None:
+        edits = [{"text": edit.text, **_place(edit.span)} for edit in diagnostic.fix.edits]
+        done["fix"] = {"title": diagnostic.fix.title, "edits": edits}
+    return done
+
+
+def _place(span: Span) -> dict[str, Any]:
+    (line, column), (end_line, end_column) = span.source.position(span.start), span.source.position(span.end)
+    end = {"line": end_line, "column": end_column}
+    return {"file": span.source.name, "line": line, "column": column, "end": end}

@@ -73,11 +73,14 @@ class Suite:
     cases: tuple[Case, ...]
 
 
-@cache
-def schema() -> DocumentSchema:
+def schema_text() -> str:
     """Return the published schema of test files."""
-    text = files(__package__).joinpath(SCHEMA_FILE).read_text(encoding="utf-8")
-    return DocumentSchema(json.loads(text))
+    return files(__package__).joinpath(SCHEMA_FILE).read_text(encoding="utf-8")
+
+
+@cache
+def _schema() -> DocumentSchema:
+    return DocumentSchema(json.loads(schema_text()))
 
 
 def read_suite(document: Document) -> Suite:
@@ -86,7 +89,7 @@ def read_suite(document: Document) -> Suite:
     Raises:
         DocumentError: it does not have the form of a test file; every problem has its place.
     """
-    problems = schema().check(document)
+    problems = _schema().check(document)
     if problems:
         raise DocumentError(problems)
     return _Reader(document).suite()
