@@ -2,6 +2,7 @@
 
 from engine.embedded.audit import Permission, Record, RequestLog
 from engine.embedded.cluster import ClusterThread, EmbeddedCluster
+from engine.embedded.controllers import ControllerSettings
 from engine.embedded.faults import Fault, FaultInjector
 from engine.embedded.identity import User, service_account
 from engine.embedded.kubelets import KubeletSettings
@@ -10,6 +11,7 @@ from engine.embedded.server import ServerSettings
 
 __all__ = [
     "ClusterThread",
+    "ControllerSettings",
     "EmbeddedCluster",
     "Fault",
     "FaultInjector",

@@ -146,8 +146,21 @@ def _fill_replicas(obj: Json) -> None:
     obj["status"] = {"replicas": 0} if obj["kind"] in ("ReplicaSet", "ReplicationController") else {}
 
 
+def _fill_job(obj: Json) -> None:
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("backoffLimit", 6)
+    spec.setdefault("parallelism", 1)
+    spec.setdefault("completions", 1)
+    if not spec.get("selector"):
+        labels = {"batch.kubernetes.io/controller-uid": obj["metadata"]["uid"]}
+        spec["selector"] = {"matchLabels": labels}
+        meta = spec.setdefault("template", {}).setdefault("metadata", {})
+        meta["labels"] = {**(meta.get("labels") or {}), **labels}
+
+
 _NEW: Mapping[str, Callable[[Json], None]] = {
     "Deployment": _fill_replicas,
+    "Job": _fill_job,
     "Node": _fill_node,
     "PersistentVolume": _fill_volume,
     "PersistentVolumeClaim": _fill_claim,
@@ -176,6 +189,8 @@ def merge_update(new: Json, old: Json, resource: Resource, *, subresource: str) 
         if owned in old["metadata"]:
             meta[owned] = old["metadata"][owned]
     done = {**new, "metadata": meta}
+    if subresource == "finalize":
+        return done | {"status": old.get("status") or {}}
     if subresource == "status":
         if "ownerReferences" in old["metadata"]:
             meta["ownerReferences"] = old["metadata"]["ownerReferences"]

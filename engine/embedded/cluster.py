@@ -16,6 +16,7 @@ from engine.embedded import fixtures, kubeconfig, rbac_defaults
 from engine.embedded.api import Api
 from engine.embedded.audit import RequestLog
 from engine.embedded.certificates import CertificateAuthority
+from engine.embedded.controllers import Controllers, ControllerSettings
 from engine.embedded.faults import FaultInjector
 from engine.embedded.identity import ADMIN, Tokens, User
 from engine.embedded.kubelets import KubeletSettings, SimulatedKubelets
@@ -31,7 +32,8 @@ class EmbeddedCluster:
     """A Kubernetes API server with simulated nodes, in this process.
 
     Use it as an async context manager in the loop that is to serve it, or call `in_thread` from code that
-    has no loop. `kubelets=None` leaves nodes and pods as the API server alone would.
+    has no loop. `kubelets=None` and `controllers=None` leave objects as the API server
+    alone would.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class EmbeddedCluster:
         *,
         server: ServerSettings | None = None,
         kubelets: KubeletSettings | None = KubeletSettings(),  # noqa: B008 - frozen
+        controllers: ControllerSettings | None = ControllerSettings(),  # noqa: B008 - frozen
         security: SecuritySettings = SecuritySettings(),  # noqa: B008 - frozen
         history_limit: int = 20_000,
     ) -> None:
@@ -58,6 +61,7 @@ class EmbeddedCluster:
             ssl_context=self._authority.server_context() if self._authority is not None else None,
         )
         self._kubelets = SimulatedKubelets(self.api, kubelets) if kubelets else None
+        self._controllers = Controllers(self.api, controllers) if controllers else None
         self.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES])
         self.load(defaulting.BUILTIN_PRIORITY_CLASSES.values())
         if security.rbac:
@@ -79,13 +83,15 @@ class EmbeddedCluster:
         """Begin to serve, and to run pods."""
         self._loop, self._thread_id = asyncio.get_running_loop(), threading.get_ident()
         await self._server.start()
-        if self._kubelets is not None:
-            self._kubelets.start()
+        for part in (self._kubelets, self._controllers):
+            if part is not None:
+                part.start()
 
     async def close(self) -> None:
         """Stop serving; open watches end."""
-        if self._kubelets is not None:
-            await self._kubelets.stop()
+        for part in (self._kubelets, self._controllers):
+            if part is not None:
+                await part.stop()
         await self._server.stop()
         self._loop = None
 

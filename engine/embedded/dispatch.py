@@ -221,12 +221,35 @@ def _delete_options(call: Call) -> Mapping[str, Any]:
 
 def _serve_special(api: Api, call: Call, guard: Guard) -> Answer:
     target = call.target
-    match target.resource.plural, target.subresource:
-        case ("pods", "binding") | ("bindings", ""):
+    match target.resource.plural, target.subresource, target.verb:
+        case ("pods", "binding", "create") | ("bindings", "", "create"):
             status = binding.bind(api, target, read_object(call), dry_run=call.dry_run)
             return Answer(201, orjson.dumps(status))
-        case (_, ""):
+        case "pods", "eviction", "create":
+            return Answer(201, orjson.dumps(subresources.evict(api, target, read_object(call), dry_run=call.dry_run)))
+        case "pods", "log", "get":
+            return Answer(200, subresources.log(api, target), content_type="text/plain")
+        case "serviceaccounts", "token", "create":
+            return Answer(201, orjson.dumps(subresources.issue_token(api, target, read_object(call), guard)))
+        case "namespaces", "finalize", "update":
+            return Answer(200, subresources.finalize_namespace(api, target, read_object(call)))
+        case _, "scale", "get":
+            return Answer(200, orjson.dumps(subresources.read_scale(api, target)))
+        case _, "scale", "update" | "patch":
+            return Answer(200, orjson.dumps(_change_scale(api, call)))
+        case _, "", "create":
             return Answer(201, orjson.dumps(reviews.answer(read_object(call), call.user, guard)))
         case _:
-            code, result = subresources.serve(api, target, call)
-            return Answer(code, result)
+            raise errors.method_not_allowed()
+
+
+def _change_scale(api: Api, call: Call) -> Json:
+    if call.target.verb == "patch":
+        change = subresources.patched(call.content, call.content_type.partition(";")[0].strip())
+    else:
+        wanted = read_object(call)
+
+        def change(scale: Json) -> Json:
+            return wanted
+
+    return subresources.change_scale(api, call.target, change, dry_run=call.dry_run)
