@@ -205,6 +205,7 @@ class SchedulingQueue:
     def use(self, *, order: SortKey, hold: HoldReason) -> None:
         """Order and hold pods by other rules from now on, those that wait included."""
         self._order, self._hold = order, hold
+        self._active.clear()  # keys of two orders cannot be compared
         for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
             self._enqueue(queued)
         self.recheck_held()
