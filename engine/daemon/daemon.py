@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from random import Random
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from aiohttp import web
@@ -44,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 SYNC_PATIENCE_SECONDS = 30.0
 """After this long the log says what has not been listed yet; waiting goes on."""
+SPARE_CONNECTIONS = 32
+"""Beside those of bindings: for lists, events and status writes."""
 DRAIN_SECONDS = 10.0
 """Time for bindings and events under way when the daemon ends."""
 
@@ -60,7 +63,11 @@ class Daemon:
             kubeconfig=str(settings.kubernetes.kubeconfig) if settings.kubernetes.kubeconfig else None,
             context=settings.kubernetes.context,
         )
-        self._transport = Transport(self._credentials, max_connections=settings.scheduling.parallel_binds)
+        self._transport = Transport(
+            self._credentials,
+            max_connections=settings.scheduling.parallel_binds + SPARE_CONNECTIONS,
+            observe=self._observe_request,
+        )
         self._elector = self._make_elector()
         self._binder = Binder(
             self._transport,
@@ -268,6 +275,11 @@ class Daemon:
                 "problems": list(last.problems) if last is not None else [],
             }
         )
+
+    def _observe_request(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        credentials = self._credentials.current
+        host = urlsplit(credentials.server).netloc if credentials is not None else ""
+        self.metrics.api_request(verb=verb.lower(), resource=resource, code=code, host=host, seconds=seconds)
 
     def _observe_live_state(self) -> None:
         live, scheduler = self.metrics.live, self._scheduler
