@@ -6,7 +6,7 @@ in O(1), and no decision scans pods. Totals per zone or rack follow from these c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
@@ -181,6 +181,11 @@ class PodCounters:
     def entry(self, term: CarriedTerm) -> _Carried:
         """Return the one count of a carried term that all templates with it share."""
         return self._entries.setdefault(term, _Carried(term))
+
+    def placements(self, *, terminating: bool) -> Iterator[tuple[PodTemplate, dict[int, int]]]:
+        """Yield each template with how many of its pods are on which rows, with or without terminating ones."""
+        for template, rows in self._placed.items():
+            yield template, {row: total - (0 if terminating else leaving) for row, (total, leaving) in rows.items()}
 
     # --- changes -------------------------------------------------------------------------------------
 
