@@ -103,11 +103,11 @@ def _active(frame: Frame, profile: Profile, prepared: PreFiltered) -> Active:
     """Return the filters to ask in a trial: also those that refused the pod as a whole, but not for good."""
     if prepared.rejection is None:
         return prepared.active
-    states = dict(prepared.active)
+    kept = {id(plugin): state for plugin, state in prepared.active}
     asked: list[tuple[FilterPlugin, Any]] = []
     for plugin in profile.filters:
-        if plugin in states:
-            asked.append((plugin, states[plugin]))
+        if id(plugin) in kept:
+            asked.append((plugin, kept[id(plugin)]))
         elif isinstance(plugin.pre_filter(frame), Status):
             asked.append((plugin, REFUSED))
     return asked

@@ -1,0 +1,152 @@
+"""Laws of the rules over columns: after any events, all rows at once say what each row and a recount say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cluster.cluster import Cluster
+from engine.framework.evaluation import evaluate
+from engine.framework.frame import Frame
+from engine.framework.kubernetes import kubernetes_filters, kubernetes_profile, kubernetes_scores
+from engine.framework.plugin import Ready
+from engine.framework.plugins.node_ports import NodePorts
+from engine.framework.preemption import Preemption, post_filter
+from engine.framework.profile import Profile
+from engine.tooling.conformance import verdict
+from tests.framework.worlds import EVENTS, PODS, Event, World, incoming
+
+VARIANTS = st.integers(0, len(PODS) - 1)
+NOW = 2e9
+
+
+def world_after(events: Sequence[Event]) -> World:
+    world = World()
+    for event in events:
+        world.happen(event)
+    return world
+
+
+def columns(cluster: Cluster) -> dict[str, Any]:
+    """Return everything countable, as plain values."""
+    nodes = cluster.nodes
+    return {
+        "names": list(nodes.names),
+        "cpu": nodes.requested("cpu").tolist(),
+        "gpu": nodes.requested("example.com/gpu").tolist(),
+        "nonzero": [nodes.nonzero_cpu.tolist(), nodes.nonzero_memory.tolist()],
+        "count": nodes.pod_count.tolist(),
+        "below": [cluster.priorities.below(p, r, nodes.size).tolist() for p in (-1, 0, 5, 99) for r in ("cpu", "pods")],
+        "placed": {name: set(pods) for name, pods in cluster.on_node.items()},
+        "nominated": {name: set(pods) for name, pods in cluster.nominated.items()},
+    }
+
+
+def decided(cluster: Cluster, variant: int, profile: Profile) -> dict[str, Any]:
+    frame = Frame(incoming(cluster, variant), cluster, NOW)
+    evaluation = evaluate(frame, profile)
+    found: Preemption | None = None
+    if not len(evaluation.feasible):
+        found = post_filter(frame, profile, evaluation.pre_filtered, evaluation.diagnosis)
+    return verdict(frame, evaluation, found)
+
+
+@given(EVENTS, VARIANTS)
+def test_all_rows_at_once_are_filtered_as_each_row_alone(events: list[Event], variant: int) -> None:
+    cluster = world_after(events).cluster
+    frame = Frame(incoming(cluster, variant), cluster, NOW)
+    for plugin in kubernetes_filters():
+        prepared = plugin.pre_filter(frame)
+        if not isinstance(prepared, Ready):
+            continue
+        passing = plugin.filter(frame, prepared.state)
+        refused = np.zeros(cluster.nodes.size, np.bool_)
+        for refusal in plugin.refusals(frame, prepared.state):
+            refused |= refusal.where
+        alone = [plugin.filter(frame.at(np.array([row])), prepared.state)[0] for row in range(cluster.nodes.size)]
+
+        assert passing.tolist() == alone, plugin.name
+        assert passing.tolist() == (~refused).tolist(), plugin.name
+
+
+@given(EVENTS, VARIANTS)
+def test_all_rows_at_once_are_scored_as_each_row_alone(events: list[Event], variant: int) -> None:
+    cluster = world_after(events).cluster
+    rows = np.arange(cluster.nodes.size)
+    frame = Frame(incoming(cluster, variant), cluster, NOW, rows)
+    for weighted in kubernetes_scores():
+        plugin = weighted.plugin
+        prepared = plugin.pre_score(frame)
+        if not isinstance(prepared, Ready):
+            continue
+        if plugin.name in ("PodTopologySpread", "InterPodAffinity"):
+            continue  # their state is made for the very rows of the frame
+        scores = plugin.score(frame, prepared.state)
+
+        assert scores.tolist() == [plugin.score(frame.at(rows[i : i + 1]), prepared.state)[0] for i in rows]
+
+
+@given(EVENTS, VARIANTS)
+def test_a_cluster_kept_by_events_decides_as_one_built_at_once(events: list[Event], variant: int) -> None:
+    world = world_after(events)
+    built = world.rebuilt()
+    profile = kubernetes_profile()
+
+    assert columns(world.cluster) == columns(built)
+    assert decided(world.cluster, variant, profile) == decided(built, variant, profile)
+
+
+@given(EVENTS, VARIANTS)
+def test_rehearsals_leave_no_trace(events: list[Event], variant: int) -> None:
+    cluster = world_after(events).cluster
+    profile = kubernetes_profile()
+    before = columns(cluster)
+    first = decided(cluster, variant, profile)
+
+    assert columns(cluster) == before
+    assert decided(cluster, variant, profile) == first
+
+
+class Silent(NodePorts):
+    """A rule with nothing to say, but one that pods might change: preemption must rehearse instead of calculating."""
+
+    name = "Silent"
+
+    def pre_filter(self, frame: Frame) -> Ready:
+        return Ready(())
+
+
+@given(EVENTS, VARIANTS)
+def test_preemption_by_arithmetic_is_preemption_by_rehearsal(events: list[Event], variant: int) -> None:
+    cluster = world_after(events).cluster
+    plain = kubernetes_profile()
+    rehearsed = Profile("rehearsed", (*plain.filters, Silent()), plain.scores)
+
+    assert decided(cluster, variant, plain)["preemption"] == decided(cluster, variant, rehearsed)["preemption"]
+
+
+def test_a_failure_within_a_rehearsal_leaves_no_trace() -> None:
+    world = World()
+    for event in (("node", 1, 0), ("pod", 1, 1), ("pod", 2, 13), ("nominate", 3, 1)):
+        world.happen(event)
+
+    class Broken(Silent):
+        """A rule that breaks when pods are moved."""
+
+        def filter(self, frame: Frame, state: Any) -> Any:
+            if frame.cluster.rehearsed:
+                raise RuntimeError("broken")
+            return super().filter(frame, state)
+
+    before = columns(world.cluster)
+    plain = kubernetes_profile()
+    with pytest.raises(RuntimeError, match="broken"):
+        decided(world.cluster, 11, Profile("broken", (*plain.filters, Broken()), plain.scores))
+
+    assert columns(world.cluster) == before
+    assert not world.cluster.rehearsed
