@@ -27,8 +27,8 @@ class Lowering:
 
     def span(self, first: Any, last: Any) -> Span:
         """Return the range from one token or tree to another."""
-        start = self.start + first.start_pos if isinstance(first, Token) else first.span.start
-        end = self.start + last.end_pos if isinstance(last, Token) else last.span.end
+        start = self.start + (first.start_pos or 0) if isinstance(first, Token) else first.span.start
+        end = self.start + (last.end_pos or 0) if isinstance(last, Token) else last.span.end
         return Span(self.source, start, end)
 
     def report(self, code: Code, span: Span, message: str, *, help: str = "") -> None:  # noqa: A002

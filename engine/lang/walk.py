@@ -21,9 +21,10 @@ def _names(kind: Any) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind) if not f.name.endswith("span"))
 
 
-def children(tree: object) -> Iterator[Any]:
+def children(tree: Any) -> Iterator[Any]:
     """Yield the tree nodes directly below one (an expression or a statement), in the order they were written."""
-    for name in _names(type(tree)):
+    kind: Any = type(tree)
+    for name in _names(kind):
         value = getattr(tree, name)
         if isinstance(value, TREE_TYPES):
             yield value

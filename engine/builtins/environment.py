@@ -1,0 +1,28 @@
+"""The environment of policies: everything that the modules here define, collected."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import MappingProxyType
+
+from engine.builtins import comparing, metrics, node_fields, numbers, pod_fields, rules, texts, times
+from engine.builtins.node_fields import REGION_LABEL, ZONE_LABEL
+from engine.builtins.pods import CountedPods
+from engine.framework.kubernetes import kubernetes_filters
+from engine.lang.environment import Environment, collect
+
+MODULES = (comparing, metrics, node_fields, numbers, pod_fields, rules, texts, times)
+"""Where fields and functions are defined; a new module is named here, a new function is not."""
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """Return what a policy may name; always the same."""
+    fields, builtins = collect(MODULES)
+    return Environment(
+        fields=MappingProxyType(fields),
+        builtins=MappingProxyType(builtins),
+        pods=CountedPods(),
+        plugins=frozenset(plugin.name for plugin in kubernetes_filters()),
+        topologies=MappingProxyType({"node": None, "zone": ZONE_LABEL, "region": REGION_LABEL}),
+    )

@@ -1,0 +1,104 @@
+"""Metrics: what was measured about nodes, read before the decision."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from engine.cluster.node_identities import TableIdentities
+from engine.cluster.nodes import FloatArray, NodeTable
+from engine.cluster.signal_join import SignalColumns
+from engine.cluster.signals import DEFAULT_EVERY_SECONDS, DEFAULT_STALE_AFTER_SECONDS, Query
+from engine.framework.frame import Frame
+from engine.lang.signature import ConstantDuration, ConstantText, MaybeNumberReader, builtin
+from engine.lang.types import Depends, Shape
+
+_MOST = 1e100
+"""A metric beyond is missing: nothing real is, and sums and products of a few metrics can then not overflow."""
+
+
+class MetricReader:
+    """Reads one query from a frame."""
+
+    __slots__ = ("inputs", "query")
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.inputs = (query,)
+
+    def __call__(self, frame: Frame) -> FloatArray:
+        """Return `float64[rows]`; NaN where there is no fresh sample."""
+        values: FloatArray = whole_column(self.query, frame)[frame.rows]
+        return values
+
+
+class _Joins:
+    """Joins of readings with one node table, so that a decision pays for none."""
+
+    __slots__ = ("bounded", "columns", "identities")
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self.columns = SignalColumns()
+        self.identities = TableIdentities(nodes)
+        self.bounded: dict[Query, tuple[FloatArray, FloatArray]] = {}
+        """By query: the values last seen, and the same without what is too large."""
+
+
+_JOINS: WeakKeyDictionary[NodeTable, _Joins] = WeakKeyDictionary()
+
+
+def whole_column(query: Query, frame: Frame) -> FloatArray:
+    """Return `float64[nodes]`, whatever rows the frame looks at."""
+    nodes = frame.cluster.nodes
+    joins = _JOINS.get(nodes)
+    if joins is None:
+        joins = _JOINS[nodes] = _Joins(nodes)
+    column = joins.columns.column(query, signals=frame.signals, nodes=joins.identities, now=frame.now)
+    if column.join is None:
+        return column.values
+    known = joins.bounded.get(query)
+    if known is None or known[0] is not column.values:
+        values = np.where(np.abs(column.values) > _MOST, np.nan, column.values)
+        known = joins.bounded[query] = (column.values, values)
+    return known[1]
+
+
+@builtin(staged=True, shape=Shape.NODE, depends=Depends.SIGNAL, bounds=(-_MOST, _MOST))
+def promql(
+    query: ConstantText,
+    *,
+    max_age: ConstantDuration = DEFAULT_STALE_AFTER_SECONDS,
+    every: ConstantDuration = DEFAULT_EVERY_SECONDS,
+    by: ConstantText = "",
+) -> MaybeNumberReader:
+    """Return the value of a PromQL query for each node; missing where no sample is younger than max_age.
+
+    The query is asked once for all nodes, every 15 s unless `every` says otherwise. A series belongs to the node
+    that its label `node`, `instance` or the like names; `by` names another label.
+    """
+    return MetricReader(query_of(query, max_age=max_age, every=every, by=by))
+
+
+def query_of(text: str, *, max_age: float, every: float, by: str) -> Query:
+    """Return the query that a policy's arguments make.
+
+    Raises:
+        ValueError: the query or one of the times can't be meant.
+    """
+    if not text.strip():
+        raise ValueError('the query is empty; write it like promql("node_load1")')
+    if every < 1:
+        raise ValueError(f"every {every:g} s is too often; ask every 1s or less often")
+    if max_age < every:
+        raise ValueError(
+            f"max_age ({max_age:g} s) is shorter than every ({every:g} s): values would be missing between two"
+            " fetches; make max_age at least twice as long"
+        )
+    return Query(text, by=by or None, every_seconds=float(every), stale_after_seconds=float(max_age))
+
+
+def queries(inputs: Any) -> tuple[Query, ...]:
+    """Return the metric queries among a policy's inputs."""
+    return tuple(each for each in inputs if isinstance(each, Query))

@@ -1,0 +1,131 @@
+"""A checked policy: every clause with its typed expressions, ready to be compiled and to be reasoned about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from engine.diagnostics import Source
+from engine.lang import syntax
+from engine.lang.infer import Definition
+from engine.lang.typed import Typed
+
+
+class ClauseKind(Enum):
+    """What a clause is, by its keyword."""
+
+    HOLD = "hold"
+    ORDER = "order"
+    REQUIRE = "require"
+    FILTER = "filter"
+    SCORE = "score"
+    SPREAD = "spread"
+    PACK = "pack"
+    LIMIT = "limit"
+    GANG = "gang"
+    PREEMPT = "preempt"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Test:
+    """`require`, `filter`, `hold`, `score`: an expression, and under which condition it counts."""
+
+    kind: ClauseKind
+    tree: syntax.Require | syntax.Filter | syntax.Score | syntax.Hold
+    name: str
+    value: Typed
+    condition: Typed | None
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grouping:
+    """`spread` and `pack`."""
+
+    kind: ClauseKind
+    tree: syntax.Spread | syntax.Pack
+    name: str
+    key: Typed
+    topology: str | None
+    """Label key of the domains; None is the node."""
+    max_skew: int | None
+    min_domains: int | None
+    condition: Typed | None
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ordering:
+    """`order by`."""
+
+    kind: ClauseKind
+    tree: syntax.Order
+    name: str
+    keys: tuple[tuple[Typed, bool], ...]
+    """Each key, and whether it descends."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quota:
+    """`limit`."""
+
+    kind: ClauseKind
+    tree: syntax.Limit
+    name: str
+    measure: Typed | None
+    """Of each pod; None counts pods."""
+    key: Typed
+    bound: Typed
+    condition: Typed | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gang:
+    """`gang`."""
+
+    kind: ClauseKind
+    tree: syntax.Gang
+    name: str
+    key: Typed
+    size: Typed
+    within_seconds: float
+    condition: Typed | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Preemption:
+    """`preempt`."""
+
+    kind: ClauseKind
+    tree: syntax.Preempt
+    name: str
+    condition: Typed | None
+    """None: never."""
+    evict: Typed | None
+    """Over existing pods."""
+
+
+Clause: TypeAlias = Test | Grouping | Ordering | Quota | Gang | Preemption
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckedPolicy:
+    """One policy without errors."""
+
+    name: str
+    source: Source
+    scheduler: str | None
+    """None: the daemon's."""
+    governs: Typed | None
+    """None: all pods of its scheduler."""
+    priority: int
+    clauses: tuple[Clause, ...]
+    without: frozenset[str]
+    """Default filters that do not hold."""
+    kubernetes_scores: float | None
+    """Weight of the default scores; None leaves them out."""
+    definitions: Mapping[str, Definition]
+    statements: tuple[syntax.Statement, ...]
+    """As written, those of used files included."""

@@ -1,0 +1,451 @@
+"""Typed tree to one callable over columns. The callable takes a frame, and keeps nothing between calls.
+
+What is one value per decision is a Python number, bool or str; what is one per node is an array `[rows]`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, TypeAlias, assert_never
+
+import numpy as np
+
+from engine.lang import intervals, typed
+from engine.lang.columns import (
+    FALSE,
+    MISSING,
+    TRUE,
+    as_texts,
+    contained_in_lists,
+    contained_text,
+    divide,
+    finite,
+    full,
+    is_nan,
+    remainder,
+    same_text,
+    select_text,
+    texts_of,
+    to_kleene,
+)
+from engine.lang.compile_apply import apply
+from engine.lang.environment import Members, Pods, Texts
+from engine.lang.types import Info, Kind, Shape
+
+Evaluate: TypeAlias = Callable[[Any], Any]
+"""From a frame (or an `Item`) to a value."""
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class Compiler:
+    """Compiles the expressions of one policy; shared parts become shared callables."""
+
+    def __init__(self, pods: Pods) -> None:
+        self._pods = pods
+        self._made: dict[int, Evaluate] = {}
+        self._keep: list[typed.Typed] = []
+        self._captures: list[typed.Typed] | None = None
+        """Inside an aggregate: the parts that follow from the decision alone."""
+
+    def compile(self, value: typed.Typed) -> Evaluate:
+        """Return the callable of an expression.
+
+        Numbers come with NaN for missing, truth as bool or, where `value.info.maybe`, coded as in `columns`.
+        """
+        if self._captures is not None and value.info.shape is Shape.DECISION and not isinstance(value, typed.Constant):
+            return self._captured(value)
+        made = self._made.get(id(value))
+        if made is None:
+            made = self._made[id(value)] = self._compile(value)
+            self._keep.append(value)  # an id means something only as long as its object lives
+        return made
+
+    def _captured(self, value: typed.Typed) -> Evaluate:
+        assert self._captures is not None
+        position = len(self._captures)
+        self._captures.append(value)
+        return lambda item: item.captured[position]
+
+    def _compile(self, value: typed.Typed) -> Evaluate:
+        match value:
+            case typed.Constant(value=constant):
+                return lambda frame: constant
+            case typed.Read(field=field, key=None):
+                return field.read
+            case typed.Read(field=field, key=key):
+                read = field.read
+                return lambda frame: read(frame, key)
+            case typed.Reference(value=inner):
+                return self.compile(inner)
+            case typed.Apply(arguments=arguments):
+                return apply(value, [self.compile(argument) for argument in arguments])
+            case typed.Negative(operand=operand):
+                x = self.compile(operand)
+                return lambda frame: -x(frame)
+            case typed.Arithmetic():
+                return self._arithmetic(value)
+            case typed.Compare():
+                return self._compare(value)
+            case typed.Same():
+                return self._same(value)
+            case typed.Contained():
+                return self._contained(value)
+            case typed.Not(operand=operand):
+                return _negated(self.compile(operand), maybe=operand.info.maybe)
+            case typed.Logic():
+                return self._logic(value)
+            case typed.Choose():
+                return self._choose(value)
+            case typed.Otherwise():
+                return self._otherwise(value)
+            case typed.Missing():
+                return self._missing(value)
+            case typed.Element():
+                return self._element(value)
+            case typed.Listed(items=items):
+                made = [self.compile(item) for item in items]
+                return lambda frame: tuple(item(frame) for item in made)
+            case typed.Fold():
+                return self._fold(value)
+            case typed.Unknown():
+                raise ValueError(f"{value.span}: an expression with errors can't be compiled")
+            case _:
+                assert_never(value)
+
+    # --- numbers -----------------------------------------------------------------------------------------
+
+    def _arithmetic(self, value: typed.Arithmetic) -> Evaluate:
+        x, y = self.compile(value.left), self.compile(value.right)
+        match value.operator:
+            case "+":
+                plain: Evaluate = lambda frame: x(frame) + y(frame)  # noqa: E731
+            case "-":
+                plain = lambda frame: x(frame) - y(frame)  # noqa: E731
+            case "*":
+                plain = lambda frame: x(frame) * y(frame)  # noqa: E731
+            case "/" if value.right.info.low > 0 and value.right.info.low == value.right.info.high:
+                plain = lambda frame: x(frame) / y(frame)  # noqa: E731
+            case "/":
+                return lambda frame: divide(x(frame), y(frame))
+            case _:
+                return lambda frame: remainder(x(frame), y(frame))
+        if max(-value.info.low, value.info.high) <= intervals.LIMIT:
+            return plain
+
+        def checked(frame: Any) -> Any:
+            with np.errstate(all="ignore"):
+                return finite(plain(frame))
+
+        return checked
+
+    def _compare(self, value: typed.Compare) -> Evaluate:
+        x, y = self.compile(value.left), self.compile(value.right)
+        compare = _COMPARE[value.operator]
+        if not value.info.maybe:
+            return lambda frame: compare(x(frame), y(frame))
+
+        def three_valued(frame: Any) -> Any:
+            a, b = x(frame), y(frame)
+            missing = is_nan(a) | is_nan(b)
+            if isinstance(missing, np.ndarray):
+                return np.where(missing, np.uint8(MISSING), to_kleene(compare(a, b)))
+            return MISSING if missing else to_kleene(compare(a, b))
+
+        return three_valued
+
+    # --- texts and lists ---------------------------------------------------------------------------------
+
+    def _same(self, value: typed.Same) -> Evaluate:
+        x, y = self.compile(value.left), self.compile(value.right)
+        if value.left.info.type.kind is Kind.TEXT:
+            equal: Evaluate = lambda frame: same_text(x(frame), y(frame))  # noqa: E731
+            return _negated(equal, maybe=False) if value.negated else equal
+        a, b = self._kleene(value.left), self._kleene(value.right)
+        if not value.info.maybe:
+            compare = operator.ne if value.negated else operator.eq
+            return lambda frame: compare(x(frame), y(frame))
+
+        def three_valued(frame: Any) -> Any:
+            left, right = a(frame), b(frame)
+            equal = to_kleene((left == right) != value.negated)
+            missing = (left == MISSING) | (right == MISSING)
+            if isinstance(missing, np.ndarray):
+                return np.where(missing, np.uint8(MISSING), equal)
+            return MISSING if missing else equal
+
+        return three_valued
+
+    def _contained(self, value: typed.Contained) -> Evaluate:
+        x, items = self.compile(value.item), self.compile(value.list)
+        if isinstance(value.list, typed.Listed) and value.list.info.shape is not Shape.DECISION:
+            return self._contained_listed(value, value.list)
+        if value.item.info.type.kind is Kind.TEXT:
+            if value.list.info.shape is Shape.NODE:
+                inside: Evaluate = lambda frame: contained_in_lists(x(frame), items(frame))  # noqa: E731
+            else:
+                inside = lambda frame: contained_text(x(frame), items(frame))  # noqa: E731
+            return _negated(inside, maybe=False) if value.negated else inside
+
+        def numbers(frame: Any) -> Any:
+            item = x(frame)
+            result: Any = False
+            for each in items(frame):
+                result = result | (item == each)
+            return result
+
+        if not value.info.maybe:
+            return _negated(numbers, maybe=False) if value.negated else numbers
+
+        def three_valued(frame: Any) -> Any:
+            item, result = x(frame), to_kleene(numbers(frame))
+            result = TRUE - result if value.negated else result
+            missing = is_nan(item)
+            if isinstance(missing, np.ndarray):
+                return np.where(missing, np.uint8(MISSING), result)
+            return MISSING if missing else result
+
+        return three_valued
+
+    def _contained_listed(self, value: typed.Contained, listed: typed.Listed) -> Evaluate:
+        """Return `x in [a, b]` where a or b differ by node: `x == a or x == b`."""
+        tests: list[typed.Typed] = []
+        for item in listed.items:
+            if value.item.info.type.kind is Kind.NUMBER:
+                tests.append(typed.Compare(value.info, value.span, "==", value.item, item))
+            else:
+                tests.append(typed.Same(value.info, value.span, False, value.item, item))
+        either = self.compile(tests[0] if len(tests) == 1 else typed.Logic(value.info, value.span, "or", tuple(tests)))
+        return _negated(either, maybe=value.info.maybe) if value.negated else either
+
+    def _element(self, value: typed.Element) -> Evaluate:
+        items, position = self.compile(value.list), value.position
+        numeric = value.info.type.kind is Kind.NUMBER
+        absent = float("nan") if numeric else None
+
+        def element(row: Any) -> Any:
+            return row[position] if position < len(row) else absent
+
+        if value.info.shape is not Shape.NODE:
+            return lambda frame: element(items(frame))
+        return lambda frame: texts_of(element(row) for row in items(frame))
+
+    # --- truth -------------------------------------------------------------------------------------------
+
+    def _kleene(self, value: typed.Typed) -> Evaluate:
+        """Return a truth expression as three-valued, whatever it is."""
+        made = self.compile(value)
+        return made if value.info.maybe else lambda frame: to_kleene(made(frame))
+
+    def _logic(self, value: typed.Logic) -> Evaluate:
+        both = value.operator == "and"
+        if not value.info.maybe:
+            return _plain_logic([self.compile(o) for o in value.operands], both, value.info.shape)
+        operands = [self._kleene(o) for o in value.operands]
+        if value.info.shape is Shape.NODE:
+            combine: Callable[[Any, Any], Any] = np.minimum if both else np.maximum
+        else:
+            combine = min if both else max
+
+        def logic(frame: Any) -> Any:
+            result = operands[0](frame)
+            for operand in operands[1:]:
+                result = combine(result, operand(frame))
+            return result
+
+        if value.info.shape is not Shape.NODE:
+            return logic
+        return lambda frame: np.asarray(logic(frame), np.uint8)
+
+    def _missing(self, value: typed.Missing) -> Evaluate:
+        x, info, negated = self.compile(value.operand), value.operand.info, value.negated
+        match info.type.kind:
+            case Kind.TEXT if info.maybe:
+
+                def absent(frame: Any) -> Any:
+                    text = x(frame)
+                    if isinstance(text, Texts):
+                        return text.codes >= 0 if negated else text.codes < 0
+                    return (text is not None) is negated
+
+                return absent
+            case Kind.NUMBER if info.maybe:
+                nothing: Evaluate = lambda frame: is_nan(x(frame))  # noqa: E731
+                return _negated(nothing, maybe=False) if negated else nothing
+            case Kind.TRUTH if info.maybe:
+                compare = operator.ne if negated else operator.eq
+                return lambda frame: compare(x(frame), MISSING)
+            case _ if info.shape is Shape.NODE:
+                return lambda frame: np.full(frame.size, negated, np.bool_)
+            case _:
+                return lambda frame: negated
+
+    # --- choices -----------------------------------------------------------------------------------------
+
+    def _choose(self, value: typed.Choose) -> Evaluate:
+        condition, kind = self._kleene(value.condition), value.info.type.kind
+        node = value.info.shape is Shape.NODE
+        truth = kind is Kind.TRUTH and value.info.maybe
+        then = self._kleene(value.then) if truth else self.compile(value.then)
+        other = self._kleene(value.otherwise) if truth else self.compile(value.otherwise)
+        absent: Any = MISSING if kind is Kind.TRUTH else float("nan") if kind is Kind.NUMBER else None
+
+        def choose(frame: Any) -> Any:
+            which = condition(frame)
+            if not isinstance(which, np.ndarray):
+                chosen = absent if which == MISSING else then(frame) if which == TRUE else other(frame)
+                if not node:
+                    return chosen
+                return as_texts(chosen, frame.size) if kind is Kind.TEXT else full(chosen, frame.size)
+            if kind is Kind.TEXT:
+                chosen = select_text(which == TRUE, then(frame), other(frame), frame.size)
+                return select_text(which != MISSING, chosen, None, frame.size)
+            if kind is Kind.LIST:
+                rows = zip(which.tolist(), _rows(then(frame), frame.size), _rows(other(frame), frame.size), strict=True)
+                return [a if w == TRUE else b if w == FALSE else () for w, a, b in rows]
+            picked = np.where(which == TRUE, then(frame), other(frame))
+            if kind is Kind.TRUTH:
+                return np.where(which == MISSING, np.uint8(MISSING), picked) if truth else picked
+            return np.where(which == MISSING, np.nan, picked)
+
+        return choose
+
+    def _otherwise(self, value: typed.Otherwise) -> Evaluate:
+        kind, node = value.info.type.kind, value.info.shape is Shape.NODE
+        if not value.left.info.maybe:
+            return self.compile(value.left)
+        if kind is Kind.TRUTH:
+            return self._otherwise_truth(value)
+        x, y = self.compile(value.left), self.compile(value.right)
+
+        def otherwise(frame: Any) -> Any:
+            left = x(frame)
+            if kind is Kind.TEXT:
+                if isinstance(left, Texts):
+                    return select_text(left.codes >= 0, left, y(frame), len(left.codes))
+                chosen = y(frame) if left is None else left
+                return as_texts(chosen, frame.size) if node else chosen
+            missing = is_nan(left)
+            if isinstance(left, np.ndarray):
+                return np.where(missing, y(frame), left) if missing.any() else left
+            chosen = y(frame) if missing else left
+            return full(chosen, frame.size) if node else chosen
+
+        return otherwise
+
+    def _otherwise_truth(self, value: typed.Otherwise) -> Evaluate:
+        x, y, maybe = self._kleene(value.left), self._kleene(value.right), value.info.maybe
+        node = value.info.shape is Shape.NODE
+
+        def otherwise(frame: Any) -> Any:
+            left, right = x(frame), y(frame)
+            if node:
+                column = full(left, frame.size)
+                chosen: Any = np.where(column == MISSING, right, column)
+            else:
+                chosen = right if left == MISSING else left
+            return chosen if maybe else chosen == TRUE
+
+        return otherwise
+
+    # --- aggregates --------------------------------------------------------------------------------------
+
+    def item(self, value: typed.Typed) -> tuple[Evaluate, list[Evaluate]]:
+        """Return the callable of an expression over existing pods, and what it captures from the decision.
+
+        The callable takes an `Item`; three-valued truth comes out as plain truth, missing as false.
+        """
+        outer, made = self._captures, self._made
+        self._captures, self._made = [], {}
+        try:
+            evaluate = self.compile(value)
+            captures = self._captures
+        finally:
+            self._captures, self._made = outer, made
+        captured = [self.compile(capture) for capture in captures]
+        if value.info.type.kind is Kind.TRUTH and value.info.maybe:
+            inner = evaluate
+            return lambda item: inner(item) == TRUE, captured
+        return evaluate, captured
+
+    def _fold(self, value: typed.Fold) -> Evaluate:
+        pods, topology, function = self._pods, value.topology, value.function
+        where = value.where
+        if function in ("any", "all") and value.value is not None:
+            test = value.value
+            if function == "all":
+                # what is not surely true is an exception
+                test = typed.Not(test.info, test.span, test)
+                if test.info.maybe:
+                    info = Info(test.info.type, test.info.shape, False, test.info.depends)
+                    true = typed.Constant(Info(test.info.type), test.span, True)
+                    test = typed.Otherwise(info, test.span, test, true)
+            if where is None:
+                where = test
+            else:
+                info = Info(test.info.type, Shape.ITEM, where.info.maybe or test.info.maybe)
+                where = typed.Logic(info, value.span, "and", (where, test))
+        members = self._members(where)
+        if function == "count":
+            return lambda frame: pods.count(frame, members(frame), topology=topology)
+        if function == "any":
+            return lambda frame: pods.count(frame, members(frame), topology=topology) > 0
+        if function == "all":
+            return lambda frame: pods.count(frame, members(frame), topology=topology) == 0
+        values = self._members(value.value)
+        return lambda frame: pods.fold(frame, members(frame), values(frame), function=function, topology=topology)
+
+    def _members(self, value: typed.Typed | None) -> Callable[[Any], Members]:
+        if value is None:
+            everyone = Members(_EVERYONE, (), lambda item: True)
+            return lambda frame: everyone
+        evaluate, captured = self.item(value)
+        if not captured:
+            constant = Members(value, (), evaluate)
+            return lambda frame: constant
+        return lambda frame: Members(value, tuple(capture(frame) for capture in captured), evaluate)
+
+
+_EVERYONE = "every pod"
+
+
+def _negated(evaluate: Evaluate, *, maybe: bool) -> Evaluate:
+    if maybe:
+        return lambda frame: TRUE - evaluate(frame)
+
+    def negated(frame: Any) -> Any:
+        value = evaluate(frame)
+        return ~value if isinstance(value, np.ndarray) else not value
+
+    return negated
+
+
+def _plain_logic(operands: list[Evaluate], both: bool, shape: Shape) -> Evaluate:
+    if shape is not Shape.NODE:
+        if both:
+            return lambda frame: all(operand(frame) for operand in operands)
+        return lambda frame: any(operand(frame) for operand in operands)
+    combine: Callable[[Any, Any], Any] = operator.and_ if both else operator.or_
+    if len(operands) == 2:
+        first, second = operands
+        return lambda frame: combine(first(frame), second(frame))
+
+    def logic(frame: Any) -> Any:
+        result = operands[0](frame)
+        for operand in operands[1:]:
+            result = combine(result, operand(frame))
+        return result
+
+    return logic
+
+
+def _rows(value: Any, size: int) -> Any:
+    return value if isinstance(value, list) else [value] * size

@@ -1,0 +1,160 @@
+"""Many sources to checked policies: used files taken in, every policy checked, all of them compared. No files here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from posixpath import basename, dirname, join, normpath
+
+from engine.diagnostics import Diagnostic, Label, Source, Span, closest, errors, in_order
+from engine.lang import codes_policy as codes
+from engine.lang import syntax
+from engine.lang.check import check
+from engine.lang.checked import CheckedPolicy
+from engine.lang.environment import Environment
+from engine.lang.parse import parse
+
+SUFFIX = ".policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a set of sources says."""
+
+    policies: tuple[CheckedPolicy, ...]
+    """By name; those with errors are among them, as far as they were understood."""
+    files: tuple[syntax.File, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Return whether anything is an error."""
+        return errors(self.diagnostics)
+
+
+def check_sources(
+    sources: Sequence[Source], environment: Environment, *, library: Iterable[Source] = ()
+) -> Checked:
+    """Check policies together.
+
+    A file that another one takes in with `use` is a part of that policy and none itself.
+
+    Args:
+        sources: the policies; their names are paths.
+        environment: what a policy may name.
+        library: sources that may be used but are not checked by themselves.
+    """
+    parsed = {source.name: parse(source) for source in sources}
+    others = {source.name: source for source in library if source.name not in parsed}
+    found = [diagnostic for _, diagnostics in parsed.values() for diagnostic in diagnostics]
+    gatherer = _Gatherer({name: file for name, (file, _) in parsed.items()}, others)
+    used = gatherer.used()
+    policies = []
+    for name, (file, _) in parsed.items():
+        statements = gatherer.gather(file)
+        if name in used and not _headers(file):
+            continue
+        policy, diagnostics = check(statements, environment, source=file.source, name=policy_name(name))
+        policies.append(policy)
+        found.extend(diagnostics)
+    found.extend(gatherer.found)
+    found.extend(_same_names(policies))
+    policies.sort(key=lambda policy: policy.name)
+    return Checked(tuple(policies), tuple(file for file, _ in parsed.values()), in_order(found))
+
+
+def policy_name(path: str) -> str:
+    """Return what a policy without a `policy` line is called: its file's name."""
+    return basename(path.replace("\\", "/")).removesuffix(SUFFIX)
+
+
+def used_paths(file: syntax.File) -> tuple[str, ...]:
+    """Return the names of the sources that a file takes in."""
+    return tuple(resolved(file.source.name, s.path) for s in file.statements if isinstance(s, syntax.UseFile))
+
+
+def resolved(name: str, path: str) -> str:
+    """Return the name of the source that `use "path"` in the source `name` means."""
+    return normpath(join(dirname(name), path))
+
+
+def _headers(file: syntax.File) -> list[syntax.Statement]:
+    kinds = syntax.PolicyName | syntax.SchedulerName | syntax.ForPods | syntax.Priority
+    return [statement for statement in file.statements if isinstance(statement, kinds)]
+
+
+class _Gatherer:
+    """Takes used files in."""
+
+    def __init__(self, files: dict[str, syntax.File], library: dict[str, Source]) -> None:
+        self._files = {normpath(name): file for name, file in files.items()}
+        self._library = {normpath(name): source for name, source in library.items()}
+        self._given = {normpath(name): name for name in files}
+        self.found: list[Diagnostic] = []
+
+    def used(self) -> frozenset[str]:
+        """Return the given sources that another one uses."""
+        reached = {path for name, file in self._files.items() for path in used_paths(file) if path != name}
+        return frozenset(given for path, given in self._given.items() if path in reached)
+
+    def gather(self, file: syntax.File) -> list[syntax.Statement]:
+        """Return the statements of a file, with those of used files in the place of their `use`."""
+        return self._gather(file, (normpath(file.source.name),), {})
+
+    def _gather(
+        self, file: syntax.File, path: tuple[str, ...], taken: dict[str, Span]
+    ) -> list[syntax.Statement]:
+        statements: list[syntax.Statement] = []
+        for statement in file.statements:
+            statements.append(statement)
+            if not isinstance(statement, syntax.UseFile):
+                continue
+            target = resolved(file.source.name, statement.path)
+            if target in path:
+                message = f"`{statement.path}` takes itself in"
+                self.found.append(codes.CYCLE.at(statement.path_span, message, help="remove this `use`"))
+                continue
+            inner = self._file(target)
+            if inner is None:
+                self.found.append(self._no_file(statement))
+            elif target not in taken:
+                taken[target] = statement.span
+                for header in _headers(inner):
+                    word = header.span.text.split()[0]
+                    message = f"`{word}` in a file that others use"
+                    label = Label(statement.span, "used here")
+                    advice = "move the line to the policy itself"
+                    self.found.append(codes.HEADER_IN_USED.at(header.span, message, help=advice, labels=[label]))
+                statements.extend(self._gather(inner, (*path, target), taken))
+        return statements
+
+    def _file(self, name: str) -> syntax.File | None:
+        if name not in self._files and name in self._library:
+            file, diagnostics = parse(self._library[name])
+            self._files[name] = file
+            self.found.extend(diagnostics)
+        return self._files.get(name)
+
+    def _no_file(self, statement: syntax.UseFile) -> Diagnostic:
+        names = sorted({basename(name) for name in (*self._files, *self._library)})
+        meant = closest(statement.path, names)
+        advice = f"did you mean `{meant}`?" if meant else "it is looked for beside the file that uses it"
+        return codes.NO_FILE.at(statement.path_span, f"there is no file `{statement.path}`", help=advice)
+
+
+def _same_names(policies: Sequence[CheckedPolicy]) -> list[Diagnostic]:
+    found = []
+    first: dict[str, CheckedPolicy] = {}
+    for policy in policies:
+        earlier = first.setdefault(policy.name, policy)
+        if earlier is not policy:
+            label = Label(_name_span(earlier), "the other one")
+            message = f"two policies are called `{policy.name}`"
+            advice = "give one of them another name: `policy NAME`"
+            found.append(codes.SAME_NAME.at(_name_span(policy), message, help=advice, labels=[label]))
+    return found
+
+
+def _name_span(policy: CheckedPolicy) -> Span:
+    named = next((s for s in policy.statements if isinstance(s, syntax.PolicyName)), None)
+    return named.span if named is not None else Span(policy.source, 0, 0)

@@ -1,0 +1,162 @@
+"""Clauses as plugins: `require`, `filter`, `score`, `limit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.builtins.pods import MemberSet
+from engine.cluster.nodes import BoolArray, FloatArray, IntArray
+from engine.framework.frame import Frame
+from engine.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
+from engine.framework.status import Code, Refusal, Status
+from engine.lang.columns import full
+from engine.lang.compiled import CompiledQuota, CompiledScore, CompiledTest
+from engine.lang.types import Depends
+
+_OTHERS = Depends.POD | Depends.SIGNAL | Depends.CLOCK | Depends.CLUSTER | Depends.FEASIBLE
+
+
+def scope_of(depends: Depends) -> Scope:
+    """Return how long an answer that depends on these may be kept."""
+    if depends & _OTHERS:
+        return Scope.CLUSTER
+    return Scope.ROW if depends & Depends.ROW else Scope.TEMPLATE
+
+
+def _code(depends: Depends) -> Code:
+    """Return whether evicting pods could help where a clause refuses."""
+    helps = depends & (Depends.ROW | Depends.CLUSTER)
+    return Code.UNSCHEDULABLE if helps else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+
+
+class FilterClause:
+    """`filter`: nodes pass where it holds; where it has no answer they do not, for a reason of its own."""
+
+    def __init__(self, clause: CompiledTest) -> None:
+        self.clause = clause
+        self.name = clause.name
+        self.scope = scope_of(clause.depends)
+        self._code = _code(clause.depends)
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Have no objection."""
+        return Ready()
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        """Return `bool[rows]`: the nodes that pass."""
+        result: BoolArray = full(self.clause.evaluate(frame), frame.size)
+        return result
+
+    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+        """Return where the clause does not hold, and where it has no answer."""
+        refused = ~self.filter(frame, state)
+        if self.clause.missing is None:
+            return [Refusal(self._code, self.clause.reason, refused)]
+        missing: BoolArray = full(self.clause.missing(frame), frame.size)
+        return [
+            Refusal(self._code, f"node(s) had no value for policy clause {self.name}", missing),
+            Refusal(self._code, self.clause.reason, refused & ~missing),
+        ]
+
+
+class RequireClause:
+    """`require`: refuses the pod as a whole where it does not hold."""
+
+    def __init__(self, clause: CompiledTest) -> None:
+        self.clause = clause
+        self.name = clause.name
+        self.scope = scope_of(clause.depends)
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Refuse the pod, or have nothing more to say."""
+        if self.clause.evaluate(frame):
+            return SKIP
+        return Status(_code(self.clause.depends), self.name, (self.clause.reason,))
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        """Let all nodes pass."""
+        return np.ones(frame.size, np.bool_)
+
+    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+        """Return nothing: the pod was refused as a whole, or not at all."""
+        return []
+
+
+class LimitClause:
+    """`limit`: refuses the pod while those of its key hold too much. Assumed pods count, so Reserve has no part."""
+
+    scope = Scope.CLUSTER
+
+    def __init__(self, clause: CompiledQuota) -> None:
+        self.clause = clause
+        self.name = clause.name
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Refuse the pod, or have nothing more to say."""
+        clause = self.clause
+        if clause.condition is not None and not clause.condition(frame):
+            return SKIP
+        used, more, bound = self.usage(frame)
+        if used + more <= bound:
+            return SKIP
+        return Status(Code.UNSCHEDULABLE, self.name, (clause.reason,))
+
+    def usage(self, frame: Frame) -> tuple[float, float, float]:
+        """Return what pods of the key hold, what this one would add, and the bound; a missing bound allows nothing."""
+        clause, counters = self.clause, frame.cluster.counters
+        members = clause.members(frame)
+        bound = float(clause.bound(frame))
+        if clause.measure is None:
+            counter = counters.counter(MemberSet(members), terminating=True)
+            return float(counter.per_node().sum()), 1.0, bound if bound == bound else 0.0
+        assert clause.measure_members is not None
+        measure = clause.measure_members(frame)
+        used = 0.0
+        for template, rows in counters.placements(terminating=True):
+            if members(template):
+                used += _worth(measure(template)) * sum(rows.values())
+        return used, _worth(measure(frame.template)), bound if bound == bound else 0.0
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        """Let all nodes pass."""
+        return np.ones(frame.size, np.bool_)
+
+    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+        """Return nothing: the pod was refused as a whole, or not at all."""
+        return []
+
+
+def _worth(value: float) -> float:
+    return float(value) if value == value else 0.0
+
+
+class ScoreClause:
+    """`score`: a missing value adds 0."""
+
+    normalizes = False
+
+    def __init__(self, clause: CompiledScore) -> None:
+        self.clause = clause
+        self.name = clause.name
+        self.scope = scope_of(clause.depends)
+
+    def pre_score(self, frame: Frame) -> Ready | Skip:
+        """Score always."""
+        return Ready()
+
+    def score(self, frame: Frame, state: Any) -> FloatArray:
+        """Return `float64[rows]`."""
+        values: FloatArray = self.clause.evaluate(frame)
+        return np.nan_to_num(values, copy=True, nan=0.0, posinf=0.0, neginf=0.0) if self.clause.maybe else values
+
+    def missing(self, frame: Frame) -> BoolArray:
+        """Return `bool[rows]`: where the score has no value, so that the decision is degraded."""
+        result: BoolArray = np.isnan(self.clause.evaluate(frame))
+        return result
+
+    def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray | FloatArray:
+        """Return the raw scores: they are final."""
+        return raw

@@ -1,0 +1,133 @@
+"""One policy as the framework uses it: a profile of plugins, and its rules for queue, permit and preemption."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from engine.builtins.metrics import queries
+from engine.cluster.pods import PodInfo
+from engine.cluster.signals import Query
+from engine.framework.frame import Frame
+from engine.framework.kubernetes import kubernetes_filters, kubernetes_scores
+from engine.framework.plugin import FilterPlugin, Weighted
+from engine.framework.profile import Profile
+from engine.lang.checked import ClauseKind
+from engine.lang.compiled import (
+    CompiledClause,
+    CompiledGang,
+    CompiledGrouping,
+    CompiledOrder,
+    CompiledPolicy,
+    CompiledPreemption,
+    CompiledQuota,
+    CompiledScore,
+    CompiledTest,
+)
+from engine.policy.clauses import FilterClause, LimitClause, RequireClause, ScoreClause
+from engine.policy.groupings import GroupingScore, SpreadFilter
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """A policy that decides."""
+
+    compiled: CompiledPolicy
+    profile: Profile = field(repr=False)
+    """Default filters first, then the policy's; compared by identity, so kept answers end with the policy."""
+
+    @property
+    def name(self) -> str:
+        """Return the policy's name."""
+        return self.compiled.name
+
+    @property
+    def scheduler(self) -> str | None:
+        """Return the schedulerName it serves; None: the daemon's."""
+        return self.compiled.scheduler
+
+    @property
+    def priority(self) -> int:
+        """Return which policy wins where several would govern a pod: the highest."""
+        return self.compiled.priority
+
+    @property
+    def clauses(self) -> tuple[CompiledClause, ...]:
+        """Return the clauses as written."""
+        return self.compiled.clauses
+
+    @cached_property
+    def queries(self) -> tuple[Query, ...]:
+        """Return the metric queries that it reads."""
+        return queries(self.compiled.inputs)
+
+    def governs(self, frame: Frame) -> bool:
+        """Return whether it is for this pod; only `frame.pod` is looked at. The scheduler's name is not asked for."""
+        return self.compiled.governs is None or bool(self.compiled.governs(frame))
+
+    # --- queue -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def holds(self) -> tuple[CompiledTest, ...]:
+        """Return the `hold` clauses."""
+        return tuple(c for c in self.clauses if isinstance(c, CompiledTest) and c.kind is ClauseKind.HOLD)
+
+    def hold_reason(self, frame: Frame) -> str | None:
+        """Return why the pod waits outside the active queue, or None."""
+        return next((clause.reason for clause in self.holds if clause.evaluate(frame)), None)
+
+    @cached_property
+    def order(self) -> Callable[[Frame], tuple[Any, ...]] | None:
+        """Return the sort key of pods in the queue, the smallest first; None: Kubernetes' order."""
+        return next((clause.evaluate for clause in self.clauses if isinstance(clause, CompiledOrder)), None)
+
+    # --- permit and preemption ---------------------------------------------------------------------------
+
+    @cached_property
+    def gangs(self) -> tuple[CompiledGang, ...]:
+        """Return the `gang` clauses."""
+        return tuple(clause for clause in self.clauses if isinstance(clause, CompiledGang))
+
+    @cached_property
+    def preemption(self) -> CompiledPreemption | None:
+        """Return the `preempt` clause, if there is one."""
+        return next((clause for clause in self.clauses if isinstance(clause, CompiledPreemption)), None)
+
+    def may_preempt(self, frame: Frame) -> bool:
+        """Return whether the pod may have others evicted, as far as the policy goes."""
+        clause = self.preemption
+        return clause is None or (clause.condition is not None and bool(clause.condition(frame)))
+
+    def may_evict(self, frame: Frame, victim: PodInfo) -> bool:
+        """Return whether the policy lets a running pod be evicted for this one."""
+        clause = self.preemption
+        return clause is None or clause.evict is None or clause.evict(frame, victim)
+
+
+def make_policy(compiled: CompiledPolicy) -> Policy:
+    """Return the policy with its plugins."""
+    clauses = compiled.clauses
+    filters: list[FilterPlugin] = [p for p in kubernetes_filters() if p.name not in compiled.without]
+    requires = [RequireClause(c) for c in clauses if isinstance(c, CompiledTest) and c.kind is ClauseKind.REQUIRE]
+    limits = [LimitClause(c) for c in clauses if isinstance(c, CompiledQuota)]
+    scores: list[Weighted] = []
+    for clause in clauses:
+        match clause:
+            case CompiledTest(kind=ClauseKind.FILTER):
+                filters.append(FilterClause(clause))
+            case CompiledScore(weight=weight):
+                scores.append(Weighted(ScoreClause(clause), weight))
+            case CompiledGrouping(max_skew=int()):
+                filters.append(SpreadFilter(clause))
+            case CompiledGrouping(weight=weight):
+                scores.append(Weighted(GroupingScore(clause), weight))
+            case _:
+                pass
+    if compiled.kubernetes_scores is not None:
+        weight = compiled.kubernetes_scores
+        scores.extend(Weighted(score.plugin, score.weight * weight) for score in kubernetes_scores())
+    never = any(isinstance(c, CompiledPreemption) and c.condition is None for c in clauses)
+    profile = Profile(compiled.name, (*requires, *limits, *filters), tuple(scores), preempts=not never)
+    return Policy(compiled, profile)

@@ -1,0 +1,97 @@
+"""All policies of one generation, swapped as one: which of them governs a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from engine.builtins.environment import environment
+from engine.cluster.cluster import Cluster
+from engine.cluster.pods import PodInfo
+from engine.cluster.signals import Query
+from engine.diagnostics import Diagnostic, Source
+from engine.framework.frame import Frame
+from engine.framework.profile import Profile
+from engine.lang.compiled import compile_policy
+from engine.lang.environment import Environment
+from engine.lang.load import Checked, check_sources
+from engine.policy.policy import Policy, make_policy
+
+DEFAULT_SCHEDULER_NAME = "policy-scheduler"
+
+
+@dataclass(frozen=True, eq=False)
+class PolicySet:
+    """Policies in the order in which they are asked: by priority, the highest first, then by name."""
+
+    policies: tuple[Policy, ...]
+    default_scheduler: str = DEFAULT_SCHEDULER_NAME
+    """The schedulerName of policies that name none."""
+    _nothing: Cluster = field(default_factory=Cluster, repr=False)
+
+    @classmethod
+    def of(cls, policies: Iterable[Policy], *, default_scheduler: str = DEFAULT_SCHEDULER_NAME) -> PolicySet:
+        """Return the set of some policies."""
+        ordered = sorted(policies, key=lambda policy: (-policy.priority, policy.name))
+        return cls(tuple(ordered), default_scheduler)
+
+    @property
+    def schedulers(self) -> frozenset[str]:
+        """Return the schedulerNames that are served."""
+        return frozenset(policy.scheduler or self.default_scheduler for policy in self.policies)
+
+    @cached_property
+    def queries(self) -> tuple[Query, ...]:
+        """Return the metric queries that the policies read, each once."""
+        return tuple(dict.fromkeys(query for policy in self.policies for query in policy.queries))
+
+    def governing(self, pod: PodInfo) -> Policy | None:
+        """Return the policy that governs a pod: of those that match, the first; None where none does."""
+        frame = Frame(pod, self._nothing, 0.0)
+        for policy in self.policies:
+            if (policy.scheduler or self.default_scheduler) == pod.scheduler_name and policy.governs(frame):
+                return policy
+        return None
+
+    def named(self, name: str) -> Policy | None:
+        """Return a policy by its name."""
+        return next((policy for policy in self.policies if policy.name == name), None)
+
+    def profile_of(self, pod: PodInfo) -> Profile | None:
+        """Return the plugins that serve a pod, None where no policy governs it."""
+        policy = self.governing(pod)
+        return policy.profile if policy is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What came of a set of sources."""
+
+    policy_set: PolicySet | None
+    """None where anything is an error: half a set decides nothing."""
+    diagnostics: tuple[Diagnostic, ...]
+    checked: Checked = field(repr=False)
+
+
+def load(
+    sources: Sequence[Source],
+    names: Environment | None = None,
+    *,
+    library: Iterable[Source] = (),
+    default_scheduler: str = DEFAULT_SCHEDULER_NAME,
+) -> Loaded:
+    """Check and compile policies together; errors in one leave all of them out.
+
+    Args:
+        sources: the policies.
+        names: what a policy may name; what is built in, where not given.
+        library: sources that may be used but are no policies themselves.
+        default_scheduler: the schedulerName of policies that name none.
+    """
+    names = names or environment()
+    checked = check_sources(sources, names, library=library)
+    if checked.failed:
+        return Loaded(None, checked.diagnostics, checked)
+    policies = [make_policy(compile_policy(policy, names)) for policy in checked.policies]
+    return Loaded(PolicySet.of(policies, default_scheduler=default_scheduler), checked.diagnostics, checked)
