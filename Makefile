@@ -29,7 +29,7 @@ format: $(VENV)/.dev ## ruff's fixes and formatting
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.dev ## measure decisions per second
-	@$(BIN)/python -m tests.bench $(ARGS)
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 lock: $(VENV)/.dev ## resolve the newest versions into requirements.lock and requirements-dev.lock
 	@.ci/lock $(BIN)/python
