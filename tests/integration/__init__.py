@@ -1,0 +1,1 @@
+"""The daemon as its users run it, against a cluster: embedded by default, a real control plane on request."""

@@ -1,0 +1,112 @@
+"""The API server as a test sees it: plain JSON over a session of its own, beside the scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+
+Json = dict[str, Any]
+
+_PATHS = {
+    "nodes": "/api/v1/nodes",
+    "namespaces": "/api/v1/namespaces",
+    "persistentvolumes": "/api/v1/persistentvolumes",
+    "pods": "/api/v1/namespaces/{namespace}/pods",
+    "configmaps": "/api/v1/namespaces/{namespace}/configmaps",
+    "serviceaccounts": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "services": "/api/v1/namespaces/{namespace}/services",
+    "persistentvolumeclaims": "/api/v1/namespaces/{namespace}/persistentvolumeclaims",
+    "events": "/apis/events.k8s.io/v1/namespaces/{namespace}/events",
+    "leases": "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases",
+    "deployments": "/apis/apps/v1/namespaces/{namespace}/deployments",
+    "poddisruptionbudgets": "/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
+    "priorityclasses": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
+    "roles": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
+    "rolebindings": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+    "clusterroles": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "clusterrolebindings": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where an API server is and how its administrator presents himself."""
+
+    url: str
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+
+
+class ApiRefusal(AssertionError):
+    """The API server refused; `code` is the HTTP status."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+
+
+class Api:
+    """Create, read, change and delete, as the cluster's administrator."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._url = endpoint.url
+        self._session = requests.Session()
+        self._session.trust_env = False
+        if endpoint.ca_file is not None:
+            self._session.verify = str(endpoint.ca_file)
+        if endpoint.certificate_file is not None:
+            self._session.cert = (str(endpoint.certificate_file), str(endpoint.key_file))
+
+    def close(self) -> None:
+        self._session.close()
+
+    def request(
+        self, verb: str, path: str, body: Json | None = None, *, content_type: str = "application/json"
+    ) -> Json:
+        """Send one request and return the object in the answer.
+
+        Raises:
+            ApiRefusal: the answer is not 2xx.
+        """
+        headers = {"Content-Type": content_type} if body is not None else {}
+        answer = self._session.request(verb, self._url + path, json=body, headers=headers, timeout=30)
+        if not answer.ok:
+            raise ApiRefusal(answer.status_code, answer.text)
+        found: Json = answer.json()
+        return found
+
+    @staticmethod
+    def path(plural: str, name: str = "", *, namespace: str = "default") -> str:
+        collection = _PATHS[plural].format(namespace=namespace)
+        return f"{collection}/{name}" if name else collection
+
+    def create(self, plural: str, thing: Mapping[str, Any]) -> Json:
+        namespace = thing["metadata"].get("namespace", "default")
+        return self.request("POST", self.path(plural, namespace=namespace), dict(thing))
+
+    def get(self, plural: str, name: str, *, namespace: str = "default") -> Json:
+        return self.request("GET", self.path(plural, name, namespace=namespace))
+
+    def list(self, plural: str, *, namespace: str = "default", query: str = "") -> list[Json]:
+        found: list[Json] = self.request("GET", self.path(plural, namespace=namespace) + query)["items"]
+        return found
+
+    def patch(
+        self, plural: str, name: str, change: Mapping[str, Any], *, namespace: str = "default", subresource: str = ""
+    ) -> Json:
+        """Apply a merge patch."""
+        path = self.path(plural, name, namespace=namespace) + (f"/{subresource}" if subresource else "")
+        return self.request("PATCH", path, dict(change), content_type="application/merge-patch+json")
+
+    def delete(self, plural: str, name: str, *, namespace: str = "default") -> None:
+        path = f"{self.path(plural, name, namespace=namespace)}?gracePeriodSeconds=0"
+        self.request("DELETE", path)
+
+    def delete_all(self, plural: str, *, namespace: str = "default") -> None:
+        self.request("DELETE", f"{self.path(plural, namespace=namespace)}?gracePeriodSeconds=0")

@@ -1,0 +1,37 @@
+"""Waiting for what must come true, with a limit and a text that says what was there instead."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+Show = Callable[[], object]
+
+PATIENCE_SECONDS = 15.0
+POLL_SECONDS = 0.02
+
+
+def eventually(look: Callable[[], T], *, within: float = PATIENCE_SECONDS, else_: Show | None = None) -> T:
+    """Return the first true value of `look`; an AssertionError inside it counts as not yet.
+
+    Args:
+        look: asked again and again.
+        within: seconds until the test fails.
+        else_: what to show then.
+    """
+    deadline = time.monotonic() + within
+    while True:
+        problem: object = None
+        found: T | None = None
+        try:
+            found = look()
+        except AssertionError as error:
+            problem = error
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            shown = f"\n{else_()}" if else_ is not None else ""
+            raise AssertionError(f"not true within {within:g} s: {problem or found!r}{shown}")
+        time.sleep(POLL_SECONDS)
