@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from engine.adapters.conformance_files import CaseFileError, read_lines
-from engine.tooling.conformance import CaseError, check, decide, differences, parse_case, report
+from engine.tooling.conformance import CaseError, check, decide, parse_case, report
+from engine.tooling.differences import differences
 
 NODE = {"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "2", "memory": "4Gi", "pods": "10"}}}
 SMALL = {"metadata": {"name": "b"}, "status": {"allocatable": {"cpu": "1", "memory": "4Gi", "pods": "10"}}}
@@ -87,6 +88,44 @@ def test_null_for_a_score_means_that_the_plugin_skipped() -> None:
 
     want["scores"]["a"] = {"TaintToleration": None}
     assert check(parse_case(line(want | {"plugin": "TaintToleration"}), 1)).differences
+
+
+@pytest.mark.parametrize("form", [None, {"a": None}, {"a": {"NodeAffinity": None}}])
+def test_that_a_plugin_has_no_score_may_be_said_in_several_ways(form: Any) -> None:
+    want = {"plugin": "NodeAffinity", "scores": form}
+    assert not check(parse_case(line(want), 1)).differences
+
+    preferring = copy.deepcopy(POD)
+    preferred = [{"weight": 1, "preference": {"matchExpressions": [{"key": "x", "operator": "Exists"}]}}]
+    preferring["spec"]["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    assert check(parse_case(line(want, pod=preferring), 1)).differences
+
+
+def test_a_plugin_that_skips_says_so_where_it_is_asked_alone() -> None:
+    want = {"plugin": "NodePorts", "prefilter": {"code": "Skip"}}
+    assert not check(parse_case(line(want), 1)).differences
+
+    assert check(parse_case(line(want | {"plugin": "NodeResourcesFit"}), 1)).differences
+
+
+@pytest.mark.parametrize("prefix", ["", "preemption: ", "no new claims to deallocate, preemption: "])
+def test_preemptions_own_words_may_be_wanted(prefix: str) -> None:
+    own = "0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+    big = copy.deepcopy(POD)
+    big["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "9"
+    want = {"plugin": "DefaultPreemption", "preemption": {"message": prefix + own, "candidates": {}}}
+    assert not check(parse_case(line(want, pod=big), 1)).differences
+
+    want["preemption"] = {"message": prefix + "otherwise", "candidates": {"a": {}}}
+    paths = {d.path for d in check(parse_case(line(want, pod=big), 1)).differences}
+    assert "preemption/message" in paths
+
+
+def test_candidates_are_complete_where_they_are_wanted() -> None:
+    got = {"preemption": {"candidates": {"a": {"victims": []}, "b": {"victims": []}}}}
+    want = {"plugin": "DefaultPreemption", "preemption": {"candidates": {"a": {"victims": []}}}}
+
+    assert [d.path for d in differences(want, got)] == ["preemption/candidates/b"]
 
 
 def test_any_of_several_nominated_nodes_may_be_wanted() -> None:

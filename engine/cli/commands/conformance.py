@@ -14,7 +14,8 @@ import click
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from engine.tooling.conformance import Case, CaseResult, Difference, FamilyReport
+    from engine.tooling.conformance import Case, CaseResult, FamilyReport
+    from engine.tooling.differences import Difference
 
 EPILOG = """
 \b
@@ -65,7 +66,8 @@ def command(
 def _results(
     files: Iterable[Path], ids: tuple[str, ...], families: tuple[str, ...], progress: Progress | None
 ) -> Iterator[CaseResult]:
-    from engine.tooling.conformance import CaseError, CaseResult, Difference, check
+    from engine.tooling.conformance import CaseError, CaseResult, check
+    from engine.tooling.differences import Difference
 
     task = None if progress is None else progress.add_task("deciding", total=None)
     for case in _cases(files):
