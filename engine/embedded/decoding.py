@@ -15,6 +15,19 @@ from engine.embedded.schema import FieldType, Type
 _QUANTITY_TEXT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _KEPT = frozenset({"any", "quantity", "int-or-string"})
 """Scalars that are kept even when they are zero."""
+_POINTERS = """
+activeDeadlineSeconds allNodes allocateLoadBalancerNodePorts allowPrivilegeEscalation allowVolumeExpansion
+attachRequired automountServiceAccountToken backoffLimit blockOwnerDeletion completions controller defaultMode
+deletionGracePeriodSeconds enableServiceLinks expirationSeconds failedJobsHistoryLimit fsGroup gracePeriodSeconds
+holderIdentity hostUsers immutable leaseDurationSeconds leaseTransitions minDomains mode optional orphanDependents
+parallelism partition podInfoOnMount priority privileged progressDeadlineSeconds publishNotReadyAddresses
+readOnlyRootFilesystem ready replicas requiresRepublish revisionHistoryLimit runAsGroup runAsNonRoot runAsUser
+serving setHostnameAsFQDN shareProcessNamespace started startingDeadlineSeconds storageCapacity storageClassName
+successfulJobsHistoryLimit suspend terminating terminationGracePeriodSeconds timeZone tolerationSeconds
+ttlSecondsAfterFinished volumeAttributesClassName
+"""
+_ZERO_MEANS = frozenset(_POINTERS.split())
+"""Fields whose zero (`0`, `""`, false) says something else than their absence: pointers in Kubernetes' own types."""
 _ALWAYS_PRESENT: Mapping[str, tuple[str, ...]] = {
     "io.k8s.api.core.v1.Event": ("firstTimestamp", "lastTimestamp", "eventTime"),
     "io.k8s.api.core.v1.PodCondition": ("lastProbeTime", "lastTransitionTime"),
@@ -70,7 +83,7 @@ class Decoder:
                     done[key] = decoded
             else:
                 scalar = _SCALARS[known.name](item, f"{path}{key}")
-                if scalar or known.nullable or known.required or known.name in _KEPT:
+                if scalar or known.required or known.name in _KEPT or key in _ZERO_MEANS:
                     done[key] = scalar
         for key in _ALWAYS_PRESENT.get(name, ()):
             done.setdefault(key, None)
@@ -117,7 +130,7 @@ def _go_type(kind: FieldType) -> str:
     if kind.containers.startswith("m"):
         return "map[string]" + _go_type(kind.element())
     if kind.is_scalar:
-        return {"quantity": "resource.Quantity", "integer": "int32", "boolean": "bool"}.get(kind.name, kind.name)
+        return {"quantity": "resource.Quantity", "boolean": "bool"}.get(kind.name, kind.name)
     return ".".join(kind.name.rsplit(".", 2)[1:])
 
 
@@ -129,10 +142,18 @@ def _string(value: Any, path: str) -> str:
     raise _mismatch(value, path, "string")
 
 
-def _integer(value: Any, path: str) -> int:
+def _integer(value: Any, path: str, *, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-        raise _mismatch(value, path, "int32")
+        raise _mismatch(value, path, name)
     return int(value)
+
+
+def _int32(value: Any, path: str) -> int:
+    return _integer(value, path, name="int32")
+
+
+def _int64(value: Any, path: str) -> int:
+    return _integer(value, path, name="int64")
 
 
 def _number(value: Any, path: str) -> float:
@@ -173,7 +194,8 @@ _SCALARS: Mapping[str, Callable[[Any, str], Any]] = {
     "bytes": _string,
     "time": _string,
     "micro-time": _string,
-    "integer": _integer,
+    "int32": _int32,
+    "int64": _int64,
     "number": _number,
     "boolean": _boolean,
     "quantity": _quantity,

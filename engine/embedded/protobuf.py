@@ -38,8 +38,8 @@ def decode(content: bytes) -> Json:
     if not content.startswith(_MAGIC):
         raise ProtobufError("the body does not begin with the mark of the encoding")
     try:
-        envelope = dict(_fields(content[len(_MAGIC) :]))
-        kind_of = {number: _text(value) for number, value in _fields(_bytes(envelope[1]))}
+        envelope = dict(read_fields(content[len(_MAGIC) :]))
+        kind_of = {number: _text(value) for number, value in read_fields(_bytes(envelope[1]))}
         version, kind = kind_of.get(1, ""), kind_of.get(2, "")
         name = schema.type_name(version, kind)
         if name is None and kind == "DeleteOptions":
@@ -62,7 +62,12 @@ def _inlined(name: str) -> frozenset[tuple[int, ...]]:
     return frozenset(path[:depth] for path in _numbers(name) for depth in range(1, len(path)))
 
 
-def _fields(content: bytes) -> Iterator[tuple[int, _Raw]]:
+def read_fields(content: bytes) -> Iterator[tuple[int, _Raw]]:
+    """Yield number and raw value of each field of a message.
+
+    Raises:
+        ProtobufError: the bytes are no message.
+    """
     at = 0
     while at < len(content):
         tag, at = _varint(content, at)
@@ -114,7 +119,7 @@ def _signed(value: _Raw) -> int:
 def _message(content: bytes, name: str, *, prefix: tuple[int, ...] = (), into: Json | None = None) -> Json:
     done: Json = {} if into is None else into
     numbers, inlined = _numbers(name), _inlined(name)
-    for number, value in _fields(content):
+    for number, value in read_fields(content):
         path = (*prefix, number)
         if path in inlined:
             _message(_bytes(value), name, prefix=path, into=done)
@@ -131,7 +136,7 @@ def _put(done: Json, key: str, value: _Raw, kind: FieldType) -> None:
     elif containers == "l":
         done.setdefault(key, []).extend(_elements(value, kind))
     elif containers.startswith("m"):
-        entry = dict(_fields(_bytes(value)))
+        entry = dict(read_fields(_bytes(value)))
         inner = entry.get(2, b"")
         held = _wrapped(inner) if kind.wrapped else _value(inner, kind)
         done.setdefault(key, {})[_text(entry.get(1, b""))] = held
@@ -140,11 +145,11 @@ def _put(done: Json, key: str, value: _Raw, kind: FieldType) -> None:
 
 
 def _wrapped(value: _Raw) -> list[str]:
-    return [_text(item) for _, item in _fields(_bytes(value))]
+    return [_text(item) for _, item in read_fields(_bytes(value))]
 
 
 def _elements(value: _Raw, kind: FieldType) -> list[Any]:
-    if kind.name in ("integer", "boolean") and isinstance(value, bytes):
+    if kind.name in ("int32", "int64", "boolean") and isinstance(value, bytes):
         packed, at = [], 0
         while at < len(value):
             number, at = _varint(value, at)
@@ -159,27 +164,27 @@ def _value(value: _Raw, kind: FieldType) -> Any:
             return _text(value)
         case "bytes":
             return base64.b64encode(_bytes(value)).decode()
-        case "integer":
+        case "int32" | "int64":
             return _signed(value)
         case "number":
             return struct.unpack("<d", _bytes(value))[0]
         case "boolean":
             return bool(value)
         case "quantity":
-            return "".join(_text(item) for number, item in _fields(_bytes(value)) if number == 1) or "0"
+            return "".join(_text(item) for number, item in read_fields(_bytes(value)) if number == 1) or "0"
         case "int-or-string":
-            fields = dict(_fields(_bytes(value)))
+            fields = dict(read_fields(_bytes(value)))
             return _text(fields.get(3, b"")) if fields.get(1) else _signed(fields.get(2, 0))
         case "time" | "micro-time":
             return _moment(value, micro=kind.name == "micro-time")
         case "any":
-            return orjson.loads(next((_bytes(item) for _, item in _fields(_bytes(value))), b"null") or b"null")
+            return orjson.loads(next((_bytes(item) for _, item in read_fields(_bytes(value))), b"null") or b"null")
         case name:
             return _message(_bytes(value), name)
 
 
 def _moment(value: _Raw, *, micro: bool) -> str | None:
-    fields = dict(_fields(_bytes(value)))
+    fields = dict(read_fields(_bytes(value)))
     if not fields:
         return None
     seconds, nanos = _signed(fields.get(1, 0)), _signed(fields.get(2, 0))

@@ -33,8 +33,6 @@ class FieldType:
     """The protobuf number; several where JSON has a message inline."""
     wrapped: bool = False
     """Whether protobuf puts the list into a message of its own."""
-    nullable: bool = False
-    """Whether a scalar's zero (`0`, `""`, false) is something else than its absence."""
 
     @property
     def is_scalar(self) -> bool:
@@ -92,7 +90,6 @@ def _field(text: str, *, required: bool) -> FieldType:
         list_keys=tuple(filter(None, (keys or "").split(","))),
         numbers=tuple(int(part) for fact in facts if fact.startswith("#") for part in fact[1:].split(".")),
         wrapped="wrapped" in facts,
-        nullable="nullable" in facts,
         is_set=keys == "" or (keys is None and "set" in facts),
     )
 
