@@ -38,7 +38,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield number, item
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise CaseFileError(f"{path}: cannot be read after line {number}: {reason}") from error
+        where = f" after line {number}" if number else ""
+        raise CaseFileError(f"{path}: cannot be read{where}: {reason}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CaseFileError(f"{path}:{number}: not JSON: {error}") from error
 

@@ -297,9 +297,8 @@ class NodeTable:
 
 
 def _allocatable(node: objects.Node) -> Amounts:
-    """Return what the node offers; capacity stands in only where allocatable is absent."""
-    status = node.status
-    return amounts(status.allocatable if status.allocatable is not None else status.capacity)
+    """Return what the node offers. Capacity counts for nothing: the API server copies it where that is meant."""
+    return amounts(node.status.allocatable)
 
 
 def _changes(old: NodeInfo, new: NodeInfo) -> frozenset[str]:

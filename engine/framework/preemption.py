@@ -54,13 +54,22 @@ class Preemption:
 
 
 def post_filter(
-    frame: Frame, profile: Profile, prepared: PreFiltered, diagnosis: Diagnosis, *, seed: int = 0
+    frame: Frame,
+    profile: Profile,
+    prepared: PreFiltered,
+    diagnosis: Diagnosis,
+    *,
+    seed: int = 0,
+    every_node: bool = False,
 ) -> Preemption:
-    """Return what evictions would make room for a pod that fits nowhere, or why none would."""
+    """Return what evictions would make room for a pod that fits nowhere, or why none would.
+
+    `every_node` looks at all nodes, instead of until a tenth of them (and at least 100) would do.
+    """
     claims = _claims_message(profile, prepared)
     if claims == NOT_FOUND:
         return Preemption(message=NOT_FOUND, keeps_nomination=True)
-    found = preempt(frame, profile, prepared, diagnosis, seed=seed)
+    found = preempt(frame, profile, prepared, diagnosis, seed=seed, every_node=every_node)
     if found.nominated_node is not None:
         return found
     parts = [claims] if claims else []
@@ -81,18 +90,26 @@ def _claims_message(profile: Profile, prepared: PreFiltered) -> str:
 
 
 def preempt(
-    frame: Frame, profile: Profile, prepared: PreFiltered, diagnosis: Diagnosis, *, seed: int = 0
+    frame: Frame,
+    profile: Profile,
+    prepared: PreFiltered,
+    diagnosis: Diagnosis,
+    *,
+    seed: int = 0,
+    every_node: bool = False,
 ) -> Preemption:
-    """Return the best node and its victims, or why there is none."""
+    """Return the best node and its victims, or why there is none; arguments as for `post_filter`."""
     refusal = _ineligible(frame, diagnosis)
     if refusal:
         return Preemption(message=refusal, keeps_nomination=True)
     potential = potential_rows(diagnosis)
     trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster), potential)
-    candidates, why_not = _search(trial, len(potential), _offset(frame.pod, seed, len(potential)))
+    size = len(potential)
+    enough = size if every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
+    candidates, why_not = _search(trial, offset=_offset(frame.pod, seed, size), enough=enough)
     total = frame.cluster.nodes.size
     if not candidates:
-        why_not[NOT_HELPFUL] += total - len(potential)
+        why_not[NOT_HELPFUL] += total - size
         text = reason_histogram(+why_not)
         return Preemption(message=f"0/{total} nodes are available: {text}." if text else "")
     ties = best_candidates(candidates, frame.now)
@@ -149,9 +166,8 @@ def _offset(pod: PodInfo, seed: int, size: int) -> int:
     return int.from_bytes(blake2b(f"{seed}/{pod.uid}".encode(), digest_size=8).digest()) % size
 
 
-def _search(trial: Trial, size: int, offset: int) -> tuple[dict[str, Victims], Counter[str]]:
+def _search(trial: Trial, *, offset: int, enough: int) -> tuple[dict[str, Victims], Counter[str]]:
     """Return candidates by node name and, of the other nodes looked at, how many were refused for each reason."""
-    enough = max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
     hopeless, why_not = trial.hopeless()
     candidates: dict[str, Victims] = {}
     harmless = 0

@@ -164,7 +164,7 @@ def decide(case: Case, profile: Profile | None = None) -> Json:
     evaluation = evaluate(frame, chosen)
     preemption = None
     if not len(evaluation.feasible):
-        preemption = post_filter(frame, chosen, evaluation.pre_filtered, evaluation.diagnosis)
+        preemption = post_filter(frame, chosen, evaluation.pre_filtered, evaluation.diagnosis, every_node=True)
     return verdict(frame, evaluation, preemption)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from engine.framework.plugins.dynamic_resources import NO_CLAIMS
 
-WHOLE = frozenset({"prefilter", "filters", "scores", "hosts", "preemption", "message"})
+_ORDER = ("prefilter", "filters", "scores", "hosts", "preemption", "message")
+WHOLE = frozenset(_ORDER)
 """What a `want` holds that is meant to be complete: then anything beyond it is a difference too."""
 _SETS = frozenset({"victims", "ties", "hosts", "nodeNames", "reasons"})
 """Lists whose order means nothing."""
@@ -37,7 +38,8 @@ def differences(want: Mapping[str, Any], got: Mapping[str, Any]) -> list[Differe
     """
     plugin: str | None = want.get("plugin")
     comparison = _Comparison(whole=plugin is None and want.keys() >= WHOLE, plugin=plugin)
-    for key, value in want.items():
+    for key in sorted(want, key=lambda key: (_ORDER.index(key) if key in WHOLE else len(_ORDER), key)):
+        value = want[key]
         if key == "scores" and plugin is not None:
             comparison.scores_of(plugin, value, got.get(key) or {})
         elif key != "plugin":
