@@ -50,12 +50,16 @@ def source(path: Path) -> Source:
 
     Raises:
         DocumentError: it cannot be read.
+        click.ClickException: standard input is not UTF-8.
     """
     from engine.documents.yaml_document import read_source
 
     if path != STANDARD_INPUT:
         return read_source(path)
-    return Source("<stdin>", click.get_text_stream("stdin", encoding="utf-8-sig", errors="replace").read())
+    try:
+        return Source("<stdin>", sys.stdin.buffer.read().decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"standard input is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 def colour(*, err: bool = False) -> bool:

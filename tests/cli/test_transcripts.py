@@ -17,6 +17,7 @@ def test_transcript(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("COLUMNS", "100")
     wanted = file.read_text()
     got = played(wanted, tmp_path)
+    assert "Traceback" not in got, got
     if pytestconfig.option.update_snapshots:
         file.write_text(got)
     assert got == wanted or pytestconfig.option.update_snapshots

@@ -78,7 +78,7 @@ class PlainPolicies:
     def queries(self) -> Iterable[Query]:
         return (CPU_USAGE,)
 
-    def profile(self, pod: PodInfo) -> Profile | None:
+    def profile_of(self, pod: PodInfo) -> Profile | None:
         return self._profile if pod.scheduler_name == SCHEDULER else None
 
 

@@ -154,7 +154,7 @@ class _FirstRow(Score):
 
 def test_a_decision_that_depends_on_the_order_of_nodes_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = Profile("first", (), (Weighted(_FirstRow()),))
-    monkeypatch.setattr(plain_policies.PlainPolicies, "profile", lambda self, pod: profile)
+    monkeypatch.setattr(plain_policies.PlainPolicies, "profile_of", lambda self, pod: profile)
     (result,) = run_text(case("{schedulable: true}", head="nodes: [{name: a}, {name: b}]")).cases
     assert result.state is State.FAILED
     assert [failure.expected.key for failure in result.failures] == ["order of nodes"]

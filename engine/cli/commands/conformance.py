@@ -36,9 +36,7 @@ _SHOWN = 3
 @click.option("--family", "families", multiple=True, metavar="NAME", help="Only this family; may be repeated.")
 @click.option("--show", default=_SHOWN, show_default=True, metavar="N", help="Disagreeing cases to show per family.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(
-    files: tuple[Path, ...], ids: tuple[str, ...], families: tuple[str, ...], show: int, as_json: bool
-) -> int:
+def command(files: tuple[Path, ...], ids: tuple[str, ...], families: tuple[str, ...], show: int, as_json: bool) -> int:
     """Decide recorded scheduling cases with Kubernetes' default rules.
 
     Each line of a FILE (JSON Lines, plain or gzip, - for standard input) holds a cluster, a pod, and what

@@ -70,7 +70,8 @@ def command(paths: tuple[Path, ...], pattern: str | None, form: str, quiet: bool
     if form == "json":
         click.echo(json.dumps(data(results), indent=2, ensure_ascii=False))
     else:
-        click.echo(summary(results) + (f", {unusable} files could not be used" if unusable else ""))
+        plural = "s" if unusable != 1 else ""
+        click.echo(summary(results) + (f", {unusable} file{plural} could not be used" if unusable else ""))
     if unusable:
         return 2
     if not any(result.cases for result in results):
@@ -95,7 +96,8 @@ def _run(path: Path, only: re.Pattern[str]) -> SuiteResult:
     policies = compiled([read_source(_beside(suite, part)) for part in suite.policies])
     recorded = _recorded(suite)
     chosen = replace(suite, cases=tuple(case for case in suite.cases if only.search(case.name)))
-    return run_suite(chosen, policies, recorded, scheduler=policies.scheduler)
+    # a pod that names no scheduler means the one that its policies serve
+    return run_suite(chosen, policies, recorded, scheduler=min(policies.schedulers))
 
 
 def _beside(suite: Suite, part: Part) -> Path:
@@ -107,7 +109,7 @@ def _beside(suite: Suite, part: Part) -> Path:
     from engine.documents.codes import UNREADABLE
     from engine.documents.yaml_document import DocumentError
 
-    path = Path(suite.document.source.name).parent / part.value
+    path = Path(suite.document.source.name).parent / str(part.value)
     if not path.is_file():
         message = f"cannot read {path}: no such file"
         advice = "paths in a test file start at its own folder"

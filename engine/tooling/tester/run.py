@@ -35,7 +35,7 @@ class Policies(Protocol):
         """Return every metric that the policies read."""
         ...
 
-    def profile(self, pod: PodInfo) -> Profile | None:
+    def profile_of(self, pod: PodInfo) -> Profile | None:
         """Return the profile that places the pod, None where no policy governs it."""
         ...
 
@@ -151,7 +151,7 @@ class _Run:
 
     def _decide(self, case: Case, scene: Scene) -> tuple[Outcome, Profile]:
         pod = self._builder.pod(case, scene.cluster)
-        profile = self._policies.profile(pod)
+        profile = self._policies.profile_of(pod)
         if profile is None:
             message = f"no policy governs the pod: its scheduler is `{pod.scheduler_name}`"
             raise DocumentError([self._suite.document.error(case.pod.path, codes.NOT_GOVERNED, message=message)])

@@ -1,0 +1,59 @@
+"""Policies for the commands: sources to a compiled set, or to everything that is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.diagnostics import Diagnostic, Source
+from engine.documents.yaml_document import DocumentError, read_source
+
+if TYPE_CHECKING:
+    from engine.policy.policy_set import PolicySet
+
+SUFFIX = ".policy"
+
+
+def linted(sources: Sequence[Source]) -> tuple[Diagnostic, ...]:
+    """Return all that is wrong with policies, and what is probably not meant; those of one folder are one set."""
+    from engine.builtins.environment import environment
+    from engine.lang.load import check_sources
+
+    folders: dict[Path, list[Source]] = {}
+    for source in sources:
+        folders.setdefault(Path(source.name).parent, []).append(source)
+    return tuple(
+        diagnostic
+        for together in folders.values()
+        for diagnostic in check_sources(together, environment(), library=_beside(together)).diagnostics
+    )
+
+
+def compiled(sources: Sequence[Source]) -> PolicySet:
+    """Return the policies, compiled together.
+
+    Raises:
+        DocumentError: they have errors.
+    """
+    from engine.policy.policy_set import load
+
+    loaded = load(sources, library=_beside(sources))
+    if loaded.policy_set is None:
+        raise DocumentError(loaded.diagnostics)
+    return loaded.policy_set
+
+
+def _beside(sources: Sequence[Source]) -> list[Source]:
+    """Return the policies in the folders of the sources, where one of these may take another file in."""
+    if not any("use" in source.text for source in sources):
+        return []
+    folders = dict.fromkeys(Path(source.name).parent for source in sources)
+    found = []
+    for folder in folders:
+        for path in sorted(folder.glob(f"*{SUFFIX}")):
+            try:
+                found.append(read_source(path))
+            except DocumentError:
+                continue  # `use` of it says that there is no such file
+    return found
