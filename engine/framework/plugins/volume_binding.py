@@ -23,7 +23,7 @@ from engine.cluster.claims import (
     not_made_for,
 )
 from engine.cluster.cluster import Cluster
-from engine.cluster.csi_migration import in_tree_plugin, migrated_affinity, migrated_plugins
+from engine.cluster.csi_migration import in_tree_plugin, migrated_affinity, migrated_plugins, volume_handle
 from engine.cluster.node_lookup import rows_of_volume
 from engine.cluster.nodes import BoolArray
 from engine.cluster.object_store import storage_class
@@ -226,7 +226,9 @@ def _in_reach(volume: objects.PersistentVolume, frame: Frame) -> BoolArray:
             np.bool_,
             cluster.nodes.size,
         )[frame.rows]
-        result = np.where(moved, _admitted(migrated_affinity(plugin, volume), frame), result)
+        # kube-scheduler ends the attempt where a volume cannot be translated; here only those nodes are out
+        usable = volume_handle(plugin, volume.spec, volume.metadata.labels) is not None
+        result = np.where(moved, _admitted(migrated_affinity(plugin, volume), frame) & usable, result)
     return result
 
 
