@@ -144,6 +144,8 @@ class _Required:
         terms = affinity_terms(frame.template)
         counters = frame.cluster.counters
         wanted = IncomingTerms(tuple(term.pods for term in terms.required))
+        self._namespace = frame.template.namespace
+        self._namespace_labels = counters.namespaces.get(self._namespace)
         self._matches_itself = wanted.matches(frame.template, counters.namespaces)
         self._affinity = _by_key(
             frame, [(t.topology_key, counters.counter(wanted, terminating=True)) for t in terms.required]
@@ -165,6 +167,7 @@ class _Required:
         return (
             self._cluster is cluster
             and self._version == cluster.nodes.version
+            and self._namespace_labels is cluster.counters.namespaces.get(self._namespace)
             and self._carried == tuple(carried)
             and all(totals.sync() for totals in (*self._affinity, *self._anti_affinity, *self._existing))
         )
