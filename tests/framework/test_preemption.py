@@ -1,0 +1,145 @@
+"""Preemption where a case file does not reach: many nodes, seeds, rules that refuse the pod as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from engine.cluster import objects
+from engine.cluster.cluster import Cluster
+from engine.cluster.nodes import BoolArray
+from engine.cluster.pods import PodInfo
+from engine.framework.evaluation import evaluate
+from engine.framework.frame import Frame
+from engine.framework.kubernetes import kubernetes_profile
+from engine.framework.plugin import PreFilterResult, Ready, Scope
+from engine.framework.plugins.base import Filter
+from engine.framework.preemption import MIN_CANDIDATES, Preemption, post_filter
+from engine.framework.profile import Profile
+from engine.framework.status import Code, Status
+from engine.framework.victims import Budgets
+
+
+def pod(cluster: Cluster, name: str, *, cpu: str = "1", **spec: Any) -> PodInfo:
+    body = {
+        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": "x"}},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]} | spec,
+    }
+    return cluster.templates.pod(msgspec.convert(body, objects.Pod))
+
+
+def full_cluster(size: int, *, priority: int = 0) -> Cluster:
+    """Return nodes of one cpu, each with one pod that takes it."""
+    cluster = Cluster()
+    for number in range(size):
+        node = {"metadata": {"name": f"n{number:03}"}, "status": {"allocatable": {"cpu": "1", "pods": "9"}}}
+        cluster.set_node(msgspec.convert(node, objects.Node))
+        cluster.place(pod(cluster, f"low{number}", priority=priority), f"n{number:03}")
+    return cluster
+
+
+def preempted(cluster: Cluster, *, profile: Profile | None = None, **options: Any) -> Preemption:
+    chosen = profile or kubernetes_profile()
+    frame = Frame(pod(cluster, "high", priority=10), cluster, 1e9)
+    evaluation = evaluate(frame, chosen)
+    assert not len(evaluation.feasible)
+    return post_filter(frame, chosen, evaluation.pre_filtered, evaluation.diagnosis, **options)
+
+
+def test_the_search_ends_when_enough_nodes_would_do() -> None:
+    cluster = full_cluster(150)
+
+    assert len(preempted(cluster).candidates) == MIN_CANDIDATES
+    assert len(preempted(cluster, every_node=True).candidates) == 150
+
+
+def test_a_tenth_of_many_nodes_is_enough() -> None:
+    assert len(preempted(full_cluster(1200)).candidates) == 120
+
+
+def test_where_the_search_starts_follows_from_the_seed() -> None:
+    cluster = full_cluster(300)
+    found = {seed: preempted(cluster, seed=seed).nominated_node for seed in range(8)}
+
+    assert found == {seed: preempted(cluster, seed=seed).nominated_node for seed in range(8)}
+    assert len(set(found.values())) > 4
+
+
+def test_of_equal_nodes_the_first_by_name_is_taken_and_all_are_told() -> None:
+    found = preempted(full_cluster(5))
+
+    assert found.nominated_node == "n000"
+    assert found.ties == ("n000", "n001", "n002", "n003", "n004")
+    assert [victim.name for victim in found.victims] == ["low0"]
+
+
+def test_the_search_goes_on_while_every_candidate_breaks_a_budget() -> None:
+    cluster = full_cluster(150)
+    budget = {
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "x"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    cluster.set_object(msgspec.convert(budget, objects.PodDisruptionBudget))
+    found = preempted(cluster)
+
+    assert len(found.candidates) == 150
+    assert {victims.violations for victims in found.candidates.values()} == {1}
+
+
+def test_each_pod_takes_from_every_budget_that_matches_it() -> None:
+    cluster = Cluster()
+    for name, allowed in (("two", 2), ("one", 1)):
+        body = {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": "x"}}},
+            "status": {"disruptionsAllowed": allowed},
+        }
+        cluster.set_object(msgspec.convert(body, objects.PodDisruptionBudget))
+    pods = [pod(cluster, name) for name in "abc"]
+    violating, others = Budgets(cluster).split(pods)
+
+    assert ([p.name for p in others], [p.name for p in violating]) == (["a"], ["b", "c"])
+
+
+def test_an_earlier_nomination_stands_where_the_pod_may_not_preempt() -> None:
+    cluster = full_cluster(1)
+    frame = Frame(pod(cluster, "high", priority=10, preemptionPolicy="Never"), cluster, 1e9)
+    profile = kubernetes_profile()
+    evaluation = evaluate(frame, profile)
+    found = post_filter(frame, profile, evaluation.pre_filtered, evaluation.diagnosis)
+
+    assert found.keeps_nomination
+    assert not preempted(full_cluster(1, priority=10)).keeps_nomination
+
+
+class Quorum(Filter):
+    """Refuses every pod while more than `most` pods run anywhere."""
+
+    name = "Quorum"
+    scope = Scope.CLUSTER
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        running = int(frame.cluster.nodes.pod_count.sum())
+        return Ready() if running <= self.most else Status(Code.UNSCHEDULABLE, self.name, ("too many run",))
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        return np.ones(frame.size, np.bool_)
+
+
+@pytest.mark.parametrize(("most", "nominated"), [(1, "n000"), (0, None)])
+def test_a_rule_that_refuses_the_pod_as_a_whole_is_asked_again_without_the_victims(
+    most: int, nominated: str | None
+) -> None:
+    plain = kubernetes_profile()
+    found = preempted(full_cluster(2), profile=Profile("q", (*plain.filters, Quorum(most)), plain.scores))
+
+    assert found.nominated_node == nominated
+    if nominated is None:
+        assert "2 too many run" in found.message

@@ -1,0 +1,146 @@
+"""The scoring strategies beside the default one, extended resources in scores, and ignored resources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cluster import objects
+from engine.cluster.cluster import Cluster
+from engine.framework.frame import Frame
+from engine.framework.plugin import Ready
+from engine.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
+from engine.framework.plugins.node_resources_fit import NodeResourcesFit
+from engine.framework.plugins.resource_scores import (
+    LeastAllocated,
+    MostAllocated,
+    RequestedToCapacityRatio,
+    ResourceScore,
+)
+from engine.framework.plugins.scheduling_gates import SchedulingGates
+
+GPU = "example.com/gpu"
+
+
+def frame(*, offered: dict[str, str], held: dict[str, str], wanted: dict[str, str]) -> Frame:
+    cluster = Cluster()
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": offered | {"pods": "9"}}}
+    cluster.set_node(msgspec.convert(node, objects.Node))
+    cluster.place(cluster.templates.pod(pod("held", held)), "n")
+    return Frame(cluster.templates.pod(pod("p", wanted)), cluster, 0.0)
+
+
+def pod(name: str, requests: dict[str, str], **spec: Any) -> objects.Pod:
+    body = {
+        "metadata": {"name": name, "uid": name},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]} | spec,
+    }
+    return msgspec.convert(body, objects.Pod)
+
+
+def score(plugin: ResourceScore | NodeResourcesBalancedAllocation, looking: Frame) -> int:
+    prepared = plugin.pre_score(looking)
+    assert isinstance(prepared, Ready)
+    return int(plugin.score(looking, prepared.state)[0])
+
+
+PLAIN = {
+    "offered": {"cpu": "10", "memory": "1000"},
+    "held": {"cpu": "3", "memory": "0"},
+    "wanted": {"cpu": "2", "memory": "100"},
+}
+
+
+@pytest.mark.parametrize(
+    ("plugin", "wanted"),
+    [
+        (LeastAllocated(), (50 + 90) // 2),
+        (MostAllocated(), (50 + 10) // 2),
+        (LeastAllocated((("cpu", 3), ("memory", 1))), (3 * 50 + 90) // 4),
+        (RequestedToCapacityRatio(), (50 + 10) // 2),
+        (RequestedToCapacityRatio(shape=((0, 10), (100, 0))), (50 + 90) // 2),
+        (RequestedToCapacityRatio(shape=((20, 0), (40, 10), (60, 5))), 75),  # memory scores 0, so only cpu counts
+        (RequestedToCapacityRatio(shape=((0, 10), (30, 3))), (30 + 77) / 2 + 0.5),  # 53.5 is rounded up
+    ],
+)
+def test_strategies(plugin: ResourceScore, wanted: float) -> None:
+    assert score(plugin, frame(**PLAIN)) == wanted
+
+
+@pytest.mark.parametrize(("plugin", "wanted"), [(LeastAllocated(), 0), (MostAllocated(), 100)])
+def test_more_than_there_is_counts_as_full(plugin: ResourceScore, wanted: int) -> None:
+    crowded = frame(
+        offered={"cpu": "1", "memory": "10"}, held={"cpu": "3", "memory": "9"}, wanted={"cpu": "1", "memory": "9"}
+    )
+
+    assert score(plugin, crowded) == wanted
+
+
+def test_an_extended_resource_is_scored_for_pods_that_request_it() -> None:
+    plugin = LeastAllocated((("cpu", 1), (GPU, 1)))
+    offered = {"cpu": "10", GPU: "4"}
+
+    assert (
+        score(plugin, frame(offered=offered, held={"cpu": "0", GPU: "1"}, wanted={"cpu": "0", GPU: "2"}))
+        == (100 + 25) // 2
+    )
+    assert score(plugin, frame(offered=offered, held={"cpu": "0", GPU: "1"}, wanted={"cpu": "0"})) == 100
+
+
+def test_balance_over_three_resources_is_their_standard_deviation() -> None:
+    plugin = NodeResourcesBalancedAllocation((("cpu", 1), ("memory", 1), (GPU, 1)))
+    looking = frame(
+        offered={"cpu": "10", "memory": "10", GPU: "10"}, held={}, wanted={"cpu": "9", "memory": "3", GPU: "3"}
+    )
+
+    assert score(plugin, looking) == 50 + (50 + 71 - 100) // 2  # shares .9 .3 .3: deviation .283
+
+
+def test_balance_leaves_out_what_the_node_does_not_offer() -> None:
+    plugin = NodeResourcesBalancedAllocation((("cpu", 1), ("memory", 1), (GPU, 1)))
+    looking = frame(offered={"cpu": "10", GPU: "10"}, held={}, wanted={"cpu": "8", "memory": "3", GPU: "2"})
+
+    assert score(plugin, looking) == 50 + (50 + 70 - 100) // 2  # |.8 - .2| / 2 = .3
+
+
+AMOUNTS = st.integers(0, 20)
+
+
+@given(AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS)
+def test_least_and_most_are_opposites_up_to_rounding(cpu: int, memory: int, more_cpu: int, more_memory: int) -> None:
+    looking = frame(
+        offered={"cpu": "20", "memory": "20"},
+        held={"cpu": str(cpu), "memory": str(memory)},
+        wanted={"cpu": str(min(more_cpu, 20 - cpu)), "memory": str(min(more_memory, 20 - memory))},
+    )
+
+    assert score(LeastAllocated(), looking) + score(MostAllocated(), looking) in (99, 100)
+
+
+def test_ignored_resources_are_not_checked() -> None:
+    looking = frame(offered={"cpu": "1"}, held={}, wanted={"vendor.io/a": "1", "other.io/b": "1"})
+
+    def fits(**ignored: frozenset[str]) -> bool:
+        plugin = NodeResourcesFit(**ignored)
+        prepared = plugin.pre_filter(looking)
+        assert isinstance(prepared, Ready)
+        return bool(plugin.filter(looking, prepared.state)[0])
+
+    assert not fits()
+    assert not fits(ignored_resources=frozenset({"vendor.io/a"}))
+    assert fits(ignored_resources=frozenset({"vendor.io/a", "other.io/b"}))
+    assert fits(ignored_groups=frozenset({"vendor.io", "other.io"}))
+
+
+def test_scheduling_gates_hold_a_pod_and_are_named() -> None:
+    cluster = Cluster()
+    gated = cluster.templates.pod(pod("p", {}, schedulingGates=[{"name": "a"}, {"name": "b/c"}]))
+    status = SchedulingGates().pre_enqueue(gated)
+
+    assert status is not None
+    assert status.reasons == ("waiting for scheduling gates: [a b/c]",)
+    assert SchedulingGates().pre_enqueue(cluster.templates.pod(pod("q", {}))) is None
