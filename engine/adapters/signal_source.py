@@ -101,12 +101,14 @@ class SignalSource:
         endpoint: PrometheusEndpoint,
         *,
         publish: Callable[[Signals], None],
+        node_label: str | None = None,
         clock: Callable[[], float] = time.time,
         chance: random.Random | None = None,
         connect: Callable[[PrometheusEndpoint], QueryClient] = PrometheusClient,
     ) -> None:
         self._endpoint = endpoint
         self._publish = publish
+        self._node_label = node_label
         self._clock = clock
         self._chance = chance or random.Random()
         self._connect = connect
@@ -322,6 +324,7 @@ class SignalSource:
         self.signals = Signals.of(
             (tracked.reading for tracked in self._tracked.values() if tracked.reading is not None),
             failures=(tracked.failure for tracked in self._tracked.values() if tracked.failure is not None),
+            node_label=self._node_label,
         )
         self._publish(self.signals)
 

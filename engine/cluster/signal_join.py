@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
@@ -224,6 +224,8 @@ class SignalColumns:
         age_seconds = reading.age_seconds(now)
         if age_seconds > query.stale_after_seconds:
             return _nothing(len(nodes.names), state=SignalState.STALE, age_seconds=age_seconds)
+        if query.by is None and signals.node_label is not None:
+            query = replace(query, by=signals.node_label)
         joined = self.joined(query, reading=reading, nodes=nodes)
         oldest_usable_sample = query.stale_after_seconds - age_seconds
         values, missing = joined.values, len(joined.names) - joined.matched
@@ -248,11 +250,6 @@ class SignalColumns:
         made = join(reading, by=query.by, index=self._index)
         self._joins[key] = (reading, made)
         return made
-
-    def keep_only(self, queries: Iterable[Query]) -> None:
-        """Forget joins of queries that no policy reads any more."""
-        wanted = {(query.promql, query.by) for query in queries}
-        self._joins = {key: value for key, value in self._joins.items() if key in wanted}
 
 
 _AMBIGUOUS = -1

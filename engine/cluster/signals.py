@@ -97,15 +97,20 @@ class Signals:
     """By PromQL text. A reading stays here while its query fails: whether it is too old is decided on use."""
     failures: Mapping[str, Failure] = field(default_factory=lambda: MappingProxyType({}))
     """By PromQL text."""
+    node_label: str | None = None
+    """The label that names the node, for queries that do not say which; None: found by itself."""
 
     EMPTY: ClassVar[Signals]
 
     @classmethod
-    def of(cls, readings: Iterable[Reading] = (), *, failures: Iterable[Failure] = ()) -> Signals:
+    def of(
+        cls, readings: Iterable[Reading] = (), *, failures: Iterable[Failure] = (), node_label: str | None = None
+    ) -> Signals:
         """Make a snapshot from readings and failures; the last of the same query wins."""
         return cls(
             readings=MappingProxyType({reading.promql: reading for reading in readings}),
             failures=MappingProxyType({failure.promql: failure for failure in failures}),
+            node_label=node_label,
         )
 
     def reading(self, query: Query) -> Reading | None:

@@ -99,7 +99,7 @@ class Daemon:
         )
         self._signals = self._make_signals()
         self._reloader = PolicyReloader(
-            compile_policies=PolicyCompiler(settings),
+            compile_policies=PolicyCompiler(frozenset(settings.scheduler_names)),
             activate=self._activate,
             report=self._report_reload,
             clock=time.time,
@@ -229,7 +229,7 @@ class Daemon:
             client_certificate_file=prometheus.client_certificate_file,
             client_key_file=prometheus.client_key_file,
         )
-        return SignalSource(endpoint, publish=self._scheduler.use_signals)
+        return SignalSource(endpoint, publish=self._scheduler.use_signals, node_label=prometheus.node_label)
 
     async def _prime(self, policies: LivePolicies) -> None:
         if self._signals is not None and self._settings.prometheus is not None:

@@ -1,41 +1,66 @@
-"""The policies in force, as the scheduler asks for them; compiling is the language's business."""
+"""The policies in force, as the scheduler asks for them; compiling and deciding are done elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from engine.adapters.policy_sources import PolicySources
+from engine.cluster.cluster import Cluster
 from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Query
 from engine.daemon.reload import Accepted, Refused
-from engine.daemon.settings import Settings
-from engine.framework.kubernetes import kubernetes_profile
+from engine.diagnostics import Diagnostic, Severity, Source, render
+from engine.framework.frame import Frame
 from engine.framework.profile import Profile
+from engine.framework.queue import QueuedPod, gates, priority_sort
+from engine.policy.policy import Policy
+from engine.policy.policy_set import PolicySet, load
 
 
 class LivePolicies:
-    """One policy set, with the daemon's defaults applied."""
+    """One policy set at work."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._names = frozenset(settings.scheduler_names)
-        self._profile = kubernetes_profile()
-        self.queries: Iterable[Query] = ()
+    def __init__(self, policy_set: PolicySet, *, scheduler_names: frozenset[str]) -> None:
+        """scheduler_names: those that we serve whatever the policies say."""
+        self._set = policy_set
+        self._names = scheduler_names | policy_set.schedulers
+        self.queries: Sequence[Query] = policy_set.queries
 
     def serves(self, pod: PodInfo) -> bool:
         """Return whether the pod asks for a scheduler that we are."""
         return pod.scheduler_name in self._names
 
     def profile(self, pod: PodInfo) -> Profile | None:
-        """Return the profile that places the pod."""
-        return self._profile
+        """Return the profile that places the pod, or None where no policy governs it."""
+        return self._set.profile_of(pod)
+
+    def hold(self, pod: PodInfo, frame: Frame) -> str | None:
+        """Return why the pod must wait outside the active queue, or None."""
+        waits = gates(pod)
+        if waits is not None:
+            return waits
+        policy = self._set.governing(pod)
+        return policy.hold_reason(frame) if policy is not None and policy.holds else None
 
 
 class PolicyCompiler:
     """Compiles sources into a live policy set."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, scheduler_names: frozenset[str]) -> None:
+        self._scheduler_names = scheduler_names
 
     def __call__(self, sources: PolicySources) -> Accepted[LivePolicies] | Refused:
         """Return the set, or what is wrong with the sources."""
-        return Accepted(LivePolicies(self._settings))
+        loaded = load(
+            [Source(name, text) for name, text in sources.files], default_schedulers=self._scheduler_names
+        )
+        if loaded.policy_set is None:
+            return Refused(_rendered(loaded.diagnostics))
+        live = LivePolicies(loaded.policy_set, scheduler_names=self._scheduler_names)
+        return Accepted(live, _rendered(loaded.diagnostics))
+
+
+def _rendered(diagnostics: Sequence[Diagnostic]) -> tuple[str, ...]:
+    """Return the texts, errors first: messages about a reload have little room."""
+    ordered = sorted(diagnostics, key=lambda diagnostic: diagnostic.severity is not Severity.ERROR)
+    return tuple(render(diagnostic) for diagnostic in ordered)

@@ -35,6 +35,8 @@ BATCH_SECONDS = 0.005
 MAX_BINDING = 512
 """Bindings under way; beyond it deciding waits, so that a slow API server is not buried."""
 LEFTOVERS_EVERY_SECONDS = 30.0
+STALE_POLL_SECONDS = 0.05
+"""How often it is asked whether the view is current again."""
 NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a matching `for pods where`"
 
 
@@ -105,7 +107,9 @@ class Scheduler:
         reporter: Reporter,
         observer: Observer,
         clock: Callable[[], float] = time.time,
+        is_current: Callable[[], bool] = lambda: True,
     ) -> None:
+        """is_current: whether the cluster's view is fit to decide by; where not, it is asked again soon."""
         self.cluster = cluster
         self.queue = queue
         self.policies: Policies | None = None
@@ -120,6 +124,7 @@ class Scheduler:
         self._reporter = reporter
         self._observer = observer
         self._clock = clock
+        self._is_current = is_current
         self._wake = asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
         self._awaiting_volumes = 0
@@ -153,6 +158,9 @@ class Scheduler:
         """Schedule for ever; ends by cancellation alone."""
         while True:
             self._wake.clear()
+            if not self._is_current():
+                await asyncio.sleep(STALE_POLL_SECONDS)
+                continue
             self.decide_batch()
             if self._may_decide() and self.queue.has_active():
                 await asyncio.sleep(0)
@@ -160,7 +168,8 @@ class Scheduler:
                 await self._wait()
 
     async def _wait(self) -> None:
-        due = self.queue.next_due()
+        # what may not be decided is not due either: it would be waited for in a busy loop
+        due = self.queue.next_due() if self._may_decide() else None
         pause = LEFTOVERS_EVERY_SECONDS if due is None else min(LEFTOVERS_EVERY_SECONDS, due - self._clock())
         try:
             async with asyncio.timeout(max(pause, 0.001)):

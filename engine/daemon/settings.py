@@ -68,7 +68,7 @@ class PolicySettings:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSettings:
-    """Where `promql("…")` is asked, and how fresh it must be unless a policy says otherwise."""
+    """Where `promql("…")` is asked. How often, and how fresh answers must be, each policy says itself."""
 
     url: Url
     """Base of the HTTP API: Prometheus, Thanos, Mimir, VictoriaMetrics."""
@@ -85,11 +85,6 @@ class PrometheusSettings:
     node_label: str | None = None
     """The label that names the node, for queries that do not say `by`; None: found by itself, from `node`,
     `kubernetes_node`, … to `instance` with an address."""
-    every: PositiveDuration = 15.0
-    """Seconds between two fetches of a query. Scrapes are usually 15 to 60 s apart: faster sees nothing new."""
-    stale_after: PositiveDuration = 120.0
-    """Seconds after which a value counts as missing. Twice Prometheus' own default scrape interval: one missed
-    scrape does not make values flicker, and a dead source shows before Prometheus itself forgets it (5 min)."""
     prime_timeout: Duration = 3.0
     """Seconds that new policies wait for the first values of their new metrics before they are used without."""
 
@@ -141,8 +136,6 @@ class SchedulingSettings:
     so that a decision can be repeated."""
     parallel_binds: Annotated[int, Shape({"minimum": 1, "maximum": 1024})] = 128
     """Bindings under way at the same time. With 5 ms each, 128 give more than an API server takes."""
-    shadow: bool = False
-    """Decide, record and compare with what others did, but bind nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +210,6 @@ def _together(document: Document, settings: Settings) -> list[Diagnostic]:
             found.append(document.error(("leaderElection", smaller), WRONG_VALUE, message=message))
     prometheus = settings.prometheus
     if prometheus is not None:
-        if prometheus.stale_after <= prometheus.every:
-            message = (
-                f"prometheus.staleAfter ({prometheus.stale_after:g} s) must be more than every"
-                f" ({prometheus.every:g} s), or every value is stale before the next comes"
-            )
-            found.append(document.error(("prometheus", "staleAfter"), WRONG_VALUE, message=message))
         certificate, key = prometheus.client_certificate_file, prometheus.client_key_file
         if (certificate is None) != (key is None):
             absent, present = ("clientKeyFile", "clientCertificateFile")[:: 1 if key is None else -1]

@@ -18,7 +18,7 @@ from engine.lang.environment import Environment
 from engine.lang.load import Checked, check_sources
 from engine.policy.policy import Policy, make_policy
 
-DEFAULT_SCHEDULER_NAME = "policy-scheduler"
+DEFAULT_SCHEDULERS = frozenset({"policy-scheduler"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,20 +26,23 @@ class PolicySet:
     """Policies in the order in which they are asked: by priority, the highest first, then by name."""
 
     policies: tuple[Policy, ...]
-    default_scheduler: str = DEFAULT_SCHEDULER_NAME
-    """The schedulerName of policies that name none."""
+    default_schedulers: frozenset[str] = DEFAULT_SCHEDULERS
+    """The schedulerNames that policies serve which name none."""
     _nothing: Cluster = field(default_factory=Cluster, repr=False)
 
     @classmethod
-    def of(cls, policies: Iterable[Policy], *, default_scheduler: str = DEFAULT_SCHEDULER_NAME) -> PolicySet:
+    def of(cls, policies: Iterable[Policy], *, default_schedulers: frozenset[str] = DEFAULT_SCHEDULERS) -> PolicySet:
         """Return the set of some policies."""
         ordered = sorted(policies, key=lambda policy: (-policy.priority, policy.name))
-        return cls(tuple(ordered), default_scheduler)
+        return cls(tuple(ordered), default_schedulers)
 
     @property
     def schedulers(self) -> frozenset[str]:
         """Return the schedulerNames that are served."""
-        return frozenset(policy.scheduler or self.default_scheduler for policy in self.policies)
+        return frozenset(name for policy in self.policies for name in self._served_by(policy))
+
+    def _served_by(self, policy: Policy) -> frozenset[str]:
+        return frozenset((policy.scheduler,)) if policy.scheduler is not None else self.default_schedulers
 
     @cached_property
     def queries(self) -> tuple[Query, ...]:
@@ -50,7 +53,7 @@ class PolicySet:
         """Return the policy that governs a pod: of those that match, the first; None where none does."""
         frame = Frame(pod, self._nothing, 0.0)
         for policy in self.policies:
-            if (policy.scheduler or self.default_scheduler) == pod.scheduler_name and policy.governs(frame):
+            if pod.scheduler_name in self._served_by(policy) and policy.governs(frame):
                 return policy
         return None
 
@@ -79,7 +82,7 @@ def load(
     names: Environment | None = None,
     *,
     library: Iterable[Source] = (),
-    default_scheduler: str = DEFAULT_SCHEDULER_NAME,
+    default_schedulers: frozenset[str] = DEFAULT_SCHEDULERS,
 ) -> Loaded:
     """Check and compile policies together; errors in one leave all of them out.
 
@@ -87,11 +90,11 @@ def load(
         sources: the policies.
         names: what a policy may name; what is built in, where not given.
         library: sources that may be used but are no policies themselves.
-        default_scheduler: the schedulerName of policies that name none.
+        default_schedulers: the schedulerNames that policies serve which name none.
     """
     names = names or environment()
     checked = check_sources(sources, names, library=library)
     if checked.failed:
         return Loaded(None, checked.diagnostics, checked)
     policies = [make_policy(compile_policy(policy, names)) for policy in checked.policies]
-    return Loaded(PolicySet.of(policies, default_scheduler=default_scheduler), checked.diagnostics, checked)
+    return Loaded(PolicySet.of(policies, default_schedulers=default_schedulers), checked.diagnostics, checked)

@@ -219,8 +219,19 @@ def test_a_join_is_made_once_per_reading_and_node_table_version() -> None:
     after = look(first)
     assert after.values.tolist() == [1.0, 2.0]
     assert look(reading(({"node": "node-a"}, 5.0))).values.tolist()[0] == 5.0
-    columns.keep_only([])
-    assert look(first) is not after
+
+
+def test_the_daemons_node_label_holds_for_queries_that_name_none() -> None:
+    given = reading(({"node": "node-a", "host": "node-b"}, 1.0))
+    signals = Signals.of([given], node_label="host")
+    nodes = Nodes(names=["node-a", "node-b"])
+
+    def values(query: Query) -> list[float]:
+        column = SignalColumns().column(query, signals=signals, nodes=nodes, now=given.fetched_at)
+        return np.nan_to_num(column.values, nan=-1.0).tolist()
+
+    assert values(Query("m")) == [-1.0, 1.0]
+    assert values(Query("m", by="node")) == [1.0, -1.0]
 
 
 def test_columns_can_not_be_changed_by_who_reads_them() -> None:

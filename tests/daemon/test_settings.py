@@ -42,8 +42,6 @@ prometheus:
   clientKeyFile: tls.key
   timeout: 2s
   nodeLabel: kubernetes_node
-  every: 30s
-  staleAfter: 5min
   primeTimeout: 0s
 http: {host: 0.0.0.0, port: 0}
 log: {format: json, level: debug}
@@ -54,7 +52,7 @@ leaderElection:
   leaseDuration: 1min
   renewDeadline: 40s
   retryPeriod: 5s
-scheduling: {seed: 7, parallelBinds: 16, shadow: true}
+scheduling: {seed: 7, parallelBinds: 16}
 """
     )
     assert found.scheduler_names == ("batch-scheduler", "default-scheduler")
@@ -62,10 +60,10 @@ scheduling: {seed: 7, parallelBinds: 16, shadow: true}
     assert found.policies.path == Path("/etc/policy-scheduler/policies")
     assert found.prometheus is not None
     assert found.prometheus.bearer_token_file == Path("/var/run/secrets/token")
-    assert (found.prometheus.timeout, found.prometheus.every, found.prometheus.stale_after) == (2.0, 30.0, 300.0)
+    assert (found.prometheus.timeout, found.prometheus.node_label) == (2.0, "kubernetes_node")
     assert found.prometheus.prime_timeout == 0.0
     assert found.leader_election.lease_duration == 60.0
-    assert found.scheduling.shadow
+    assert found.scheduling.parallel_binds == 16
     unset = [name for name in Settings.__dataclass_fields__ if getattr(found, name) == getattr(Settings(), name)]
     assert unset == [], "the text above is meant to set every section"
 
@@ -74,8 +72,8 @@ scheduling: {seed: 7, parallelBinds: 16, shadow: true}
     "text",
     [
         "prometheus: {}",
-        "prometheus: {url: prometheus:9090, timeout: 5m, every: 0s}",
-        "prometheus: {url: 'http://p', every: 2min, staleAfter: 1min, clientKeyFile: k}",
+        "prometheus: {url: prometheus:9090, timeout: 5m, primeTimeout: -1s}",
+        "prometheus: {url: 'http://p', timeout: 0s, clientKeyFile: k}",
         "schedulerNames: []",
         "schedulerNames: [a, a, My_Scheduler]",
         "log: {format: jsno, levle: info}",
