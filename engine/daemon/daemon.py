@@ -30,6 +30,7 @@ from engine.adapters.policy_directory import PolicyDirectory
 from engine.adapters.prometheus import PrometheusEndpoint
 from engine.adapters.signal_source import SignalSource
 from engine.cluster.cluster import Cluster
+from engine.daemon.freshness import Freshness
 from engine.daemon.metrics import SchedulerMetrics, SignalRow
 from engine.daemon.policies import LivePolicies, PolicyCompiler
 from engine.daemon.reload import PolicyReloader, ReloadRecord
@@ -97,6 +98,8 @@ class Daemon:
         self._reflectors = reflectors(
             self._transport, self._scheduler.informer, random=self._random, on_malformed=_report_malformed
         )
+        nodes_and_pods = self._reflectors[:2]
+        self._scheduler.is_current = Freshness(nodes_and_pods, is_reachable=lambda: self._transport.is_reachable)
         self._signals = self._make_signals()
         self._reloader = PolicyReloader(
             compile_policies=PolicyCompiler(frozenset(settings.scheduler_names)),

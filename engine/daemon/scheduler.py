@@ -107,9 +107,7 @@ class Scheduler:
         reporter: Reporter,
         observer: Observer,
         clock: Callable[[], float] = time.time,
-        is_current: Callable[[], bool] = lambda: True,
     ) -> None:
-        """is_current: whether the cluster's view is fit to decide by; where not, it is asked again soon."""
         self.cluster = cluster
         self.queue = queue
         self.policies: Policies | None = None
@@ -117,6 +115,8 @@ class Scheduler:
         self.signals = Signals.EMPTY
         self.leading = True
         """Whether this replica may bind."""
+        self.is_current: Callable[[], bool] = lambda: True
+        """Whether the view of the cluster is fit to decide by; where not, it is asked again soon."""
         self._cycle = cycle
         self._binder = binder
         self._evictor = evictor
@@ -124,7 +124,6 @@ class Scheduler:
         self._reporter = reporter
         self._observer = observer
         self._clock = clock
-        self._is_current = is_current
         self._wake = asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
         self._awaiting_volumes = 0
@@ -158,7 +157,7 @@ class Scheduler:
         """Schedule for ever; ends by cancellation alone."""
         while True:
             self._wake.clear()
-            if not self._is_current():
+            if not self.is_current():
                 await asyncio.sleep(STALE_POLL_SECONDS)
                 continue
             self.decide_batch()

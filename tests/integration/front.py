@@ -198,7 +198,7 @@ class Front:
             auto_decompress=False,
             timeout=aiohttp.ClientTimeout(total=None),
         )
-        self._server = web.Server(self._handle, access_log=None)
+        self._server = web.Server(self._handle, access_log=None, handler_cancellation=True)
         await self._listen()
 
     async def _listen(self) -> None:
@@ -224,9 +224,16 @@ class Front:
         await self._go_down()
         assert self._server is not None
         assert self._session is not None
-        await self._server.shutdown(1.0)
-        await self._session.close()
-        await self._plain.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        for session in (self._session, self._plain):
+            assert session.connector is not None
+            await session.connector.close(abort_ssl=True)
+            await session.close()
+        for _ in range(3):  # transports that were aborted are closed in the loop's next turns
+            await asyncio.sleep(0)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         exchange = await _read(request)

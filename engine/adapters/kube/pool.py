@@ -88,6 +88,11 @@ class Pool:
                 connection.retired = True
         self._idle.clear()
 
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the last attempt to connect, if any, came through."""
+        return self._down_since is None
+
     async def pause(self, seconds: float) -> None:
         """Sleep, but no longer than until a server that could not be reached is reached again, by anybody."""
         with contextlib.suppress(TimeoutError):

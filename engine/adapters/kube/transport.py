@@ -157,6 +157,11 @@ class Transport:
         await self._pool.pause(seconds)
 
     @property
+    def is_reachable(self) -> bool:
+        """Whether the last attempt to connect to the server, if any, came through."""
+        return self._pool.is_reachable
+
+    @property
     def server(self) -> str:
         """The API server's address, as far as known."""
         current = self._credentials.current
