@@ -1,0 +1,303 @@
+"""Where a statement's canonical text may go on in the next line, and which of these places are used.
+
+Knows no printer: the text comes from `show`, its tree says what belongs together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.lang import syntax
+from engine.lang.layout import may_break
+from engine.lang.walk import children
+
+INDENT = 4
+_LEVELS = {"+": "sum", "-": "sum", "*": "product", "/": "product", "%": "product", "??": "default"}
+_WORDS = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]+')
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Break:
+    """A place where a line may end."""
+
+    left: int
+    """Where the line ends: an offset in the canonical text."""
+    right: int
+    """Where the next one begins; what is between is a space, or nothing."""
+    closing: bool = False
+    """The next line begins with the bracket that closes the group, and stands as far left as the group."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Parts of a text that stand on one line, or have all their breaks used."""
+
+    parts: list[str | Break | Group] = field(default_factory=list)
+    indent: int = INDENT
+
+    def breaks(self) -> Iterator[Break]:
+        """Yield the breaks of the group and of those inside it, in order."""
+        for part in self.parts:
+            match part:
+                case Break():
+                    yield part
+                case Group():
+                    yield from part.breaks()
+
+
+def grouped(text: str, statement: syntax.Statement) -> Group:
+    """Return the groups of a statement's canonical text, as its tree (parsed from that very text) says."""
+    return _Grouping(text).statement(statement)
+
+
+class _Grouping:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._depth = 0
+
+    def statement(self, statement: syntax.Statement) -> Group:
+        group, at = Group(), 0
+        below = _in_order(statement)
+        for child in below:
+            self._between(group, statement, at=at, end=child.span.start)
+            group.parts.append(self._tree(child))
+            at = child.span.end
+        self._between(group, statement, at=at, end=len(self._text))
+        return group
+
+    def _between(self, group: Group, statement: syntax.Statement, *, at: int, end: int) -> None:
+        """Add the words of a statement between two of its expressions: breaks stand before parts, after commas."""
+        text = self._text[at:end]
+        if isinstance(statement, syntax.Let | syntax.Def):
+            group.parts.append(text)
+            return
+        if isinstance(statement, syntax.Order | syntax.UseKubernetes):
+            self._list(group, at, end)
+            return
+        if at == 0 and not isinstance(statement, syntax.UseScores):
+            group.parts.append(text)
+            return
+        named = ("as", "over", "else", "by") if isinstance(statement, syntax.Metric) else ("as", "over", "else")
+        done, words = at, list(_WORDS.finditer(text))
+        while words:
+            word = words.pop(0)
+            start = at + word.start()
+            if start > at > 0:
+                group.parts.append(self._text[done : start - 1])
+                self._break(group, start - 1, start)
+                done = start
+            if word[0] in named and words:
+                words.pop(0)  # the part's own word, such as a name; another part may follow
+            else:
+                break
+        group.parts.append(self._text[done:end])
+
+    def _list(self, group: Group, at: int, end: int) -> None:
+        """Add a text with a break after each comma; no strings stand in it."""
+        done = at
+        for comma in re.finditer(", ", self._text[at:end]):
+            group.parts.append(self._text[done : at + comma.start() + 1])
+            done = at + comma.end()
+            self._break(group, done - 1, done)
+        group.parts.append(self._text[done:end])
+
+    # --- expressions -------------------------------------------------------------------------------------
+
+    def _tree(self, tree: Any) -> Group | str:
+        start, end = tree.span.start, tree.span.end
+        if self._text[start] == "(":
+            group = Group(["("])
+            self._depth += 1
+            self._break(group, start + 1, start + 1)
+            inner = self._inner(tree, start + 1, end - 1)
+            group.parts.append(Group(inner.parts, indent=0) if isinstance(inner, Group) else inner)
+            self._break(group, end - 1, end - 1, closing=True)
+            self._depth -= 1
+            group.parts.append(")")
+            return group
+        return self._inner(tree, start, end)
+
+    def _inner(self, tree: Any, start: int, end: int) -> Group | str:
+        match tree:
+            case syntax.Call() | syntax.Aggregate() | syntax.ListOf() | syntax.LabelTest() if end > start:
+                return self._bracketed(tree, start, end)
+            case syntax.Index():
+                return self._plain(tree, start, end)
+        below = _in_order(tree)
+        if isinstance(tree, syntax.Binary):
+            below = _chain(tree)
+        if not below:
+            return self._text[start:end]
+        if isinstance(tree, syntax.Binary | syntax.Logical | syntax.Conditional):
+            return self._operators(below, start, end)
+        return self._plain(tree, start, end)
+
+    def _operators(self, operands: Sequence[Any], start: int, end: int) -> Group:
+        """Break before operators, and before `then` and `else`."""
+        group, at = Group(), start
+        for child in operands:
+            if at > start:
+                self._break(group, at, at + 1)
+                at += 1
+            group.parts += [self._text[at : child.span.start], self._tree(child)]
+            at = child.span.end
+        group.parts.append(self._text[at:end])
+        return group
+
+    def _plain(self, tree: Any, start: int, end: int) -> Group:
+        """Break only inside what stands below."""
+        group, at = Group(), start
+        for child in _in_order(tree):
+            group.parts += [self._text[at : child.span.start], self._tree(child)]
+            at = child.span.end
+        group.parts.append(self._text[at:end])
+        return group
+
+    def _bracketed(self, tree: Any, start: int, end: int) -> Group | str:
+        """Break after the opening bracket, after commas, before `for` and `where`, before the closing one."""
+        text, below = self._text, _in_order(tree)
+        opening = start if isinstance(tree, syntax.ListOf) else text.find("(", start, end)
+        if opening < 0 or end - opening <= 2:
+            return text[start:end]
+        group, at = Group([text[start : opening + 1]]), opening + 1
+        self._depth += 1
+        self._break(group, at, at)
+        if isinstance(tree, syntax.LabelTest):
+            self._list(group, at, end - 1)
+            at = end - 1
+        for child in below:
+            gap = text[at : child.span.start]
+            if at > opening + 1 and gap.startswith((", ", " for ", " where ")):
+                edge = at + (1 if gap[0] == "," else 0)
+                group.parts.append(text[at:edge])
+                self._break(group, edge, edge + 1)
+                at = edge + 1
+            inner = self._tree(child)
+            if len(below) == 1 and isinstance(inner, Group) and not isinstance(child, syntax.Named):
+                inner = Group(inner.parts, indent=0) if _bare(inner) else inner
+            group.parts += [text[at : child.span.start], inner]
+            at = child.span.end
+        group.parts.append(text[at : end - 1])
+        self._break(group, end - 1, end - 1, closing=True)
+        self._depth -= 1
+        group.parts.append(text[end - 1 : end])
+        return group
+
+    def _break(self, group: Group, left: int, right: int, *, closing: bool = False) -> None:
+        """Add a break where the layout of the language allows it, else the text in its place."""
+        if may_break(self._text, left, right, inside=self._depth > 0):
+            group.parts.append(Break(left, right, closing))
+        else:
+            group.parts.append(self._text[left:right])
+
+
+def _bare(group: Group) -> bool:
+    """Return whether a group has no brackets of its own: its lines may stand under one another."""
+    return not any(isinstance(part, Break) and part.closing for part in group.parts)
+
+
+def _in_order(tree: Any) -> list[Any]:
+    return sorted(children(tree), key=lambda child: child.span.start)
+
+
+def _chain(tree: syntax.Binary) -> list[Any]:
+    """Return the operands of `a + b - c`, which group to the left."""
+    level, operands, left = _LEVELS.get(tree.operator), [tree.right], tree.left
+    while level is not None and isinstance(left, syntax.Binary) and _LEVELS.get(left.operator) == level:
+        operands.append(left.right)
+        left = left.left
+    return [left, *reversed(operands)]
+
+
+# --- writing -----------------------------------------------------------------------------------------------
+
+
+def written(group: Group, *, comments: Mapping[Break, Sequence[str]], width: int) -> str:
+    """Return the text with the breaks used that comments or the width ask for.
+
+    A comment that stands at a break ends the line before it where its text begins with a space, else it has a
+    line of its own before the next one.
+    """
+    return "".join(_Writer(comments, width).write(group))
+
+
+class _Writer:
+    def __init__(self, comments: Mapping[Break, Sequence[str]], width: int) -> None:
+        self._comments = comments
+        self._width = width
+        self._column = 0
+        self._out: list[str] = []
+        self._lengths: dict[Group, int] = {}
+        """Characters on one line; beyond the width where a comment is inside."""
+
+    def write(self, group: Group) -> list[str]:
+        self._measure(group)
+        self._group(group, 0, 0)
+        return self._out
+
+    def _measure(self, group: Group) -> int:
+        length = 0
+        for part in group.parts:
+            match part:
+                case str():
+                    length += len(part)
+                case Break():
+                    length += part.right - part.left + (self._width + 1 if part in self._comments else 0)
+                case Group():
+                    length += self._measure(part)
+        self._lengths[group] = length
+        return length
+
+    def _length(self, part: str | Break | Group) -> int:
+        match part:
+            case str():
+                return len(part)
+            case Break():
+                return part.right - part.left
+            case Group():
+                return self._lengths[part]
+
+    def _group(self, group: Group, indent: int, behind: int) -> None:
+        """Write a group that begins in a line with an indent, with `behind` characters to follow on its last line."""
+        if self._column + self._lengths[group] + behind <= self._width:
+            self._flat(group)
+            return
+        inner = indent
+        # for each part, what follows it on its line
+        follow, after = [0] * len(group.parts), behind
+        for at in range(len(group.parts) - 1, -1, -1):
+            follow[at] = after
+            after = 0 if isinstance(group.parts[at], Break) else after + self._length(group.parts[at])
+        for at, part in enumerate(group.parts):
+            match part:
+                case str():
+                    self._text(part)
+                case Break():
+                    inner = indent if part.closing else indent + group.indent
+                    own = indent + group.indent if part.closing else inner
+                    self._line_end(self._comments.get(part, ()), own=own, indent=inner)
+                case Group():
+                    self._group(part, inner, follow[at])
+
+    def _flat(self, group: Group) -> None:
+        for part in group.parts:
+            match part:
+                case str():
+                    self._text(part)
+                case Break():
+                    self._text(" " * (part.right - part.left))
+                case Group():
+                    self._flat(part)
+
+    def _line_end(self, comments: Sequence[str], *, own: int, indent: int) -> None:
+        for comment in comments:
+            self._out.append(f" {comment}" if comment.startswith(" ") else f"\n{' ' * own}{comment}")
+        self._out.append("\n" + " " * indent)
+        self._column = indent
+
+    def _text(self, text: str) -> None:
+        self._out.append(text)
+        self._column += len(text)

@@ -1,0 +1,94 @@
+"""What a lint rule is: a function, whose docstring is its page, with a bad and a good example that are its test."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from engine.diagnostics import Diagnostic, Fix, Label, Severity, Span
+from engine.lang.checked import CheckedPolicy
+from engine.lang.codes import Code
+from engine.lang.load import Checked
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One hit of a rule."""
+
+    span: Span
+    message: str
+    help: str = ""
+    labels: tuple[Label, ...] = ()
+    notes: tuple[str, ...] = ()
+    fix: Fix | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule over one policy, or over all of them together."""
+
+    code: Code
+    over_policy: Callable[[CheckedPolicy], Iterator[Finding]] | None
+    over_set: Callable[[Checked], Iterator[Finding]] | None
+
+    def findings(self, checked: Checked) -> Iterator[Diagnostic]:
+        """Yield what the rule has to say."""
+        if self.over_set is not None:
+            yield from map(self._diagnostic, self.over_set(checked))
+        if self.over_policy is not None:
+            for policy in checked.policies:
+                yield from map(self._diagnostic, self.over_policy(policy))
+
+    def _diagnostic(self, finding: Finding) -> Diagnostic:
+        return self.code.at(
+            finding.span,
+            finding.message,
+            help=finding.help,
+            labels=finding.labels,
+            notes=finding.notes,
+            fix=finding.fix,
+        )
+
+
+def rule(
+    id: str,  # noqa: A002  (the word that people see)
+    *,
+    severity: Severity = Severity.WARNING,
+) -> Callable[[Callable[[CheckedPolicy], Iterator[Finding]]], Rule]:
+    """Make a rule over one policy from a generator of findings.
+
+    Its docstring says what is wrong and why, then has an example under `Avoid::` and one under `Prefer::`. Its name
+    reads well after "allow".
+    """
+    return lambda function: Rule(_code(id, function, severity), function, None)
+
+
+def set_rule(
+    id: str,  # noqa: A002  (the word that people see)
+    *,
+    severity: Severity = Severity.WARNING,
+) -> Callable[[Callable[[Checked], Iterator[Finding]]], Rule]:
+    """Make a rule over all policies from a generator of findings; see `rule`.
+
+    In its examples, lines `# in NAME.policy` begin another file.
+    """
+    return lambda function: Rule(_code(id, function, severity), None, function)
+
+
+def _code(id: str, function: Callable[..., object], severity: Severity) -> Code:  # noqa: A002
+    doc = inspect.getdoc(function) or ""
+    explanation, avoid, rest = doc.partition("\nAvoid::\n")
+    bad, prefer, good = rest.partition("\nPrefer::\n")
+    if not (avoid and prefer):
+        raise ValueError(f"the docstring of the rule {function.__name__} needs an example under Avoid:: and Prefer::")
+    name = function.__name__.replace("_", "-")
+    return Code(id, name, _joined(explanation), _example(bad), _example(good), severity)
+
+
+def _joined(text: str) -> str:
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
+
+
+def _example(text: str) -> str:
+    return inspect.cleandoc(text.strip("\n"))

@@ -1,0 +1,1 @@
+"""The rules, one subject a module. A new module is found by itself."""

@@ -1,0 +1,263 @@
+"""Filters and conditions that decide nothing, or too much: proved, not guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.diagnostics import Edit, Fix, Label, Severity, Span
+from engine.lang import syntax, typed
+from engine.lang.checked import CheckedPolicy, ClauseKind, Test
+from engine.lint.facts import NO_FACTS, Facts, always, assume, never
+from engine.lint.rule import Finding, rule
+
+
+def _tests(policy: CheckedPolicy, *kinds: ClauseKind) -> list[Test]:
+    tests = [clause for clause in policy.clauses if isinstance(clause, Test) and clause.kind in kinds]
+    return [test for test in tests if not _broken(test)]
+
+
+def _broken(test: Test) -> bool:
+    values = [test.value] if test.condition is None else [test.value, test.condition]
+    return any(isinstance(part, typed.Unknown) for value in values for part in typed.below(value))
+
+
+def _given(policy: CheckedPolicy) -> Facts:
+    """Return what is known of every pod that the policy governs."""
+    if policy.governs is None or isinstance(policy.governs, typed.Unknown):
+        return NO_FACTS
+    return assume(policy.governs, True) or NO_FACTS
+
+
+def _short(span: Span) -> str:
+    text = " ".join(span.text.split())
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+@rule("P0301", severity=Severity.ERROR)
+def impossible_filter(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The condition can never hold, so no node ever passes and no pod of this policy is ever placed.
+
+    Avoid::
+
+        filter node.free.cpu > 8 and node.free.cpu < 4
+
+    Prefer::
+
+        filter node.free.cpu > 4 and node.free.cpu < 8
+    """
+    given = _given(policy)
+    for test in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE):
+        if test.condition is not None:
+            if never(test.value, given=given) and always(test.condition, given):
+                yield Finding(test.value.span, f"`{_short(test.value.span)}` can never hold", _DELETE)
+        elif never(test.value, given=given):
+            yield Finding(test.value.span, f"`{_short(test.value.span)}` can never hold", _DELETE)
+
+
+_DELETE = "correct the condition, or remove the statement"
+
+
+@rule("P0302")
+def filter_without_effect(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The condition always holds, so every node passes and the statement does nothing.
+
+    Avoid::
+
+        filter node.requested.cpu >= 0
+
+    Prefer::
+
+        filter node.requested.cpu >= 2
+    """
+    given = _given(policy)
+    for test in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE):
+        if always(test.value, given):
+            message = f"`{_short(test.value.span)}` always holds"
+            yield Finding(test.value.span, message, "remove the statement, or correct it", fix=_removal(test.tree.span))
+
+
+def _removal(span: Span) -> Fix:
+    """Return the fix that removes a statement with its line end."""
+    text, start, end = span.source.text, span.start, span.end
+    while end < len(text) and text[end] in " \t":
+        end += 1
+    if end < len(text) and text[end] == "\n":
+        end += 1
+    elif end < len(text):
+        end = span.end  # a comment follows: keep it and the line
+    return Fix("remove the statement", (Edit(Span(span.source, start, end), ""),))
+
+
+@rule("P0303")
+def implied_filter(policy: CheckedPolicy) -> Iterator[Finding]:
+    """Other filters of the policy already say it: whatever passes them passes this one.
+
+    Avoid::
+
+        filter node.free.cpu > 4
+        filter node.free.cpu > 2
+
+    Prefer::
+
+        filter node.free.cpu > 4
+    """
+    tests = [t for t in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE) if t.condition is None]
+    given = _given(policy)
+    dropped: set[int] = set()
+    for test in reversed(tests):
+        if always(test.value, given):
+            continue
+        others = [other for other in tests if other is not test and id(other) not in dropped]
+        known: Facts | None = given
+        for other in others:
+            known = assume(other.value, True, known) if known is not None else None
+        if known is None or not always(test.value, known):
+            continue
+        dropped.add(id(test))
+        cause = next((o for o in others if _implies(o, test, given)), None)
+        labels = (Label(cause.tree.span, "this already says it"),) if cause is not None else ()
+        message = f"`{_short(test.value.span)}` follows from the other filters"
+        yield Finding(test.value.span, message, "remove the statement", labels, fix=_removal(test.tree.span))
+
+
+def _implies(cause: Test, effect: Test, given: Facts) -> bool:
+    known = assume(cause.value, True, given)
+    return known is not None and always(effect.value, known)
+
+
+@rule("P0304", severity=Severity.ERROR)
+def contradicting_filters(policy: CheckedPolicy) -> Iterator[Finding]:
+    """Each filter can hold, but never all of them: no node ever passes.
+
+    Avoid::
+
+        filter node.zone == "a"
+        filter node.zone == "b"
+
+    Prefer::
+
+        filter node.zone in ["a", "b"]
+    """
+    known: Facts | None = _given(policy)
+    earlier: list[Test] = []
+    for test in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE):
+        if test.condition is not None or never(test.value, given=_given(policy)):
+            continue
+        assert known is not None
+        after = assume(test.value, True, known)
+        if after is None:
+            partner = next((o for o in earlier if never(o.value, test.value, given=_given(policy))), earlier[-1])
+            message = f"`{_short(test.value.span)}` can't hold together with the filters before it"
+            yield Finding(test.value.span, message, _DELETE, (Label(partner.value.span, "contradicts this"),))
+            return
+        known = after
+        earlier.append(test)
+
+
+@rule("P0305")
+def unreachable_clause(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The condition after `if` can never hold for a pod of this policy, so the statement never counts.
+
+    Avoid::
+
+        for pods where pod.namespace == "batch"
+        score 10 if pod.namespace == "web"
+
+    Prefer::
+
+        for pods where pod.namespace in ["batch", "web"]
+        score 10 if pod.namespace == "web" and label disk=ssd
+    """
+    given = _given(policy)
+    for clause in policy.clauses:
+        condition = getattr(clause, "condition", None)
+        if condition is None or any(isinstance(part, typed.Unknown) for part in typed.below(condition)):
+            continue
+        if never(condition, given=given):
+            yield Finding(condition.span, f"`{_short(condition.span)}` is never true here", _DELETE)
+    for test in _tests(policy, ClauseKind.HOLD):
+        if never(test.value, given=given):
+            yield Finding(test.value.span, f"`{_short(test.value.span)}` is never true here", _DELETE)
+
+
+@rule("P0306", severity=Severity.ERROR)
+def policy_without_pods(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The condition of `for pods where` can never hold, so the policy governs no pod.
+
+    Avoid::
+
+        for pods where pod.namespace == "a" and pod.namespace == "b"
+        filter node.ready
+
+    Prefer::
+
+        for pods where pod.namespace in ["a", "b"]
+        filter node.ready
+    """
+    if policy.governs is not None and never(policy.governs):
+        yield Finding(policy.governs.span, "no pod can ever meet this", "correct the condition")
+
+
+@rule("P0307")
+def share_above_one(policy: CheckedPolicy) -> Iterator[Finding]:
+    """A share goes from 0 to 1. A number far above 1 was probably meant in percent.
+
+    Avoid::
+
+        filter node.used_fraction.cpu < 80
+
+    Prefer::
+
+        filter node.used_fraction.cpu < 80%
+    """
+    seen: set[int] = set()
+    for root in _roots(policy):
+        for value in typed.below(root):
+            if isinstance(value, typed.Compare) and id(value) not in seen:
+                seen.add(id(value))
+                yield from _too_large(value)
+
+
+def _roots(policy: CheckedPolicy) -> Iterator[typed.Typed]:
+    for clause in policy.clauses:
+        for name in ("value", "condition"):
+            value = getattr(clause, name, None)
+            if value is not None:
+                yield value
+
+
+def _too_large(value: typed.Compare) -> Iterator[Finding]:
+    for share, literal in ((value.left, value.right), (value.right, value.left)):
+        if share.info.type.unit.share and isinstance(literal, typed.Constant) and literal.value > 2:
+            text = literal.span.text
+            yield Finding(
+                literal.span,
+                f"`{_short(share.span)}` goes from 0 to 1, and {text} is far above",
+                f"write `{text}%`",
+                fix=Fix(f"write {text}%", (Edit(literal.span, f"{text}%"),)) if text.isdigit() else None,
+            )
+
+
+@rule("P0308")
+def unused_name(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The name is defined and never used: a rest of an earlier version, or a name misspelt elsewhere.
+
+    Avoid::
+
+        let busy = node.used_fraction.cpu > 80%
+        filter node.ready
+
+    Prefer::
+
+        let busy = node.used_fraction.cpu > 80%
+        filter node.ready and not busy
+    """
+    for name, definition in policy.definitions.items():
+        if not definition.used and definition.tree.span.source == policy.source:
+            word = {syntax.Let: "let", syntax.Def: "def", syntax.Metric: "metric"}[type(definition.tree)]
+            yield Finding(
+                definition.tree.name_span,
+                f"`{name}` is never used",
+                f"remove this `{word}`, or use it",
+                fix=_removal(definition.tree.span),
+            )

@@ -1,0 +1,147 @@
+"""PromQL inside policies: parsed with the grammar of Prometheus, with the place inside the string."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import promql_parser
+
+from engine.diagnostics import Severity, Span
+from engine.lang import syntax
+from engine.lang.checked import CheckedPolicy
+from engine.lang.walk import walk
+from engine.lint.rule import Finding, rule
+
+_BRACKETS = {")": "(", "]": "[", "}": "{"}
+
+
+def _queries(policy: CheckedPolicy) -> Iterator[tuple[syntax.Text, syntax.Call]]:
+    """Yield the text of each `promql("…")` in a policy."""
+    for statement in policy.statements:
+        for tree in walk(statement):
+            if isinstance(tree, syntax.Call) and tree.function == "promql" and tree.arguments:
+                text = tree.arguments[0]
+                if isinstance(text, syntax.Text):
+                    yield text, tree
+
+
+def _parsed(text: syntax.Text) -> Any:
+    """Return the query's tree, or the ValueError of a query that does not parse."""
+    try:
+        return promql_parser.parse(text.value)
+    except ValueError as error:
+        return error
+
+
+@rule("P0361", severity=Severity.ERROR)
+def promql_syntax_error(policy: CheckedPolicy) -> Iterator[Finding]:
+    """Prometheus would refuse this query, so its value would be missing on every node, always.
+
+    Avoid::
+
+        score 100 - promql("rate(node_cpu_seconds_total[5m]") ?? 50
+
+    Prefer::
+
+        score 100 - promql("avg by (instance) (rate(node_cpu_seconds_total[5m]))") ?? 50
+        score least_allocated()
+    """
+    for text, _ in _queries(policy):
+        error = _parsed(text)
+        if isinstance(error, ValueError):
+            message = f"this query does not parse: {str(error).splitlines()[0][:200]}"
+            yield Finding(_inside(text), message, "correct it; try it in Prometheus' own console")
+
+
+def _inside(text: syntax.Text) -> Span:
+    """Return the place where a query stops being one: an unmatched bracket, or the end of the longest good prefix."""
+    source, start, query = text.span.source, text.span.start + 1, text.value
+    if "\\" in text.span.text:
+        return text.span  # escapes shift places; the whole string is right in any case
+    at = _unmatched(query)
+    if at is None:
+        at = _longest(query)
+    return Span(source, start + at, start + min(at + 1, len(query))) if at < len(query) else text.span
+
+
+def _unmatched(query: str) -> int | None:
+    """Return the offset of the first bracket without a partner, quotes aside."""
+    open_: list[tuple[str, int]] = []
+    quote = ""
+    for at, char in enumerate(query):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "\"'`":
+            quote = char
+        elif char in "([{":
+            open_.append((char, at))
+        elif char in ")]}":
+            if not open_ or open_[-1][0] != _BRACKETS[char]:
+                return at
+            open_.pop()
+    return open_[-1][1] if open_ else None
+
+
+def _longest(query: str) -> int:
+    """Return the end of the longest beginning that is a query, at most 2,000 characters into it."""
+    for end in range(min(len(query), 2000), 0, -1):
+        prefix = query[:end]
+        if prefix.strip() != prefix or _unmatched(prefix) is not None:
+            continue
+        try:
+            promql_parser.parse(prefix)
+        except ValueError:
+            continue
+        rest = query[end:]
+        return end + len(rest) - len(rest.lstrip())
+    return 0
+
+
+@rule("P0362", severity=Severity.ERROR)
+def query_without_nodes(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The query's answer has no labels, so no series of it belongs to a node: the value is missing on every node. An
+    aggregation keeps the labels that `by` names; one value for all nodes is asked for with `scalar(…)`.
+
+    Avoid::
+
+        score 100 - promql("avg(cpu_usage)") ?? 50
+
+    Prefer::
+
+        score 100 - promql("avg by (node) (cpu_usage)") ?? 50
+        score least_allocated()
+    """
+    for text, _ in _queries(policy):
+        tree = _parsed(text)
+        if isinstance(tree, promql_parser.AggregateExpr) and _without_labels(tree):
+            message = "the answer to this query has no labels, so it belongs to no node"
+            yield Finding(text.span, message, "write `by (node)` or `by (instance)` after the aggregation")
+
+
+def _without_labels(tree: Any) -> bool:
+    modifier = tree.modifier
+    if str(tree.op) in ("topk", "bottomk", "limitk", "limit_ratio"):
+        return False
+    return modifier is None or ("By" in str(modifier.type) and not modifier.labels)
+
+
+@rule("P0363", severity=Severity.ERROR)
+def query_of_a_range(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The query gives many samples for each series, not one value. A function such as `rate` or `avg_over_time` makes
+    one of them.
+
+    Avoid::
+
+        score 100 - promql("cpu_usage[5m]") ?? 50
+
+    Prefer::
+
+        score 100 - promql("avg_over_time(cpu_usage[5m])") ?? 50
+        score least_allocated()
+    """
+    for text, _ in _queries(policy):
+        tree = _parsed(text)
+        if isinstance(tree, promql_parser.MatrixSelector | promql_parser.SubqueryExpr | promql_parser.StringLiteral):
+            message = "this query does not give one value for each series"
+            yield Finding(text.span, message, "write a function around it, such as `avg_over_time(…)`")

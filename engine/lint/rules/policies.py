@@ -1,0 +1,162 @@
+"""Policies together: which of them govern what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.diagnostics import Label, Span
+from engine.lang import syntax
+from engine.lang.checked import CheckedPolicy, ClauseKind, Gang, Quota
+from engine.lang.load import Checked
+from engine.lint.facts import always, assume, never
+from engine.lint.rule import Finding, rule, set_rule
+
+
+def _place(policy: CheckedPolicy) -> Span:
+    """Return where a policy says which pods it is for, or its first line."""
+    for kind in (syntax.ForPods, syntax.PolicyName):
+        found = next((s for s in policy.statements if isinstance(s, kind) and s.span.source == policy.source), None)
+        if found is not None:
+            return found.span
+    if policy.statements:
+        return policy.statements[0].span
+    return Span(policy.source, 0, 0)
+
+
+def _covers(upper: CheckedPolicy, lower: CheckedPolicy) -> bool:
+    """Return whether every pod that the lower policy is for is one of the upper's, for sure."""
+    if upper.governs is None:
+        return True
+    if lower.governs is None:
+        return always(upper.governs)
+    known = assume(lower.governs, True)
+    return known is None or always(upper.governs, known)
+
+
+def _disjoint(one: CheckedPolicy, other: CheckedPolicy) -> bool:
+    conditions = [policy.governs for policy in (one, other) if policy.governs is not None]
+    return never(*conditions) if len(conditions) == 2 else False
+
+
+@set_rule("P0341")
+def shadowed_policy(checked: Checked) -> Iterator[Finding]:
+    """Every pod that this policy is for is governed by another one with a higher priority, so this one never decides.
+
+    Avoid::
+
+        # in everything.policy
+        priority 10
+        filter node.ready
+        # in batch.policy
+        for pods where pod.namespace == "batch"
+        filter node.ready and fits()
+
+    Prefer::
+
+        # in everything.policy
+        filter node.ready
+        # in batch.policy
+        for pods where pod.namespace == "batch"
+        priority 10
+        filter node.ready and fits()
+    """
+    for lower in checked.policies:
+        for upper in checked.policies:
+            same = upper.scheduler == lower.scheduler and upper is not lower
+            if same and upper.priority > lower.priority and _covers(upper, lower):
+                message = f"policy `{lower.name}` never decides: `{upper.name}` governs all of its pods"
+                label = Label(_place(upper), f"priority {upper.priority}")
+                yield Finding(_place(lower), message, f"give `{lower.name}` a higher priority", (label,))
+                break
+
+
+@set_rule("P0342")
+def undecided_overlap(checked: Checked) -> Iterator[Finding]:
+    """Two policies of one scheduler can both be for the same pod and have the same priority. The first by name wins,
+    which nobody will expect.
+
+    Avoid::
+
+        # in a.policy
+        for pods where pod.label.tier == "gold"
+        filter node.ready
+        # in b.policy
+        for pods where pod.namespace == "shop"
+        filter node.ready and fits()
+
+    Prefer::
+
+        # in a.policy
+        for pods where pod.label.tier == "gold"
+        priority 10
+        filter node.ready
+        # in b.policy
+        for pods where pod.namespace == "shop"
+        filter node.ready and fits()
+    """
+    policies = checked.policies
+    for at, one in enumerate(policies):
+        for other in policies[at + 1 :]:
+            if one.scheduler == other.scheduler and one.priority == other.priority and not _disjoint(one, other):
+                message = f"policies `{one.name}` and `{other.name}` can both be for a pod, with the same priority"
+                label = Label(_place(one), f"the other one, `{one.name}`, would win by its name")
+                yield Finding(_place(other), message, "give one of them a higher `priority`", (label,))
+
+
+_SAFETY = frozenset(
+    {"NodeResourcesFit", "NodePorts", "NodeName", "VolumeBinding", "VolumeRestrictions", "NodeVolumeLimits"}
+)
+
+
+@rule("P0343")
+def kubelet_rejection(policy: CheckedPolicy) -> Iterator[Finding]:
+    """Without this default filter, pods can be bound to nodes whose kubelet then refuses them or can't start them.
+
+    Avoid::
+
+        use kubernetes without NodeResourcesFit
+        filter node.ready
+
+    Prefer::
+
+        use kubernetes
+        filter node.ready
+    """
+    for statement in policy.statements:
+        if isinstance(statement, syntax.UseKubernetes):
+            for plugin in statement.without:
+                if plugin.name in _SAFETY:
+                    message = f"without `{plugin.name}` pods are bound where the kubelet refuses them"
+                    yield Finding(plugin.span, message, "leave the filter in")
+
+
+@rule("P0344")
+def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
+    """Pods without the label form a group of their own: they share one quota, or wait for each other as one gang, with
+    pods that they have nothing to do with.
+
+    Avoid::
+
+        limit sum(request.cpu) by pod.label.tenant to 100
+
+    Prefer::
+
+        require pod.label.tenant else "pod missing tenant label"
+        limit sum(request.cpu) by pod.label.tenant to 100
+    """
+    known = assume(policy.governs, True) if policy.governs is not None else None
+    requires = [c for c in policy.clauses if c.kind is ClauseKind.REQUIRE and getattr(c, "condition", None) is None]
+    for clause in policy.clauses:
+        if not isinstance(clause, Quota | Gang) or not clause.key.info.maybe:
+            continue
+        facts = known
+        conditions = [value for r in requires if (value := getattr(r, "value", None)) is not None]
+        conditions += [clause.condition] if clause.condition is not None else []
+        for condition in conditions:
+            facts = assume(condition, True, facts) if facts is not None else assume(condition, True)
+        if facts is None or facts.words_of(clause.key).absent:
+            shown = " ".join(clause.key.span.text.split())
+            message = f"pods without `{shown}` are all one group here"
+            yield Finding(clause.key.span, message, f"add `require {shown}`, or `if {shown}`")
+
+

@@ -1,0 +1,62 @@
+"""All rules over a set of policies, with what the policies ask to be ignored."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+
+from engine.diagnostics import Diagnostic, in_order
+from engine.lang import codes_meaning, codes_policy, codes_syntax
+from engine.lang.codes import Code, codes_in, page
+from engine.lang.load import Checked
+from engine.lint import rules as rules_package
+from engine.lint import suppressions
+from engine.lint.rule import Rule
+
+
+@lru_cache(maxsize=1)
+def rules() -> tuple[Rule, ...]:
+    """Return all rules, by code."""
+    found: dict[str, Rule] = {}
+    for module in pkgutil.iter_modules(rules_package.__path__):
+        for value in vars(importlib.import_module(f"{rules_package.__name__}.{module.name}")).values():
+            if isinstance(value, Rule) and found.setdefault(value.code.id, value) is not value:
+                raise ValueError(f"two rules have the code {value.code.id}")
+    return tuple(found[id_] for id_ in sorted(found))
+
+
+@lru_cache(maxsize=1)
+def all_codes() -> Mapping[str, Code]:
+    """Return every code of the language and of the rules, by id."""
+    codes = {code.id: code for rule in rules() for code in (rule.code,)}
+    for module in (codes_syntax, codes_meaning, codes_policy, suppressions):
+        codes.update(codes_in(module))
+    return MappingProxyType(dict(sorted(codes.items())))
+
+
+def explain_code(code: str) -> str | None:
+    """Return the page of a code as Markdown, None where there is no such code."""
+    known = all_codes().get(code.upper())
+    return page(known) if known is not None else None
+
+
+def lint(checked: Checked, *, select: Iterable[str] | None = None) -> tuple[Diagnostic, ...]:
+    """Return what the rules have to say, with what is ignored left out.
+
+    Rules look at policies that are otherwise in order: where `checked` has errors, only `checked.diagnostics` matter.
+
+    Args:
+        checked: policies, checked together.
+        select: codes of the rules to run; all of them where not given. Suppressions are then not judged.
+    """
+    chosen = frozenset(select) if select is not None else None
+    found = [
+        diagnostic
+        for rule in rules()
+        if chosen is None or rule.code.id in chosen
+        for diagnostic in rule.findings(checked)
+    ]
+    return in_order(suppressions.apply(found, checked.files, known=all_codes(), judge=chosen is None))

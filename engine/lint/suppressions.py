@@ -1,0 +1,127 @@
+"""`# policy: ignore P0303 because …`: what a policy asks not to be told, and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+
+from engine.diagnostics import Diagnostic, Edit, Fix, Severity, Source, Span
+from engine.lang import syntax
+from engine.lang.codes import Code
+
+_MARK = re.compile(r"#\s*policy:\s*(.*)", re.IGNORECASE)
+_IGNORE = re.compile(r"ignore\s+(P\d+(?:\s*,\s*P\d+)*)(?:\s+because\s+(\S.*))?", re.IGNORECASE)
+
+MALFORMED = Code(
+    "P0501",
+    "unreadable-ignore",
+    "A comment that begins with `policy:` is an instruction. The only one is `ignore`, with codes and a reason.",
+    bad="# policy: ignore everything\nfilter node.ready",
+    good="# policy: ignore P0302 because the fleet has older nodes soon\nfilter node.requested.cpu >= 0",
+    severity=Severity.WARNING,
+)
+WITHOUT_REASON = Code(
+    "P0502",
+    "ignore-without-reason",
+    "An ignored warning needs its reason, for whoever reads the policy next.",
+    bad="# policy: ignore P0302\nfilter node.requested.cpu >= 0",
+    good="# policy: ignore P0302 because it documents the intent\nfilter node.requested.cpu >= 0",
+    severity=Severity.WARNING,
+)
+UNUSED = Code(
+    "P0503",
+    "unused-ignore",
+    "The statement below (or on the same line) no longer has the problem, so the comment only hides future ones.",
+    bad="# policy: ignore P0302 because it was so\nfilter node.ready",
+    good="filter node.ready",
+    severity=Severity.WARNING,
+)
+NOT_IGNORABLE = Code(
+    "P0504",
+    "ignored-error",
+    "Only warnings can be ignored. What can't be right stays an error.",
+    bad="# policy: ignore P0301 because I know better\nfilter node.free.cpu > 8 and node.free.cpu < 4",
+    good="filter node.free.cpu > 8",
+    severity=Severity.WARNING,
+)
+
+
+@dataclass(slots=True, eq=False)
+class _Ignore:
+    """One code that one comment asks to ignore."""
+
+    code: str
+    comment: Span
+    source: Source
+    first_line: int
+    last_line: int
+    used: bool = False
+
+
+def apply(
+    found: Sequence[Diagnostic], files: Iterable[syntax.File], *, known: Container[str], judge: bool
+) -> list[Diagnostic]:
+    """Return the diagnostics that are not ignored and, if `judge`, what is wrong with the ignores themselves."""
+    ignores: list[_Ignore] = []
+    problems: list[Diagnostic] = []
+    for file in files:
+        _collect(file, ignores, problems, known)
+    kept = []
+    for diagnostic in found:
+        match = next((i for i in ignores if _covers(i, diagnostic)), None)
+        if match is None:
+            kept.append(diagnostic)
+            continue
+        match.used = True
+        if diagnostic.severity is Severity.ERROR:
+            kept.append(diagnostic)
+            message = f"{match.code} is an error and can't be ignored"
+            problems.append(NOT_IGNORABLE.at(match.comment, message, help="correct what it is about"))
+    for ignore in ignores:
+        if not ignore.used and ignore.code in known:
+            fix = Fix("remove the comment", (Edit(ignore.comment, ""),))
+            message = f"nothing here has the problem {ignore.code}"
+            problems.append(UNUSED.at(ignore.comment, message, help="remove the comment", fix=fix))
+    return kept + problems if judge else kept
+
+
+def _covers(ignore: _Ignore, diagnostic: Diagnostic) -> bool:
+    span = diagnostic.span
+    if ignore.code != diagnostic.code or ignore.source != span.source:
+        return False
+    return ignore.first_line <= span.source.position(span.start)[0] <= ignore.last_line
+
+
+def _collect(
+    file: syntax.File, ignores: list[_Ignore], problems: list[Diagnostic], known: Container[str]
+) -> None:
+    for comment in file.comments:
+        mark = _MARK.fullmatch(comment.text)
+        if mark is None:
+            continue
+        match = _IGNORE.fullmatch(mark[1])
+        if match is None:
+            message = "this instruction can't be read"
+            advice = "write `# policy: ignore P0302 because …`"
+            problems.append(MALFORMED.at(comment.span, message, help=advice))
+            continue
+        if match[2] is None:
+            advice = f"write `# policy: ignore {match[1]} because …`"
+            problems.append(WITHOUT_REASON.at(comment.span, "the reason is missing", help=advice))
+        first, last = _lines(file, comment)
+        for code in (code.strip().upper() for code in match[1].split(",")):
+            if code not in known:
+                problems.append(MALFORMED.at(comment.span, f"there is no code {code}", help="correct the code"))
+            ignores.append(_Ignore(code, comment.span, file.source, first, last))
+
+
+def _lines(file: syntax.File, comment: syntax.Comment) -> tuple[int, int]:
+    """Return the lines of the statement that a comment is about: that on its line, else the next one."""
+    position = file.source.position
+    line, _ = position(comment.span.start)
+    for statement in file.statements:
+        first, last = position(statement.span.start)[0], position(statement.span.end)[0]
+        if first <= line <= last or (comment.own_line and first > line):
+            return first, last
+    return line, line

@@ -1,0 +1,37 @@
+"""Policies as texts in tests: several files in one text, and everything that is said about them."""
+
+from __future__ import annotations
+
+import re
+
+from engine.builtins.environment import environment
+from engine.diagnostics import Diagnostic, Source
+from engine.lang.load import Checked, check_sources
+from engine.lint.runner import lint
+
+_FILE = re.compile(r"^# in (\S+\.policy)\S*.*$", re.MULTILINE)
+
+
+def sources(text: str, *, name: str = "test.policy") -> list[Source]:
+    """Return the sources in a text: lines `# in NAME.policy` begin another file."""
+    found = list(_FILE.finditer(text))
+    if not found:
+        return [Source(name, text)]
+    ends = [match.start() for match in found[1:]] + [len(text)]
+    return [Source(match[1], text[match.end() + 1 : end]) for match, end in zip(found, ends, strict=True)]
+
+
+def checked(text: str) -> Checked:
+    return check_sources(sources(text), environment())
+
+
+def said(text: str, *, select: set[str] | None = None) -> list[Diagnostic]:
+    """Return the diagnostics of checking and, where that finds no error, of all lint rules."""
+    result = checked(text)
+    if result.failed:
+        return list(result.diagnostics)
+    return [*result.diagnostics, *lint(result, select=select)]
+
+
+def codes(text: str, *, select: set[str] | None = None) -> list[str]:
+    return [diagnostic.code for diagnostic in said(text, select=select)]
