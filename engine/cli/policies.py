@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.diagnostics import Diagnostic, Source
+from engine.diagnostics import Diagnostic, Source, in_order
 from engine.documents.yaml_document import DocumentError, read_source
 
 if TYPE_CHECKING:
@@ -19,15 +19,18 @@ def linted(sources: Sequence[Source]) -> tuple[Diagnostic, ...]:
     """Return all that is wrong with policies, and what is probably not meant; those of one folder are one set."""
     from engine.builtins.environment import environment
     from engine.lang.load import check_sources
+    from engine.lint.runner import lint
 
     folders: dict[Path, list[Source]] = {}
     for source in sources:
         folders.setdefault(Path(source.name).parent, []).append(source)
-    return tuple(
-        diagnostic
-        for together in folders.values()
-        for diagnostic in check_sources(together, environment(), library=_beside(together)).diagnostics
-    )
+    found: list[Diagnostic] = []
+    for together in folders.values():
+        checked = check_sources(together, environment(), library=_beside(together))
+        found.extend(checked.diagnostics)
+        if not checked.failed:
+            found.extend(lint(checked))
+    return in_order(found)
 
 
 def compiled(sources: Sequence[Source]) -> PolicySet:

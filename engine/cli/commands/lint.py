@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from engine.cli import files
-from engine.diagnostics import Severity, in_order
+from engine.diagnostics import Severity
 
 SUFFIX = ".policy"
 EPILOG = """
@@ -41,7 +41,7 @@ def command(paths: tuple[Path, ...], form: str) -> int:
     except DocumentError as error:
         click.echo(files.rendered(error.diagnostics, err=True), err=True)
         return 2
-    found = in_order(linted(sources))
+    found = linted(sources)
     if form == "json":
         click.echo(json.dumps([files.as_data(diagnostic) for diagnostic in found], indent=2, ensure_ascii=False))
     elif found:

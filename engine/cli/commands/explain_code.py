@@ -1,0 +1,53 @@
+"""`policyctl explain-code`: the page behind a diagnostic's code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from engine.lang.codes import Code
+
+EPILOG = """
+\b
+Examples:
+  policyctl explain-code             # every code in a line
+  policyctl explain-code P0102       # what it means, an example, and what to write instead
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("ids", nargs=-1, metavar="[CODE]...")
+def command(ids: tuple[str, ...]) -> int:
+    """Explain the codes of diagnostics: what is wrong, why, and what to write instead."""
+    from engine.diagnostics import closest
+    from engine.lang.codes import page
+
+    codes = all_codes()
+    if not ids:
+        for code in codes.values():
+            click.echo(f"{code.id}  {code.severity.value:<7}  {code.name}")
+        return 0
+    for position, wanted in enumerate(ids):
+        found = codes.get(wanted.upper())
+        if found is None:
+            by_name = {code.name: code for code in codes.values()}
+            found = by_name.get(wanted)
+        if found is None:
+            meant = closest(wanted, codes)
+            advice = f"did you mean `{meant}`?" if meant else "all of them: policyctl explain-code"
+            raise click.ClickException(f"unknown code `{wanted}`: {advice}")
+        click.echo("\n" * bool(position) + page(found), nl=False)
+    return 0
+
+
+def all_codes() -> Mapping[str, Code]:
+    """Return every code that any command reports, by id."""
+    from engine.documents import codes as documents
+    from engine.lang.codes import codes_in
+    from engine.lint import runner
+    from engine.tooling.tester import codes as tester
+
+    return {**runner.all_codes(), **codes_in(documents), **codes_in(tester)}

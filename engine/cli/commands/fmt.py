@@ -1,0 +1,88 @@
+"""`policyctl fmt`: policies in their canonical form."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from engine.cli import files
+
+if TYPE_CHECKING:
+    from engine.diagnostics import Source
+
+SUFFIX = ".policy"
+EPILOG = """
+\b
+Examples:
+  policyctl fmt policies/              # rewrite every .policy file below a folder
+  policyctl fmt --check policies/      # write nothing; 1 if a file would change
+  policyctl fmt --diff spread.policy   # write nothing; show what would change
+  policyctl fmt - < draft.policy       # standard input to standard output
+
+\b
+Exit codes: 0 done, or nothing to do; 1 with --check or --diff: something would change; 2 a file cannot be read.
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True), metavar="PATH...")
+@click.option("--check", is_flag=True, help="Write nothing, name the files that would change.")
+@click.option("--diff", is_flag=True, help="Write nothing, show what would change.")
+def command(paths: tuple[Path, ...], check: bool, diff: bool) -> int:
+    """Format policies: one form for everyone, comments kept, and never another meaning.
+
+    The formatted text is parsed again before anything is written: it must say exactly the same.
+    """
+    from engine.documents.yaml_document import DocumentError
+    from engine.lang.format import format_source
+
+    changed, unreadable = 0, 0
+    for path in files.expanded(paths, suffix=SUFFIX):
+        try:
+            source = files.source(path)
+            text, problems = format_source(source)
+            if text is None:
+                raise DocumentError(problems)
+        except DocumentError as error:
+            unreadable += 1
+            click.echo(files.rendered(error.diagnostics, err=True), err=True)
+            continue
+        if path == files.STANDARD_INPUT and not (check or diff):
+            click.echo(text, nl=False)
+        elif text != source.text:
+            changed += 1
+            if diff:
+                click.echo(_difference(source, text), nl=False)
+            else:
+                click.echo(source.name)
+            if not (check or diff):
+                _write(path, text)
+    if unreadable:
+        return 2
+    return 1 if changed and (check or diff) else 0
+
+
+def _difference(source: Source, text: str) -> str:
+    lines = difflib.unified_diff(
+        source.text.splitlines(keepends=True), text.splitlines(keepends=True), source.name, f"{source.name} (formatted)"
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file in one step: whoever reads it sees the old text or the new one, whole."""
+    target = path.resolve()
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        Path(name).chmod(target.stat().st_mode & 0o7777)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
