@@ -170,7 +170,6 @@ class Informer:
             if queued.place is not Place.IN_FLIGHT:
                 self._queue.remove(queued.pod.uid)
                 self._foreign[queued.pod.uid] = queued.pod
-        self._queue.recheck_held()
         self.happened(ClusterEvent.POLICY)
 
     def signals_changed(self) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.adapters.policy_sources import PolicySources
-from engine.cluster.cluster import Cluster
 from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Query
 from engine.daemon.reload import Accepted, Refused
 from engine.diagnostics import Diagnostic, Severity, Source, render
 from engine.framework.frame import Frame
 from engine.framework.profile import Profile
-from engine.framework.queue import QueuedPod, gates, priority_sort
-from engine.policy.policy import Policy
+from engine.framework.queue import QueuedPod, Turn, gates, priority_sort, priority_turn
 from engine.policy.policy_set import PolicySet, load
 
 
@@ -34,13 +32,20 @@ class LivePolicies:
         """Return the profile that places the pod, or None where no policy governs it."""
         return self._set.profile_of(pod)
 
-    def hold(self, pod: PodInfo, frame: Frame) -> str | None:
+    def hold(self, queued: QueuedPod, frame: Frame) -> str | None:
         """Return why the pod must wait outside the active queue, or None."""
-        waits = gates(pod)
+        waits = gates(queued)
         if waits is not None:
             return waits
-        policy = self._set.governing(pod)
+        policy = self._set.governing(queued.pod)
         return policy.hold_reason(frame) if policy is not None and policy.holds else None
+
+    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+        """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""
+        policy = self._set.governing(queued.pod)
+        if policy is None or policy.order is None:
+            return priority_turn(queued)
+        return Turn(policy.name, (policy.order(frame), *priority_sort(queued)))
 
 
 class PolicyCompiler:
@@ -51,9 +56,7 @@ class PolicyCompiler:
 
     def __call__(self, sources: PolicySources) -> Accepted[LivePolicies] | Refused:
         """Return the set, or what is wrong with the sources."""
-        loaded = load(
-            [Source(name, text) for name, text in sources.files], default_schedulers=self._scheduler_names
-        )
+        loaded = load([Source(name, text) for name, text in sources.files], default_schedulers=self._scheduler_names)
         if loaded.policy_set is None:
             return Refused(_rendered(loaded.diagnostics))
         live = LivePolicies(loaded.policy_set, scheduler_names=self._scheduler_names)

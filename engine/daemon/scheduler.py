@@ -7,6 +7,7 @@ pod is assumed: it counts on its node at once, until the watch confirms it or it
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine
@@ -25,7 +26,7 @@ from engine.framework.events import ClusterEvent
 from engine.framework.frame import Frame
 from engine.framework.preemption import Preemption
 from engine.framework.profile import Profile
-from engine.framework.queue import QueuedPod, SchedulingQueue
+from engine.framework.queue import QueuedPod, SchedulingQueue, Turn
 from engine.framework.volume_reservation import VolumeReservation, reserve
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,8 @@ BATCH_SECONDS = 0.005
 MAX_BINDING = 512
 """Bindings under way; beyond it deciding waits, so that a slow API server is not buried."""
 LEFTOVERS_EVERY_SECONDS = 30.0
+HELD_EVERY_SECONDS = 5.0
+"""How late a pod may be let in that a policy holds until some hour, or while some metric is high."""
 STALE_POLL_SECONDS = 0.05
 """How often it is asked whether the view is current again."""
 NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a matching `for pods where`"
@@ -83,6 +86,14 @@ class Policies(Protocol):
         """Return the profile that places the pod, or None where no policy governs it."""
         ...
 
+    def hold(self, queued: QueuedPod, frame: Frame) -> str | None:
+        """Return why the pod must wait outside the active queue, or None."""
+        ...
+
+    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+        """Return when the pod's turn is."""
+        ...
+
 
 class Observer(Protocol):
     """Counts and times attempts."""
@@ -126,6 +137,7 @@ class Scheduler:
         self._clock = clock
         self._wake = asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
+        self._leftovers_at = self._held_at = 0.0
         self._awaiting_volumes = 0
         """Of those under way, how many wait for a volume controller: a slow one must not hold up other pods."""
         self.informer = Informer(cluster, queue, serves=self._serves, clock=clock, wake=self._wake.set)
@@ -138,6 +150,10 @@ class Scheduler:
     def use_policies(self, policies: Policies) -> None:
         """Decide by these from the next pod on."""
         self.policies = policies
+        self.queue.use(
+            turn=lambda queued: policies.turn(queued, self._frame(queued)),
+            hold=lambda queued: policies.hold(queued, self._frame(queued)),
+        )
         self.informer.policies_changed()
         self._wake.set()
 
@@ -157,9 +173,7 @@ class Scheduler:
         """Schedule for ever; ends by cancellation alone."""
         while True:
             self._wake.clear()
-            if not self.is_current():
-                await asyncio.sleep(STALE_POLL_SECONDS)
-                continue
+            self._keep_queue()
             self.decide_batch()
             if self._may_decide() and self.queue.has_active():
                 await asyncio.sleep(0)
@@ -167,14 +181,21 @@ class Scheduler:
                 await self._wait()
 
     async def _wait(self) -> None:
-        # what may not be decided is not due either: it would be waited for in a busy loop
-        due = self.queue.next_due() if self._may_decide() else None
-        pause = LEFTOVERS_EVERY_SECONDS if due is None else min(LEFTOVERS_EVERY_SECONDS, due - self._clock())
-        try:
+        due = self.queue.next_due()
+        pause = HELD_EVERY_SECONDS if due is None else min(HELD_EVERY_SECONDS, due - self._clock())
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(pause, 0.001)):
                 await self._wake.wait()
-        except TimeoutError:
-            self.queue.flush_leftovers(self._clock())
+
+    def _keep_queue(self) -> None:
+        """Let pods in whose time has come though no event said so."""
+        now = self._clock()
+        if not 0 <= now - self._leftovers_at < LEFTOVERS_EVERY_SECONDS:
+            self._leftovers_at = now
+            self.queue.flush_leftovers(now)
+        if not 0 <= now - self._held_at < HELD_EVERY_SECONDS:
+            self._held_at = now
+            self.queue.recheck_held()
 
     def _may_decide(self) -> bool:
         binding = len(self._under_way) - self._awaiting_volumes
@@ -258,15 +279,17 @@ class Scheduler:
         profile = self.policies.profile(pod)
         if profile is None:
             return Decision(pod, None, total=self.cluster.nodes.size, message=NO_POLICY)
-        frame = Frame(
-            pod,
+        return self._cycle.decide(self._frame(queued), profile)
+
+    def _frame(self, queued: QueuedPod) -> Frame:
+        return Frame(
+            queued.pod,
             self.cluster,
             self._clock(),
             signals=self.signals,
             queued=queued.queued,
-            attempts=queued.attempts - 1,
+            attempts=max(0, queued.attempts - 1),
         )
-        return self._cycle.decide(frame, profile)
 
     # --- binding -------------------------------------------------------------------------------------
 

@@ -57,10 +57,23 @@ class QueuedPod:
     """Number of its newest heap entry; older entries are stale."""
 
 
-SortKey = Callable[[QueuedPod], Any]
-"""Smaller comes first."""
-HoldReason = Callable[[PodInfo], str | None]
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """When a pod's turn is: among the pods of its line, the smallest key first."""
+
+    line: str
+    """Pods of different lines are never compared by key; the heads of the lines compete by PrioritySort."""
+    key: Any
+
+
+TurnOf = Callable[[QueuedPod], Turn]
+HoldReason = Callable[[QueuedPod], str | None]
 """PreEnqueue: why a pod must wait outside, or None."""
+
+
+def priority_turn(queued: QueuedPod) -> Turn:
+    """Return the turn that Kubernetes gives a pod."""
+    return Turn("", priority_sort(queued))
 
 
 def priority_sort(queued: QueuedPod) -> tuple[float, float]:
@@ -68,20 +81,21 @@ def priority_sort(queued: QueuedPod) -> tuple[float, float]:
     return (-queued.pod.priority, queued.timestamp)
 
 
-def gates(pod: PodInfo) -> str | None:
+def gates(queued: QueuedPod) -> str | None:
     """Return why a pod with scheduling gates waits (SchedulingGates)."""
-    names = pod.template.spec.scheduling_gates
+    names = queued.pod.template.spec.scheduling_gates
     return f"waiting for scheduling gates: [{' '.join(g.name for g in names)}]" if names else None
 
 
 class SchedulingQueue:
     """All pending pods."""
 
-    def __init__(self, *, order: SortKey = priority_sort, hold: HoldReason = gates) -> None:
-        self._order = order
+    def __init__(self, *, turn: TurnOf = priority_turn, hold: HoldReason = gates) -> None:
+        self._turn = turn
         self._hold = hold
         self._pods: dict[str, QueuedPod] = {}
-        self._active: list[tuple[Any, int, QueuedPod]] = []
+        self._active: dict[str, list[tuple[Any, int, QueuedPod]]] = {}
+        """A heap for each line."""
         self._backoff: list[tuple[float, int, QueuedPod]] = []
         self._waiting: dict[str, QueuedPod] = {}
         self._tickets = count(1)
@@ -110,8 +124,7 @@ class SchedulingQueue:
 
     def has_active(self) -> bool:
         """Return whether a pod could be popped that is not backing off."""
-        self._drop_stale(self._active, Place.ACTIVE)
-        return bool(self._active)
+        return self._next_line() is not None
 
     def next_due(self) -> float | None:
         """Return when a pod may next come out of back-off, unix seconds; None where none backs off."""
@@ -149,9 +162,8 @@ class SchedulingQueue:
     def pop(self, now: float) -> QueuedPod | None:
         """Take the next pod to decide; with nothing active, the pod whose back-off ends first."""
         self.flush(now)
-        self._drop_stale(self._active, Place.ACTIVE)
-        heap = self._active
-        if not heap:
+        heap = self._next_line()
+        if heap is None:
             self._drop_stale(self._backoff, Place.BACKOFF)
             heap = self._backoff
             if not heap or heap[0][2].errors:
@@ -202,9 +214,9 @@ class SchedulingQueue:
                 self._push_active(queued)
         return len(woken)
 
-    def use(self, *, order: SortKey, hold: HoldReason) -> None:
+    def use(self, *, turn: TurnOf, hold: HoldReason) -> None:
         """Order and hold pods by other rules from now on, those that wait included."""
-        self._order, self._hold = order, hold
+        self._turn, self._hold = turn, hold
         self._active.clear()  # keys of two orders cannot be compared
         for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
             self._enqueue(queued)
@@ -240,7 +252,7 @@ class SchedulingQueue:
     # --- places --------------------------------------------------------------------------------------
 
     def _enqueue(self, queued: QueuedPod) -> None:
-        why = self._hold(queued.pod)
+        why = self._hold(queued)
         if why is None:
             self._push_active(queued)
         else:
@@ -250,7 +262,19 @@ class SchedulingQueue:
     def _push_active(self, queued: QueuedPod) -> None:
         queued.place = Place.ACTIVE
         queued.ticket = next(self._tickets)
-        heapq.heappush(self._active, (self._order(queued), queued.ticket, queued))
+        turn = self._turn(queued)
+        heapq.heappush(self._active.setdefault(turn.line, []), (turn.key, queued.ticket, queued))
+
+    def _next_line(self) -> list[tuple[Any, int, QueuedPod]] | None:
+        """Return the heap whose head is the next to be decided; None where no pod is active."""
+        found = None
+        for line, heap in list(self._active.items()):
+            self._drop_stale(heap, Place.ACTIVE)
+            if not heap:
+                del self._active[line]
+            elif found is None or priority_sort(heap[0][2]) < priority_sort(found[0][2]):
+                found = heap
+        return found
 
     def _back_off(self, queued: QueuedPod) -> None:
         queued.place = Place.BACKOFF

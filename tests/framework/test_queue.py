@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.cluster import objects
 from engine.cluster.pods import PodInfo, Templates
 from engine.framework.events import ClusterEvent
-from engine.framework.queue import Place, SchedulingQueue
+from engine.framework.queue import Place, SchedulingQueue, Turn, priority_turn
 
 FIT = frozenset({"NodeResourcesFit"})
 
@@ -136,7 +136,11 @@ def test_a_pod_removed_in_flight_does_not_come_back() -> None:
 Step = Callable[[SchedulingQueue, list, float], None]
 
 
-@given(st.lists(st.tuples(st.sampled_from("add remove pop reject fail event flush".split()), st.integers(0, 4))))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "remove", "pop", "reject", "fail", "event", "flush"]), st.integers(0, 4))
+    )
+)
 def test_every_pending_pod_is_in_exactly_one_place(steps: list[tuple[str, int]]) -> None:
     queue, templates, now = SchedulingQueue(), Templates(), 0.0
     expected: set[str] = set()
@@ -178,9 +182,21 @@ def test_new_rules_order_and_hold_the_pods_that_wait_already() -> None:
     queue = SchedulingQueue()
     for at, name in enumerate("abcd"):
         queue.add(make_pod(name), float(at))
-    queue.use(order=lambda queued: -queued.timestamp, hold=lambda pod: "not now" if pod.name == "c" else None)
+    queue.use(
+        turn=lambda queued: Turn("", -queued.timestamp),
+        hold=lambda queued: "not now" if queued.pod.name == "c" else None,
+    )
 
     assert popped(queue, 10.0) == ["d", "b", "a"]
 
-    queue.use(order=lambda queued: queued.timestamp, hold=lambda pod: None)
+    queue.use(turn=priority_turn, hold=lambda queued: None)
     assert popped(queue, 10.0) == ["c"]
+
+
+def test_lines_of_different_orders_compete_by_their_heads() -> None:
+    """A line decides the order within itself; between lines the head with priority, or that waited longest, goes."""
+    queue = SchedulingQueue(turn=lambda queued: Turn(queued.pod.name[0], queued.pod.name))
+    for at, (name, priority) in enumerate([("a2", 0), ("b1", 0), ("a1", 0), ("b2", 9)]):
+        queue.add(make_pod(name, priority=priority), float(at))
+
+    assert popped(queue, 10.0) == ["b1", "b2", "a1", "a2"]
