@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,9 +129,6 @@ def test_a_pod_removed_in_flight_does_not_come_back() -> None:
 
     assert len(queue) == 0
     assert queue.pop(100.0) is None
-
-
-Step = Callable[[SchedulingQueue, list, float], None]
 
 
 @given(
