@@ -1,93 +1,142 @@
-"""The canonical text of a policy: same tree, same comments, and formatting it again changes nothing."""
+"""The canonical text of a policy: same tree, same comments, and formatting it again changes nothing.
+
+The clauses' texts come from `show`; here are lines, empty lines and comments.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from engine.diagnostics import Diagnostic, Source, errors
 from engine.lang import syntax
+from engine.lang.comment_places import placed
+from engine.lang.line_breaks import grouped, written
 from engine.lang.parse import parse
-from engine.lang.show import statement_lines
+from engine.lang.show import show_statement
 
 WIDTH = 100
-"""Longer statements are broken before `and`, `or`, `if`, `else` and the like."""
-
-
-class FormatError(Exception):
-    """The formatter would have changed what a policy says: a mistake of ours, and nothing may be written."""
+"""Characters; a longer statement is broken inside brackets and before operators. Comments may be longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Item:
-    """A statement or a comment, as it will be written."""
+class Formatted:
+    """The canonical text; it may be the text that was given."""
 
-    first_line: int
-    last_line: int
-    lines: list[str]
+    text: str
 
 
-def format_source(source: Source) -> tuple[str | None, tuple[Diagnostic, ...]]:
-    """Return the canonical text, or None and the errors where the source can't be read.
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The source is not well-formed: there is nothing to format."""
 
-    Raises:
-        FormatError: the result would not say the same; nothing of it should be used.
-    """
+    diagnostics: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unfaithful:
+    """The text that was made says something else: a mistake of ours, and nothing of it may be used."""
+
+    reason: str
+
+
+FormatResult: TypeAlias = Formatted | Unreadable | Unfaithful
+
+
+def format_source(source: Source) -> FormatResult:
+    """Return the canonical text of a policy file, checked to say the same and to stay as it is."""
     file, diagnostics = parse(source)
     if errors(diagnostics):
-        return None, diagnostics
-    text = format_file(file)
-    _verify(file, text)
-    return text, diagnostics
+        return Unreadable(diagnostics)
+    text = _text(file)
+    if isinstance(text, Unfaithful):
+        return text
+    again, diagnostics = parse(Source(source.name, text))
+    if diagnostics:
+        return Unfaithful(f"it can't be read back: {diagnostics[0]}")
+    if again != file:
+        return Unfaithful("a statement would change")
+    if _comments(again) != _comments(file):
+        return Unfaithful("a comment would change")
+    if _text(again) != text:
+        return Unfaithful("formatting it again would change it")
+    return Formatted(text)
 
 
-def format_file(file: syntax.File) -> str:
+def _comments(file: syntax.File) -> list[str]:
+    return sorted(_comment(comment).text for comment in file.comments)
+
+
+def _comment(comment: syntax.Comment) -> syntax.Comment:
+    """Return a comment with a space before its first word; rulers and the like stay as they are."""
+    text = comment.text
+    return replace(comment, text=f"# {text[1:]}") if text[1:2].isalnum() else comment
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Lines that belong together."""
+
+    start: int
+    end: int
+    """Offsets in the source."""
+    text: str
+
+
+def _text(file: syntax.File) -> str | Unfaithful:
     """Return the canonical text of a file."""
-    items = sorted(_items(file), key=lambda item: item.first_line)
-    lines: list[str] = []
-    last = None
-    for item in items:
-        if last is not None and item.first_line > last + 1:
-            lines.append("")
-        lines.extend(item.lines)
-        last = max(last or 0, item.last_line)
-    return "\n".join(lines) + "\n" if lines else ""
+    blocks: list[_Block] = []
+    for statement, comments in _with_comments(file):
+        if statement is None:
+            blocks += [_Block(comment.span.start, comment.span.end, comment.text) for comment in comments]
+            continue
+        block = _statement(statement, comments)
+        if isinstance(block, Unfaithful):
+            return block
+        blocks.append(block)
+    out: list[str] = []
+    for at, block in enumerate(blocks):
+        between = file.source.text[blocks[at - 1].end : block.start] if at else ""
+        # with \r alone as the end of a line too
+        empty = between.replace("\r\n", "\n").replace("\r", "\n").count("\n") > 1
+        out += ["\n" if empty else "", block.text, "\n"]
+    return "".join(out)
 
 
-def _items(file: syntax.File) -> list[_Item]:
-    source = file.source
-    comments = list(file.comments)
-    items: list[_Item] = []
-    for statement in file.statements:
-        first, _ = source.position(statement.span.start)
-        last, _ = source.position(max(statement.span.start, statement.span.end - 1))
-        inside = [c for c in comments if statement.span.start <= c.span.start < statement.span.end]
-        after = [
-            c
-            for c in comments
-            if c.span.start >= statement.span.end and not c.own_line and source.position(c.span.start)[0] == last
-        ]
-        comments = [c for c in comments if c not in inside and c not in after]
-        lines = [_comment(comment) for comment in inside] + statement_lines(statement, width=WIDTH)
-        if after:
-            lines[-1] += "  " + _comment(after[0])
-        items.append(_Item(first, last, lines))
-    for comment in comments:
-        line, _ = source.position(comment.span.start)
-        items.append(_Item(line, line, [_comment(comment)]))
-    return items
+def _with_comments(file: syntax.File) -> Iterator[tuple[syntax.Statement | None, Sequence[syntax.Comment]]]:
+    """Yield statements with the comments inside and at their end, and the comments between them, in order."""
+    comments = [_comment(comment) for comment in reversed(file.comments)]
+    limits = [statement.span.start for statement in file.statements[1:]] + [len(file.source.text)]
+    # files that begin with no statement have one limit too many
+    for statement, limit in zip(file.statements, limits, strict=False):
+        while comments and comments[-1].span.start < statement.span.start:
+            yield None, [comments.pop()]
+        own = []
+        while comments and comments[-1].span.start < statement.span.end:
+            own.append(comments.pop())
+        if comments and not comments[-1].own_line and comments[-1].span.start < limit:
+            own.append(comments.pop())
+        yield statement, own
+    yield None, comments[::-1]
 
 
-def _comment(comment: syntax.Comment) -> str:
-    text = comment.text[1:].strip()
-    return f"# {text}" if text and not text.startswith("!") else f"#{text}"
-
-
-def _verify(file: syntax.File, text: str) -> None:
-    again, diagnostics = parse(Source(file.source.name, text))
-    if errors(diagnostics) or again != file:
-        raise FormatError(f"formatting {file.source.name} would change what it says; please report this")
-    before = sorted(_comment(comment) for comment in file.comments)
-    if sorted(_comment(comment) for comment in again.comments) != before:
-        raise FormatError(f"formatting {file.source.name} would lose a comment; please report this")
-    if format_file(again) != text:
-        raise FormatError(f"formatting {file.source.name} twice gives two results; please report this")
+def _statement(statement: syntax.Statement, comments: Sequence[syntax.Comment]) -> _Block | Unfaithful:
+    span = statement.span
+    canonical = show_statement(statement)
+    again, diagnostics = parse(Source(span.source.name, canonical))
+    if diagnostics or again.statements != (statement,):
+        return Unfaithful(f"`{canonical}` is not what {span} says")
+    group = grouped(canonical, again.statements[0])
+    places = placed(
+        comments, source=span.text, start=span.start, canonical=canonical, breaks=list(group.breaks())
+    )
+    lines = [comment.text for comment in places.above]
+    lines.append(written(group, comments=places.inside, width=WIDTH))
+    for at, comment in enumerate(places.behind):
+        if at == 0:
+            lines[-1] += f"  {comment.text}"
+        else:
+            lines.append(comment.text)
+    end = max(span.end, comments[-1].span.end) if comments else span.end
+    return _Block(span.start, end, "\n".join(lines))

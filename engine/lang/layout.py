@@ -27,7 +27,7 @@ KEYWORDS = (
 )  # fmt: skip
 _BEGINS = re.compile(
     r"[ \t]*(?:for[ \t]+pods|policy|scheduler|priority|use|let|def|metric|require|filter|score|hold|order"
-    r"|spread|pack|limit|gang|preempt)[ \t]+[\w\"(\[-]"
+    r"|spread|pack|limit|gang|preempt)[ \t]+[\w\".(\[-]"
 )
 _ENDS_OPEN = re.compile(
     r"(?:[-+*/<>=!?,.%]|\b(?:and|or|not|in|is|matches|if|then|else|where|by|over|as|to|weight|within|size))$"
@@ -68,6 +68,20 @@ def lay_out(source: Source) -> Layout:
     if text.startswith("\ufeff"):
         text = " " + text[1:]
     return _Cutter(source, text).cut()
+
+
+def goes_on(last: str, text: str, *, at: int, inside: bool) -> bool:
+    """Return whether a statement whose last line is `last` goes on in the line of a text that begins at an offset.
+
+    Args:
+        last: without its comment and the spaces at its end.
+        text: the line and what follows.
+        at: where the line begins.
+        inside: a bracket of the statement is open.
+    """
+    if _BEGINS.match(text, at):
+        return False
+    return inside or bool(last and (_CONTINUES.match(text, at) or _ENDS_OPEN.search(last)))
 
 
 class _Cutter:
@@ -147,13 +161,9 @@ class _Cutter:
 
     def _goes_on(self, following: int) -> bool:
         """Return whether the statement goes on in the line that begins at an offset."""
-        if following == len(self._text) or _BEGINS.match(self._text, following):
+        if following == len(self._text):
             return False
-        if self._open:
-            return True
-        if not self._last:
-            return False
-        return bool(_CONTINUES.match(self._text, following) or _ENDS_OPEN.search(self._last))
+        return goes_on(self._last, self._text, at=following, inside=bool(self._open))
 
     def _next_text(self, at: int) -> int:
         """Return the start of the next line that is neither empty nor only a comment."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.lang import syntax
-from engine.lang.layout import may_break
+from engine.lang.layout import goes_on
+from engine.lang.syntax import Comment
 from engine.lang.walk import children
 
 INDENT = 4
@@ -77,7 +78,7 @@ class _Grouping:
         if isinstance(statement, syntax.Order | syntax.UseKubernetes):
             self._list(group, at, end)
             return
-        if at == 0 and not isinstance(statement, syntax.UseScores):
+        if at == 0:
             group.parts.append(text)
             return
         named = ("as", "over", "else", "by") if isinstance(statement, syntax.Metric) else ("as", "over", "else")
@@ -85,10 +86,9 @@ class _Grouping:
         while words:
             word = words.pop(0)
             start = at + word.start()
-            if start > at > 0:
-                group.parts.append(self._text[done : start - 1])
-                self._break(group, start - 1, start)
-                done = start
+            group.parts.append(self._text[done : start - 1])
+            self._break(group, start - 1, start)
+            done = start
             if word[0] in named and words:
                 words.pop(0)  # the part's own word, such as a name; another part may follow
             else:
@@ -108,12 +108,13 @@ class _Grouping:
 
     def _tree(self, tree: Any) -> Group | str:
         start, end = tree.span.start, tree.span.end
-        if self._text[start] == "(":
+        first = next(iter(_in_order(tree)), None)
+        if self._text[start] == "(" and (first is None or first.span.start > start):
             group = Group(["("])
             self._depth += 1
             self._break(group, start + 1, start + 1)
             inner = self._inner(tree, start + 1, end - 1)
-            group.parts.append(Group(inner.parts, indent=0) if isinstance(inner, Group) else inner)
+            group.parts.append(_alone(inner))
             self._break(group, end - 1, end - 1, closing=True)
             self._depth -= 1
             group.parts.append(")")
@@ -142,7 +143,7 @@ class _Grouping:
             if at > start:
                 self._break(group, at, at + 1)
                 at += 1
-            group.parts += [self._text[at : child.span.start], self._tree(child)]
+            group.parts.extend((self._text[at : child.span.start], self._tree(child)))
             at = child.span.end
         group.parts.append(self._text[at:end])
         return group
@@ -151,7 +152,7 @@ class _Grouping:
         """Break only inside what stands below."""
         group, at = Group(), start
         for child in _in_order(tree):
-            group.parts += [self._text[at : child.span.start], self._tree(child)]
+            group.parts.extend((self._text[at : child.span.start], self._tree(child)))
             at = child.span.end
         group.parts.append(self._text[at:end])
         return group
@@ -176,9 +177,8 @@ class _Grouping:
                 self._break(group, edge, edge + 1)
                 at = edge + 1
             inner = self._tree(child)
-            if len(below) == 1 and isinstance(inner, Group) and not isinstance(child, syntax.Named):
-                inner = Group(inner.parts, indent=0) if _bare(inner) else inner
-            group.parts += [text[at : child.span.start], inner]
+            inner = _alone(inner) if len(below) == 1 and at == child.span.start else inner
+            group.parts.extend((text[at : child.span.start], inner))
             at = child.span.end
         group.parts.append(text[at : end - 1])
         self._break(group, end - 1, end - 1, closing=True)
@@ -188,15 +188,19 @@ class _Grouping:
 
     def _break(self, group: Group, left: int, right: int, *, closing: bool = False) -> None:
         """Add a break where the layout of the language allows it, else the text in its place."""
-        if may_break(self._text, left, right, inside=self._depth > 0):
+        # no operator or word after which a line goes on is longer
+        last = self._text[max(0, left - 10) : left]
+        if goes_on(last, self._text, at=right, inside=self._depth > 0):
             group.parts.append(Break(left, right, closing))
         else:
             group.parts.append(self._text[left:right])
 
 
-def _bare(group: Group) -> bool:
-    """Return whether a group has no brackets of its own: its lines may stand under one another."""
-    return not any(isinstance(part, Break) and part.closing for part in group.parts)
+def _alone(part: str | Group) -> str | Group:
+    """Return what stands alone between brackets: its operators stand right below its first operand."""
+    if isinstance(part, str) or any(isinstance(inner, Break) and inner.closing for inner in part.parts):
+        return part
+    return Group(part.parts, indent=0)
 
 
 def _in_order(tree: Any) -> list[Any]:
@@ -215,72 +219,70 @@ def _chain(tree: syntax.Binary) -> list[Any]:
 # --- writing -----------------------------------------------------------------------------------------------
 
 
-def written(group: Group, *, comments: Mapping[Break, Sequence[str]], width: int) -> str:
-    """Return the text with the breaks used that comments or the width ask for.
+def written(group: Group, *, comments: Mapping[Break, Sequence[Comment]], width: int) -> str:
+    """Return the text with the breaks used that comments or the width ask for, by the outermost group first.
 
-    A comment that stands at a break ends the line before it where its text begins with a space, else it has a
-    line of its own before the next one.
+    The first comment at a break ends the line before it, unless it has a line of its own as all others do.
     """
-    return "".join(_Writer(comments, width).write(group))
+    writer = _Writer(comments, width)
+    writer.measure(group)
+    writer.group(group, indent=0, behind=0)
+    return "".join(writer.out)
 
 
 class _Writer:
-    def __init__(self, comments: Mapping[Break, Sequence[str]], width: int) -> None:
+    def __init__(self, comments: Mapping[Break, Sequence[Comment]], width: int) -> None:
         self._comments = comments
         self._width = width
         self._column = 0
-        self._out: list[str] = []
         self._lengths: dict[Group, int] = {}
         """Characters on one line; beyond the width where a comment is inside."""
+        self.out: list[str] = []
 
-    def write(self, group: Group) -> list[str]:
-        self._measure(group)
-        self._group(group, 0, 0)
-        return self._out
-
-    def _measure(self, group: Group) -> int:
+    def measure(self, group: Group) -> int:
         length = 0
         for part in group.parts:
             match part:
                 case str():
                     length += len(part)
                 case Break():
-                    length += part.right - part.left + (self._width + 1 if part in self._comments else 0)
+                    length += part.right - part.left + (self._width if part in self._comments else 0)
                 case Group():
-                    length += self._measure(part)
+                    length += self.measure(part)
         self._lengths[group] = length
         return length
 
-    def _length(self, part: str | Break | Group) -> int:
-        match part:
-            case str():
-                return len(part)
-            case Break():
-                return part.right - part.left
-            case Group():
-                return self._lengths[part]
-
-    def _group(self, group: Group, indent: int, behind: int) -> None:
-        """Write a group that begins in a line with an indent, with `behind` characters to follow on its last line."""
+    def group(self, group: Group, *, indent: int, behind: int) -> None:
+        """Write a group in a line that has an indent; `behind` characters follow on the group's last line."""
         if self._column + self._lengths[group] + behind <= self._width:
             self._flat(group)
             return
         inner = indent
-        # for each part, what follows it on its line
-        follow, after = [0] * len(group.parts), behind
-        for at in range(len(group.parts) - 1, -1, -1):
-            follow[at] = after
-            after = 0 if isinstance(group.parts[at], Break) else after + self._length(group.parts[at])
-        for at, part in enumerate(group.parts):
+        for part, follow in zip(group.parts, self._following(group, behind), strict=True):
             match part:
                 case str():
                     self._text(part)
                 case Break():
+                    self._comment(part, indent + group.indent)
                     inner = indent if part.closing else indent + group.indent
-                    own = indent + group.indent if part.closing else inner
-                    self._line_end(self._comments.get(part, ()), own=own, indent=inner)
+                    self.out.append("\n" + " " * inner)
+                    self._column = inner
                 case Group():
-                    self._group(part, inner, follow[at])
+                    self.group(part, indent=inner, behind=follow)
+
+    def _following(self, group: Group, behind: int) -> list[int]:
+        """Return for each part of a broken group how many characters follow it on its line."""
+        lengths = []
+        for part in reversed(group.parts):
+            lengths.append(behind)
+            match part:
+                case str():
+                    behind += len(part)
+                case Break():
+                    behind = 0
+                case Group():
+                    behind += self._lengths[part]
+        return lengths[::-1]
 
     def _flat(self, group: Group) -> None:
         for part in group.parts:
@@ -292,12 +294,11 @@ class _Writer:
                 case Group():
                     self._flat(part)
 
-    def _line_end(self, comments: Sequence[str], *, own: int, indent: int) -> None:
-        for comment in comments:
-            self._out.append(f" {comment}" if comment.startswith(" ") else f"\n{' ' * own}{comment}")
-        self._out.append("\n" + " " * indent)
-        self._column = indent
+    def _comment(self, place: Break, indent: int) -> None:
+        for at, comment in enumerate(self._comments.get(place, ())):
+            ends_line = at == 0 and not comment.own_line
+            self.out.append(f"  {comment.text}" if ends_line else f"\n{' ' * indent}{comment.text}")
 
     def _text(self, text: str) -> None:
-        self._out.append(text)
+        self.out.append(text)
         self._column += len(text)

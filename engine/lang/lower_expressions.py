@@ -153,14 +153,14 @@ class Expressions:
     def call(self, items: list[Any]) -> syntax.Expr:
         callee, _, arguments, _ = items
         span, lowering = whole(items), current()
-        function = callee.name
+        function = str(callee)
         if len(arguments) == 1 and function in AGGREGATES:
             members = arguments[0]
             if not isinstance(members, _Members):
                 members = self._membership(members, None) or members
             if isinstance(members, _Members):
                 return syntax.Aggregate(
-                    function, members.variable, members.value, members.collection, members.where, callee.span, span
+                    function, members.variable, members.value, members.collection, members.where, at(callee), span
                 )
         for argument in arguments:
             if isinstance(argument, _Members):
@@ -171,7 +171,7 @@ class Expressions:
             function,
             tuple(a for a in arguments if not isinstance(a, syntax.Named | _Members)),
             named,
-            callee.span,
+            at(callee),
             span,
         )
 

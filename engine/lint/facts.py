@@ -156,7 +156,7 @@ def assume(value: typed.Typed, truth: bool, facts: Facts = NO_FACTS) -> Facts | 
         case typed.Logic(operator=operator, operands=operands):
             if (operator == "and") is truth:
                 known: Facts | None = facts
-                for _ in range(2):  # what a later operand says can settle an earlier one
+                for _ in range(2 if truth else 1):  # what a later operand says can settle an earlier one
                     for operand in operands:
                         known = assume(operand, truth, known) if known is not None else None
                 return known
@@ -273,7 +273,7 @@ def _missing(operand: typed.Typed, missing: bool, facts: Facts) -> Facts | None:
 def never(*conditions: typed.Typed, given: Facts = NO_FACTS) -> bool:
     """Return whether it is proved that the conditions never hold together."""
     known: Facts | None = given
-    for _ in range(2):
+    for _ in range(min(2, len(conditions))):
         for condition in conditions:
             known = assume(condition, True, known) if known is not None else None
     return known is None

@@ -46,12 +46,14 @@ def explain_code(code: str) -> str | None:
 def lint(checked: Checked, *, select: Iterable[str] | None = None) -> tuple[Diagnostic, ...]:
     """Return what the rules have to say, with what is ignored left out.
 
-    Rules look at policies that are otherwise in order: where `checked` has errors, only `checked.diagnostics` matter.
+    Rules look at policies that are otherwise in order: nothing is said where `checked` has errors.
 
     Args:
         checked: policies, checked together.
         select: codes of the rules to run; all of them where not given. Suppressions are then not judged.
     """
+    if checked.failed:
+        return ()
     chosen = frozenset(select) if select is not None else None
     found = [
         diagnostic

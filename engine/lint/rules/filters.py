@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator
 
 from engine.diagnostics import Edit, Fix, Label, Severity, Span
 from engine.lang import syntax, typed
 from engine.lang.checked import CheckedPolicy, ClauseKind, Test
-from engine.lint.facts import NO_FACTS, Facts, always, assume, never
+from engine.lint.facts import NO_FACTS, Facts, always, assume, key, never
 from engine.lint.rule import Finding, rule
 
 
 def _tests(policy: CheckedPolicy, *kinds: ClauseKind) -> list[Test]:
-    tests = [clause for clause in policy.clauses if isinstance(clause, Test) and clause.kind in kinds]
-    return [test for test in tests if not _broken(test)]
-
-
-def _broken(test: Test) -> bool:
-    values = [test.value] if test.condition is None else [test.value, test.condition]
-    return any(isinstance(part, typed.Unknown) for value in values for part in typed.below(value))
+    return [clause for clause in policy.clauses if isinstance(clause, Test) and clause.kind in kinds]
 
 
 def _given(policy: CheckedPolicy) -> Facts:
     """Return what is known of every pod that the policy governs."""
-    if policy.governs is None or isinstance(policy.governs, typed.Unknown):
+    if policy.governs is None:
         return NO_FACTS
     return assume(policy.governs, True) or NO_FACTS
 
@@ -104,8 +99,10 @@ def implied_filter(policy: CheckedPolicy) -> Iterator[Finding]:
     tests = [t for t in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE) if t.condition is None]
     given = _given(policy)
     dropped: set[int] = set()
+    inputs = {id(test): _inputs(test.value) for test in tests}
+    shared = Counter(each for keys in inputs.values() for each in keys)
     for test in reversed(tests):
-        if always(test.value, given):
+        if all(shared[each] == 1 for each in inputs[id(test)]) or always(test.value, given):
             continue
         others = [other for other in tests if other is not test and id(other) not in dropped]
         known: Facts | None = given
@@ -118,6 +115,11 @@ def implied_filter(policy: CheckedPolicy) -> Iterator[Finding]:
         labels = (Label(cause.tree.span, "this already says it"),) if cause is not None else ()
         message = f"`{_short(test.value.span)}` follows from the other filters"
         yield Finding(test.value.span, message, "remove the statement", labels, fix=_removal(test.tree.span))
+
+
+def _inputs(value: typed.Typed) -> frozenset[Hashable]:
+    """Return the fields and calls that a condition looks at: without any in common, none follows from another."""
+    return frozenset(key(part) for part in typed.below(value) if isinstance(part, typed.Read | typed.Apply))
 
 
 def _implies(cause: Test, effect: Test, given: Facts) -> bool:
@@ -171,9 +173,7 @@ def unreachable_clause(policy: CheckedPolicy) -> Iterator[Finding]:
     given = _given(policy)
     for clause in policy.clauses:
         condition = getattr(clause, "condition", None)
-        if condition is None or any(isinstance(part, typed.Unknown) for part in typed.below(condition)):
-            continue
-        if never(condition, given=given):
+        if condition is not None and never(condition, given=given):
             yield Finding(condition.span, f"`{_short(condition.span)}` is never true here", _DELETE)
     for test in _tests(policy, ClauseKind.HOLD):
         if never(test.value, given=given):

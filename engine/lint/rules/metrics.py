@@ -19,7 +19,7 @@ _BRACKETS = {")": "(", "]": "[", "}": "{"}
 def _queries(policy: CheckedPolicy) -> Iterator[tuple[syntax.Text, syntax.Call]]:
     """Yield the text of each `promql("…")` in a policy."""
     for statement in policy.statements:
-        for tree in walk(statement):
+        for tree in walk(statement) if "promql" in statement.span.text else ():
             if isinstance(tree, syntax.Call) and tree.function == "promql" and tree.arguments:
                 text = tree.arguments[0]
                 if isinstance(text, syntax.Text):

@@ -8,7 +8,7 @@ from engine.diagnostics import Label, Span
 from engine.lang import syntax
 from engine.lang.checked import CheckedPolicy, ClauseKind, Gang, Quota
 from engine.lang.load import Checked
-from engine.lint.facts import always, assume, never
+from engine.lint.facts import NO_FACTS, always, assume, never
 from engine.lint.rule import Finding, rule, set_rule
 
 
@@ -31,11 +31,6 @@ def _covers(upper: CheckedPolicy, lower: CheckedPolicy) -> bool:
         return always(upper.governs)
     known = assume(lower.governs, True)
     return known is None or always(upper.governs, known)
-
-
-def _disjoint(one: CheckedPolicy, other: CheckedPolicy) -> bool:
-    conditions = [policy.governs for policy in (one, other) if policy.governs is not None]
-    return never(*conditions) if len(conditions) == 2 else False
 
 
 @set_rule("P0341")
@@ -95,9 +90,13 @@ def undecided_overlap(checked: Checked) -> Iterator[Finding]:
         filter node.ready and fits()
     """
     policies = checked.policies
+    facts = [assume(policy.governs, True) if policy.governs is not None else NO_FACTS for policy in policies]
     for at, one in enumerate(policies):
+        known = facts[at]
         for other in policies[at + 1 :]:
-            if one.scheduler == other.scheduler and one.priority == other.priority and not _disjoint(one, other):
+            if one.scheduler != other.scheduler or one.priority != other.priority or known is None:
+                continue
+            if other.governs is None or not never(other.governs, given=known):
                 message = f"policies `{one.name}` and `{other.name}` can both be for a pod, with the same priority"
                 label = Label(_place(one), f"the other one, `{one.name}`, would win by its name")
                 yield Finding(_place(other), message, "give one of them a higher `priority`", (label,))

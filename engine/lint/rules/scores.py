@@ -15,8 +15,7 @@ _FACTOR = 1000
 
 
 def _scores(policy: CheckedPolicy) -> list[Test]:
-    tests = [clause for clause in policy.clauses if isinstance(clause, Test) and clause.kind is ClauseKind.SCORE]
-    return [t for t in tests if not any(isinstance(part, typed.Unknown) for part in typed.below(t.value))]
+    return [clause for clause in policy.clauses if isinstance(clause, Test) and clause.kind is ClauseKind.SCORE]
 
 
 def _short(span: Span) -> str:

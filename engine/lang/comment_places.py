@@ -1,0 +1,104 @@
+"""Where comments inside a statement go when its text is written anew. Knows no grammar: it compares words.
+
+A comment at the end of a line stays behind the word before it, one on a line of its own before the word after it,
+or as near as a line may end.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+
+from engine.lang.line_breaks import Break
+from engine.lang.syntax import Comment
+
+_WORDS = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"|#[^\n]*|\w+|==|!=|<=|>=|\?\?|[^\w\s]')
+_OPERATORS = frozenset({"and", "or", "in", "not", "is", "matches", "if", "then", "else", "for", "where"})
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The comments of one statement by where they go."""
+
+    above: list[Comment] = field(default_factory=list)
+    inside: dict[Break, list[Comment]] = field(default_factory=dict)
+    behind: list[Comment] = field(default_factory=list)
+    """After the statement: the first ends its last line, the others have lines of their own below."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    text: str
+    start: int
+    end: int
+
+
+def placed(comments: Sequence[Comment], *, source: str, start: int, canonical: str, breaks: Sequence[Break]) -> Places:
+    """Return where the comments of a statement go.
+
+    Args:
+        comments: in the order in which they stand.
+        source: the statement as the author wrote it.
+        start: where it begins in its file.
+        canonical: the statement as it will be written, on one line.
+        breaks: the places of the canonical text where a line may end, in order.
+    """
+    written, meant = _words(source), _words(canonical)
+    partner = _partners(written, meant)
+    ends, starts = [word.end for word in written], [word.start for word in written]
+    places = Places()
+    for comment in comments:
+        at = comment.span.start - start
+        if comment.own_line:
+            following = bisect_left(starts, at)
+            target = next((partner[i] for i in range(following, len(written)) if i in partner), None)
+            _before(places, comment, breaks, len(canonical) if target is None else meant[target].start)
+        else:
+            last = bisect_right(ends, at) - 1
+            target = next((partner[i] for i in range(last, -1, -1) if i in partner), None)
+            _after(places, comment, breaks, None if target is None else meant[target])
+    return places
+
+
+def _before(places: Places, comment: Comment, breaks: Sequence[Break], offset: int) -> None:
+    """Put a comment on a line of its own before the word at an offset."""
+    at = bisect_right(breaks, offset, key=lambda place: place.right) - 1
+    if at < 0:
+        places.above.append(comment)
+    else:
+        places.inside.setdefault(breaks[at], []).append(comment)
+
+
+def _after(places: Places, comment: Comment, breaks: Sequence[Break], word: _Word | None) -> None:
+    """Put a comment at the end of the line with a word, or, of an operator that begins a line, the one before."""
+    if word is None:
+        places.above.append(replace(comment, own_line=True))
+        return
+    at = bisect_left(breaks, word.end, key=lambda place: place.left)
+    before = breaks[at - 1] if at else None
+    if before is not None and before.right == word.start and not before.closing and _is_operator(word.text):
+        at -= 1
+    if at == len(breaks):
+        places.behind.append(comment)
+    else:
+        places.inside.setdefault(breaks[at], []).append(comment)
+
+
+def _is_operator(word: str) -> bool:
+    return word in _OPERATORS or not (word[:1].isalnum() or word[:1] in "_\"([")
+
+
+def _words(text: str) -> list[_Word]:
+    found = (_Word(match[0].strip('"'), match.start(), match.end()) for match in _WORDS.finditer(text))
+    return [word for word in found if not word.text.startswith("#")]
+
+
+def _partners(written: Sequence[_Word], meant: Sequence[_Word]) -> dict[int, int]:
+    """Return which word of the canonical text stands for which one of the author's."""
+    matcher = SequenceMatcher(None, [w.text for w in written], [w.text for w in meant], autojunk=False)
+    return {
+        block.a + step: block.b + step for block in matcher.get_matching_blocks() for step in range(block.size)
+    }
