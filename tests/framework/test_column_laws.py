@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cluster.cluster import Cluster
+from engine.framework.cycle import Cycle
 from engine.framework.evaluation import evaluate
 from engine.framework.frame import Frame
 from engine.framework.kubernetes import kubernetes_filters, kubernetes_profile, kubernetes_scores
@@ -150,3 +151,24 @@ def test_a_failure_within_a_rehearsal_leaves_no_trace() -> None:
 
     assert columns(world.cluster) == before
     assert not world.cluster.rehearsed
+
+
+@given(EVENTS, st.lists(VARIANTS, min_size=1, max_size=3))
+def test_what_the_cycle_keeps_between_decisions_stays_true(events: list[Event], variants: list[int]) -> None:
+    world, cycle, profile = World(), Cycle(seed=1), kubernetes_profile()
+    for event in events:
+        world.happen(event)
+        for variant in variants:
+            frame = Frame(incoming(world.cluster, variant), world.cluster, NOW)
+            if not world.cluster.nodes.size:
+                continue
+            decision, plain = cycle.decide(frame, profile), evaluate(frame, profile)
+            names = [world.cluster.nodes.names[row] for row in plain.feasible]
+
+            assert decision.feasible == len(names)
+            if decision.host is None:
+                assert not names
+                found = post_filter(frame, profile, plain.pre_filtered, plain.diagnosis, seed=1)
+                assert decision.message == plain.diagnosis.message(found.message)
+            elif decision.score is not None:
+                assert decision.score == plain.totals.max() == plain.totals[names.index(decision.host)]
