@@ -26,6 +26,7 @@ __all__ = [
     "DEFAULT_SCHEDULER_NAME",
     "AdmissionError",
     "aggregate_requests",
+    "default_changed_pod",
     "default_namespace_object",
     "default_node",
     "default_object",
@@ -145,6 +146,7 @@ def default_pod(
     meta.setdefault("namespace", default_namespace)
     spec = _child(done, "spec")
     default_pod_spec(spec)
+    spec.setdefault("enableServiceLinks", True)
     _resolve_priority(spec, priority_classes)
     _apply_runtime_class(spec, runtime_classes or {})
     _add_default_tolerations(spec)
@@ -157,6 +159,14 @@ def default_pod(
     if spec.get("schedulingGates") and not spec.get("nodeName"):
         _set_gated(status)
     return done
+
+
+def default_changed_pod(pod: Json) -> None:
+    """Repeat, in place, the defaults that an update of a pod gets too."""
+    spec = _child(pod, "spec")
+    default_pod_spec(spec)
+    spec.setdefault("enableServiceLinks", True)
+    _add_default_tolerations(spec)
 
 
 def _resolve_priority(spec: Json, classes: Mapping[str, Mapping[str, Any]]) -> None:

@@ -31,7 +31,6 @@ def default_pod_spec(spec: Json) -> None:
         ("terminationGracePeriodSeconds", 30),
         ("dnsPolicy", "ClusterFirst"),
         ("schedulerName", DEFAULT_SCHEDULER_NAME),
-        ("enableServiceLinks", True),
     ):
         if not spec.get(name) and spec.get(name) is not False and spec.get(name) != 0:
             spec[name] = value

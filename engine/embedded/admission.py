@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from engine.cluster import defaulting
-from engine.embedded import errors
+from engine.embedded import errors, kind_defaults
 from engine.embedded.clock import timestamp
 from engine.embedded.errors import Json
 from engine.embedded.resources import Resource
@@ -53,10 +53,11 @@ def prepare_new(obj: Json, resource: Resource, store: Store, *, now: datetime) -
     except defaulting.AdmissionError as error:
         name = obj["metadata"].get("name") or obj["metadata"].get("generateName", "")
         raise errors.forbidden(str(error), name=name, group=resource.group, plural=resource.plural) from error
-    fill = _NEW.get(resource.kind)
-    if fill is not None:
-        fill(done)
-    for condition in (done.get("status") or {}).get("conditions") or ():
+    kind_defaults.fill(done, now=now)
+    if resource.has_status and not resource.status_on_create:
+        done["status"] = {**kind_defaults.empty_status(done), **(done.get("status") or {})}
+    gated = (done.get("status") or {}).get("conditions") or () if resource.kind == "Pod" else ()
+    for condition in gated:
         if condition.get("lastTransitionTime", "") is None:
             condition["lastTransitionTime"] = timestamp(now)
     return done
@@ -68,110 +69,6 @@ def _priority_classes(store: Store, resource: Resource) -> Mapping[str, Mapping[
     collection = store.collection("scheduling.k8s.io/priorityclasses")
     return {entry.key[1]: entry.decode() for entry in collection.scan()}
 
-
-def _fill_claim(obj: Json) -> None:
-    obj["status"] = {"phase": "Pending"}
-    obj.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
-
-
-def _fill_volume(obj: Json) -> None:
-    obj["status"] = {"phase": "Pending"}
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
-    spec.setdefault("volumeMode", "Filesystem")
-
-
-def _fill_storage_class(obj: Json) -> None:
-    obj.setdefault("reclaimPolicy", "Delete")
-    obj.setdefault("volumeBindingMode", "Immediate")
-
-
-def _fill_priority_class(obj: Json) -> None:
-    obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
-
-
-_NODE_INFO = (
-    "machineID",
-    "systemUUID",
-    "bootID",
-    "kernelVersion",
-    "osImage",
-    "containerRuntimeVersion",
-    "kubeletVersion",
-    "kubeProxyVersion",
-    "operatingSystem",
-    "architecture",
-)
-NOT_READY_TAINT: Mapping[str, str] = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-"""A new node keeps pods away until something has seen that it is ready (TaintNodesByCondition admission)."""
-
-
-def _fill_node(obj: Json) -> None:
-    status = obj.setdefault("status", {})
-    status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
-    status["nodeInfo"] = dict.fromkeys(_NODE_INFO, "") | (status.get("nodeInfo") or {})
-    spec = obj.setdefault("spec", {})
-    if NOT_READY_TAINT not in spec.get("taints", []):
-        spec["taints"] = [*spec.get("taints", []), dict(NOT_READY_TAINT)]
-
-
-def _fill_secret(obj: Json) -> None:
-    obj.setdefault("type", "Opaque")
-
-
-def _fill_service(obj: Json) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("type", "ClusterIP")
-    spec.setdefault("sessionAffinity", "None")
-    for port in spec.get("ports") or ():
-        port.setdefault("protocol", "TCP")
-        port.setdefault("targetPort", port.get("port"))
-    if spec["type"] != "ExternalName":
-        spec.setdefault("clusterIP", "None")
-        spec.setdefault("clusterIPs", [spec["clusterIP"]])
-        spec.setdefault("internalTrafficPolicy", "Cluster")
-    obj["status"] = {"loadBalancer": {}}
-
-
-def _fill_replicas(obj: Json) -> None:
-    spec = obj.setdefault("spec", {})
-    if spec.get("replicas") is None:
-        spec["replicas"] = 1
-    if obj["kind"] == "Deployment":
-        if not spec.get("strategy"):
-            limits = {"maxUnavailable": "25%", "maxSurge": "25%"}
-            spec["strategy"] = {"type": "RollingUpdate", "rollingUpdate": limits}
-        spec.setdefault("revisionHistoryLimit", 10)
-        spec.setdefault("progressDeadlineSeconds", 600)
-    obj["status"] = {"replicas": 0} if obj["kind"] in ("ReplicaSet", "ReplicationController") else {}
-
-
-def _fill_job(obj: Json) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("backoffLimit", 6)
-    spec.setdefault("parallelism", 1)
-    spec.setdefault("completions", 1)
-    if not spec.get("selector"):
-        labels = {"batch.kubernetes.io/controller-uid": obj["metadata"]["uid"]}
-        spec["selector"] = {"matchLabels": labels}
-        meta = spec.setdefault("template", {}).setdefault("metadata", {})
-        meta["labels"] = {**(meta.get("labels") or {}), **labels}
-
-
-_NEW: Mapping[str, Callable[[Json], None]] = {
-    "Deployment": _fill_replicas,
-    "Job": _fill_job,
-    "Node": _fill_node,
-    "PersistentVolume": _fill_volume,
-    "PersistentVolumeClaim": _fill_claim,
-    "PriorityClass": _fill_priority_class,
-    "ReplicaSet": _fill_replicas,
-    "ReplicationController": _fill_replicas,
-    "Secret": _fill_secret,
-    "Service": _fill_service,
-    "StatefulSet": _fill_replicas,
-    "StorageClass": _fill_storage_class,
-}
 
 _SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
@@ -196,7 +93,7 @@ def merge_update(new: Json, old: Json, resource: Resource, *, subresource: str) 
             meta["ownerReferences"] = old["metadata"]["ownerReferences"]
         else:
             meta.pop("ownerReferences", None)
-        done = {**old, "metadata": meta, "status": new.get("status") or {}}
+        done = {**old, "metadata": meta, "status": kind_defaults.completed_status(new, old)}
     elif resource.has_status:
         done.pop("status", None)
         if "status" in old:
@@ -204,7 +101,7 @@ def merge_update(new: Json, old: Json, resource: Resource, *, subresource: str) 
     if subresource != "status":
         done = _redefault(done, resource)
         if resource.counts_generation and done.get("spec") != old.get("spec"):
-            meta["generation"] = int(meta.get("generation", 0)) + 1
+            done["metadata"]["generation"] = int(done["metadata"].get("generation", 0)) + 1
     return done
 
 
@@ -212,7 +109,7 @@ def _redefault(obj: Json, resource: Resource) -> Json:
     """Repeat the static defaults, so that leaving a defaulted field out of a PUT is no change."""
     match resource.kind:
         case "Pod":
-            defaulting.default_pod_spec(obj["spec"])
+            defaulting.default_changed_pod(obj)
         case "Node":
             return defaulting.default_node(obj)
         case "Namespace":
@@ -220,5 +117,5 @@ def _redefault(obj: Json, resource: Resource) -> Json:
         case "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" | "ReplicationController":
             return defaulting.default_workload(obj)
         case _:
-            pass
+            kind_defaults.fill(obj, now=None)
     return obj

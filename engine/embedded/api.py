@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import orjson
 
-from engine.embedded import admission, errors, patch, strategic, validation
+from engine.embedded import admission, causes, errors, patch, strategic, validation
 from engine.embedded.clock import parse_timestamp, timestamp, utc_now
 from engine.embedded.errors import Json
 from engine.embedded.requests import Preconditions, Target, resource_version
@@ -17,7 +17,19 @@ from engine.embedded.resources import BY_KIND, BY_STORAGE, RESOURCES, Resource
 from engine.embedded.selection import Selection
 from engine.embedded.store import Collection, Entry, Store
 
-_RETURN_DELETED = frozenset({"Pod", "PersistentVolume", "PersistentVolumeClaim", "Service", "ServiceAccount"})
+_RETURN_DELETED = frozenset(
+    {
+        "CSIDriver",
+        "CSINode",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "Pod",
+        "Service",
+        "ServiceAccount",
+        "StorageClass",
+        "VolumeAttachment",
+    }
+)
 """Kinds whose deletion answers with the object and not with a Status."""
 _CREATE_ON_UPDATE = frozenset({"Lease", "Endpoints", "Event"})
 
@@ -64,7 +76,7 @@ class Api:
         resource = target.resource
         meta = self._metadata(obj, target)
         if meta.get("resourceVersion"):
-            raise errors.bad_request("resourceVersion should not be set on objects to be created")
+            raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
         self._require_namespace(target, meta)
         admission.stamp_new(obj, resource, namespace=target.namespace, now=self.now(), uid=self._new_uid())
         done = admission.prepare_new(obj, resource, self.store, now=self.now())
@@ -112,13 +124,18 @@ class Api:
         if meta.get("uid") and meta["uid"] != entry.uid:
             raise errors.conflict(
                 target.name,
-                f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {entry.uid}",
+                "StorageError: invalid object, Code: 4, Key: "
+                f"/registry/{resource.storage_key}/{target.namespace or ''}/{target.name}, ResourceVersion: 0, "
+                f"AdditionalErrorMsg: Precondition failed: UID in precondition: {meta['uid']}, "
+                f"UID in object meta: {entry.uid}",
                 group=resource.group,
                 plural=resource.plural,
             )
         version = str(meta.get("resourceVersion") or "")
         if version in ("", "0"):
-            self._refuse_invalid(resource, obj, validation.unconditional_update(resource))
+            if validation.must_name_version(resource):
+                cause = causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+                raise errors.invalid(target.name, [cause], group=resource.group, kind=resource.plural)
         elif resource_version(version) != entry.resource_version:
             raise errors.modified(target.name, group=resource.group, plural=resource.plural)
         if target.namespace:
@@ -187,9 +204,11 @@ class Api:
         meta = obj["metadata"]
         if grace or meta.get("finalizers") or (resource.kind == "Namespace" and obj["spec"].get("finalizers")):
             return self._begin_deletion(resource, entry, obj, grace_seconds=grace, dry_run=dry_run)
-        if resource.kind == "Pod" and "deletionTimestamp" not in meta:
-            meta |= {"deletionTimestamp": timestamp(self.now()), "deletionGracePeriodSeconds": 0}
-            meta["generation"] = meta.get("generation", 0) + 1
+        if resource.kind == "Pod":
+            if "deletionTimestamp" not in meta:
+                meta["deletionTimestamp"] = timestamp(self.now())
+                meta["generation"] = meta.get("generation", 0) + 1
+            meta["deletionGracePeriodSeconds"] = 0
         last = entry if dry_run else self.collection(resource).remove(entry.key, last=obj)
         if resource.kind in _RETURN_DELETED:
             return last.body

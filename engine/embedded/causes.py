@@ -68,7 +68,7 @@ def absent(field: str, value: Any) -> Cause:
 
 def unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:
     """The value is none of those there are."""
-    listed = ", ".join(f'"{item}"' for item in sorted(supported))
+    listed = ", ".join(f'"{item}"' for item in supported)
     return Cause(field, "FieldValueNotSupported", f"Unsupported value: {quoted(value)}: supported values: {listed}")
 
 

@@ -80,8 +80,8 @@ def label_selector(selector: Json | None) -> str:
     """Return a LabelSelector object as the text of a selector."""
     if selector is None:
         return NONE
-    texts = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
-    for item in selector.get("matchExpressions") or ():
+    texts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    for item in sorted(selector.get("matchExpressions") or (), key=lambda item: str(item.get("key"))):
         key, values = item.get("key"), ",".join(sorted(item.get("values") or ()))
         match item.get("operator"):
             case "In":
@@ -92,7 +92,7 @@ def label_selector(selector: Json | None) -> str:
                 texts.append(str(key))
             case _:
                 texts.append(f"!{key}")
-    return joined(sorted(texts))
+    return joined(texts)
 
 
 def template_containers(obj: Json) -> list[Json]:

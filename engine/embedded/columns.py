@@ -225,7 +225,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "ClusterRoleBinding": (_NAME, Column("Role", _role), _AGE, *_SUBJECTS),
     "ConfigMap": (
         _NAME,
-        Column("Data", lambda obj, now: str(len(obj.get("data") or {}) + len(obj.get("binaryData") or {}))),
+        Column("Data", lambda obj, now: len(obj.get("data") or {}) + len(obj.get("binaryData") or {})),
         _AGE,
     ),
     "CSIDriver": (
@@ -362,7 +362,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         _AGE,
     ),
     "RoleBinding": (_NAME, Column("Role", _role), _AGE, *_SUBJECTS),
-    "Secret": (_NAME, _text("Type", "type"), Column("Data", lambda o, now: str(len(o.get("data") or {}))), _AGE),
+    "Secret": (_NAME, _text("Type", "type"), Column("Data", lambda o, now: len(o.get("data") or {})), _AGE),
     "Service": (
         _NAME,
         _text("Type", "spec", "type"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,11 +30,23 @@ ttlSecondsAfterFinished volumeAttributesClassName
 """
 _ZERO_MEANS = frozenset(_POINTERS.split())
 """Fields whose zero (`0`, `""`, false) says something else than their absence: pointers in Kubernetes' own types."""
-_ALWAYS_PRESENT: Mapping[str, tuple[str, ...]] = {
-    "io.k8s.api.core.v1.Event": ("firstTimestamp", "lastTimestamp", "eventTime"),
-    "io.k8s.api.core.v1.PodCondition": ("lastProbeTime", "lastTransitionTime"),
+_ALWAYS_PRESENT: Mapping[str, Mapping[str, Any]] = {
+    "io.k8s.api.core.v1.ContainerStateRunning": {"startedAt": None},
+    "io.k8s.api.core.v1.ContainerStateTerminated": {"startedAt": None, "finishedAt": None},
+    "io.k8s.api.core.v1.ContainerStatus": {"lastState": {}},
+    "io.k8s.api.core.v1.Event": {
+        "eventTime": None,
+        "firstTimestamp": None,
+        "lastTimestamp": None,
+        "reportingComponent": "",
+        "reportingInstance": "",
+        "source": {},
+    },
+    "io.k8s.api.core.v1.NodeCondition": {"lastHeartbeatTime": None, "lastTransitionTime": None},
+    "io.k8s.api.core.v1.PodCondition": {"lastProbeTime": None, "lastTransitionTime": None},
+    "io.k8s.api.storage.v1.CSINodeDriver": {"topologyKeys": None},
 }
-"""Fields the API server writes as null where they are not set."""
+"""Fields the API server writes even where they are not set."""
 
 
 _INDEX = re.compile(r"\[\d+\]")
@@ -85,8 +99,8 @@ class Decoder:
                 scalar = _SCALARS[known.name](item, f"{path}{key}")
                 if scalar or known.required or known.name in _KEPT or key in _ZERO_MEANS:
                     done[key] = scalar
-        for key in _ALWAYS_PRESENT.get(name, ()):
-            done.setdefault(key, None)
+        for key, absent in _ALWAYS_PRESENT.get(name, {}).items():
+            done.setdefault(key, {} if absent == {} else absent)
         return done
 
     def _nested(self, value: Any, kind: FieldType, *, path: str) -> Any:
@@ -99,7 +113,7 @@ class Decoder:
             if not isinstance(value, dict):
                 raise _mismatch(value, path, _go_type(kind))
             element = kind.element()
-            return {key: self._nested(item, element, path=f"{path}.{key}") for key, item in value.items()}
+            return {key: self._nested(item, element, path=path) for key, item in value.items()}
         if kind.is_scalar:
             return _SCALARS[kind.name](value, path)
         if not isinstance(value, dict):
@@ -179,6 +193,15 @@ def _quantity(value: Any, path: str) -> str:
         raise DecodeError(_QUANTITY_TEXT) from error
 
 
+def _bytes(value: Any, path: str) -> str:
+    text = _string(value, path)
+    try:
+        base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise DecodeError("illegal base64 data at input byte 0") from error
+    return text
+
+
 def _int_or_string(value: Any, path: str) -> int | str:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise _mismatch(value, path, "intstr.IntOrString")
@@ -191,7 +214,7 @@ def _any(value: Any, path: str) -> Any:
 
 _SCALARS: Mapping[str, Callable[[Any, str], Any]] = {
     "string": _string,
-    "bytes": _string,
+    "bytes": _bytes,
     "time": _string,
     "micro-time": _string,
     "int32": _int32,

@@ -126,7 +126,7 @@ class FieldReader:
         """Return the object in the schema's form.
 
         Raises:
-            ApiError: 400 when a value is of the wrong type, or a field unknown and the call strict.
+            ApiError: 400, or 422 after a patch: a value of the wrong type, or an unknown field where that is strict.
         """
         resource = self._resource
         obj.setdefault("apiVersion", "v1" if resource.storage_key == "events" else resource.api_version)
@@ -134,12 +134,9 @@ class FieldReader:
         try:
             done = self._decoder.decode(obj)
         except decoding.DecodeError as error:
-            if self._patched:
-                cause = errors.Cause("patch", "FieldValueInvalid", f"Invalid value: {causes.quoted(obj)}: {error}")
-                raise errors.invalid("", [cause], group="", kind="") from error
-            raise self._refusal(str(error)) from error
+            raise self._refusal(str(error), obj) from error
         if self._decoder.unknown and self._level == "Strict":
-            raise self._refusal("strict decoding error: " + ", ".join(self._texts()))
+            raise self._refusal("strict decoding error: " + ", ".join(self._texts()), obj)
         return done
 
     def warnings(self) -> tuple[str, ...]:
@@ -149,7 +146,10 @@ class FieldReader:
     def _texts(self) -> list[str]:
         return [f'unknown field "{path}"' for path in self._decoder.unknown]
 
-    def _refusal(self, text: str) -> errors.ApiError:
+    def _refusal(self, text: str, obj: Json) -> errors.ApiError:
+        if self._patched:
+            cause = errors.Cause("patch", "FieldValueInvalid", f"Invalid value: {causes.quoted(obj)}: {text}")
+            return errors.invalid("", [cause], group="", kind="")
         kind, version = self._resource.kind, self._resource.version
         return errors.bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {text}')
 
@@ -205,7 +205,7 @@ def _patch(api: Api, call: Call, view: View) -> Answer:
 def _stored_form(call: Call) -> Json:
     obj = read_object(call)
     resource = call.target.resource
-    if resource.storage_key == "events" and obj.get("apiVersion") == "events.k8s.io/v1":
+    if resource.storage_key == "events" and obj.get("apiVersion", resource.api_version) == "events.k8s.io/v1":
         return event_versions.to_core(obj)
     return obj
 

@@ -36,6 +36,9 @@ def to_new(event: Json) -> Json:
     done = {_BACK.get(key, key): value for key, value in event.items()}
     done["apiVersion"], done["kind"] = "events.k8s.io/v1", "Event"
     done.setdefault("eventTime", None)
+    for name in ("reportingController", "reportingInstance"):
+        if not done.get(name):
+            done.pop(name, None)
     return done
 
 

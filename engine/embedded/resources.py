@@ -98,10 +98,9 @@ _CORE_EVENT = _renamed(
         "source": "source.component",
     }
 )
-_NEW_EVENT = _renamed(
+_NEW_EVENT = _renamed(  # in the order of _CORE_EVENT, as both are read from one stored row
     {
         **{f"regarding.{key}": f"involvedObject.{key}" for key in _REFERENCE},
-        **{f"involvedObject.{key}": f"involvedObject.{key}" for key in _REFERENCE},
         **_EVENT_COMMON,
         "reportingController": "reportingComponent",
     }
@@ -243,7 +242,7 @@ _TABLE = (
     Resource(_DRA, "v1", "resourceclaims", "ResourceClaim", subresources=_STATUS),
     Resource(_DRA, "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
     _cluster(_DRA, "resourceslices", "ResourceSlice", fields=_fields("spec.nodeName", "spec.driver")),
-    _cluster("scheduling.k8s.io", "priorityclasses", "PriorityClass", short_names=("pc",)),
+    _cluster("scheduling.k8s.io", "priorityclasses", "PriorityClass", short_names=("pc",), counts_generation=True),
     _cluster(_STORAGE, "csidrivers", "CSIDriver"),
     _cluster(_STORAGE, "csinodes", "CSINode"),
     Resource(_STORAGE, "v1", "csistoragecapacities", "CSIStorageCapacity"),

@@ -80,8 +80,27 @@ def _carry_out(done: Json, patch: Json, kind: FieldType) -> None:
             merge_key = _field(kind, name).merge_key
             current = done.get(name)
             if isinstance(current, list):
-                places = {_identity(entry, merge_key): at for at, entry in enumerate(item)}
-                current.sort(key=lambda entry: places.get(_identity(entry, merge_key), len(places)))
+                done[name] = _ordered(current, item, current, merge_key)
+
+
+def _ordered(merged: list[Any], wanted: list[Any], before: list[Any], merge_key: str) -> list[Any]:
+    """Return a merged list in the order of the patch; what the patch does not name keeps its place in front of it.
+
+    An element that only the patch has comes before the elements that only the server had.
+    """
+    order = [_identity(entry, merge_key) for entry in wanted]
+    server = [_identity(entry, merge_key) for entry in before]
+    by_patch = sorted(
+        (entry for entry in merged if _identity(entry, merge_key) in order),
+        key=lambda entry: order.index(_identity(entry, merge_key)),
+    )
+    rest = [entry for entry in merged if _identity(entry, merge_key) not in order]
+    done: list[Any] = []
+    while rest and by_patch:
+        left, right = _identity(rest[0], merge_key), _identity(by_patch[0], merge_key)
+        from_rest = right in server and left in server and server.index(left) < server.index(right)
+        done.append(rest.pop(0) if from_rest else by_patch.pop(0))
+    return done + rest + by_patch
 
 
 def _identity(entry: Any, merge_key: str) -> Any:
@@ -95,7 +114,9 @@ def _merge_list(value: Any, patch: list[Any], kind: FieldType, name: str) -> lis
     if not kind.merges:
         return patch
     if not kind.merge_key:
-        return current + [item for item in patch if item not in current]
+        merged = current + [item for item in patch if item not in current]
+        return _ordered(merged, patch, current, "")
+    before = list(current)
     element = kind.element()
     for item in patch:
         if not isinstance(item, dict) or kind.merge_key not in item:
@@ -109,7 +130,7 @@ def _merge_list(value: Any, patch: list[Any], kind: FieldType, name: str) -> lis
             current.append(_merge({}, item, element))
         else:
             current[found] = _merge(current[found], item, element)
-    return current
+    return _ordered(current, patch, before, kind.merge_key)
 
 
 def _position(items: list[Any], wanted: Json, keys: tuple[str, ...]) -> int | None:

@@ -55,12 +55,13 @@ class Table:
 
     def _row(self, obj: Json) -> Json:
         now = self._now()
-        row: Json = {"cells": [column.cell(obj, now) for column in self._columns]}
+        row: Json = {} if obj.get("kind") != "Pod" else _ended(obj)
+        row |= {"cells": [column.cell(obj, now) for column in self._columns]}
         match self._include:
             case "Object":
                 row["object"] = obj
             case "None":
-                pass
+                row["object"] = None
             case _:
                 row["object"] = {
                     "kind": "PartialObjectMetadata",
@@ -68,3 +69,16 @@ class Table:
                     "metadata": obj["metadata"],
                 }
         return row
+
+
+def _ended(pod: Json) -> Json:
+    """Return the mark by which clients see that a pod is through."""
+    match (pod.get("status") or {}).get("phase"):
+        case "Succeeded":
+            text = "The pod has completed successfully."
+        case "Failed":
+            text = "The pod failed."
+        case _:
+            return {}
+    reason = pod["status"]["phase"]
+    return {"conditions": [{"type": "Completed", "status": "True", "reason": reason, "message": text}]}

@@ -47,11 +47,9 @@ def _content(resource: Resource, obj: Json) -> list[Cause]:
     return found + [causes.required(path) for path in decoding.missing(obj) if path not in named]
 
 
-def unconditional_update(resource: Resource) -> list[Cause]:
-    """Return what is wrong with an update that names no resourceVersion."""
-    if resource.kind in _CONDITIONAL:
-        return [causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
-    return []
+def must_name_version(resource: Resource) -> bool:
+    """Whether an update of this kind is refused unless it names the resourceVersion it is based on."""
+    return resource.kind in _CONDITIONAL
 
 
 def _metadata(resource: Resource, meta: dict[str, Any]) -> list[Cause]:
@@ -65,7 +63,8 @@ def _metadata(resource: Resource, meta: dict[str, Any]) -> list[Cause]:
                 causes.invalid("metadata.name", name, "may not contain '/'" if "/" in name else "may not be it")
             )
     elif resource.kind in _LABEL_NAME:
-        found += causes.dns_label("metadata.name", name)
+        dotted = causes.invalid("metadata.name", name, "must not contain dots")
+        found += [dotted] if "." in name else causes.dns_label("metadata.name", name)
     else:
         found += causes.dns_subdomain("metadata.name", name)
     found += causes.labels("metadata.labels", meta.get("labels") or {})

@@ -125,7 +125,7 @@ def _pod_term(term: Json, at: str) -> list[Cause]:
 def spread(constraints: Iterable[Json], at: str) -> list[Cause]:
     """Return what is wrong with topology spread constraints."""
     found: list[Cause] = []
-    seen: set[tuple[object, object]] = set()
+    seen: list[tuple[object, object]] = []
     for number, item in enumerate(constraints):
         path = f"{at}[{number}]"
         skew = item.get("maxSkew", 0)
@@ -137,8 +137,10 @@ def spread(constraints: Iterable[Json], at: str) -> list[Cause]:
             found.append(causes.unsupported(f"{path}.whenUnsatisfiable", action or "", _SPREAD_ACTIONS))
         pair = (item.get("topologyKey"), action)
         if pair in seen:
+            path = f"{at}[{seen.index(pair)}]"
             found.append(causes.duplicate(f"{path}.{{topologyKey, whenUnsatisfiable}}", f"{{{pair[0]}, {pair[1]}}}"))
-        seen.add(pair)
+        seen.append(pair)
+        path = f"{at}[{number}]"
         domains = item.get("minDomains")
         if domains is not None and domains <= 0:
             found.append(causes.invalid(f"{path}.minDomains", domains, "must be greater than 0"))

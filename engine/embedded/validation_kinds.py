@@ -8,7 +8,7 @@ from engine.embedded import causes, selectors, validation_affinity, validation_p
 from engine.embedded.causes import required
 from engine.embedded.errors import Cause, Json
 
-_EFFECTS = ("NoExecute", "NoSchedule", "PreferNoSchedule")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _HIGHEST_USER_PRIORITY = 1_000_000_000
 _SYSTEM_PREFIX = "system-"
 
@@ -126,6 +126,12 @@ def _unchanged_if_immutable(new: Json, old: Json) -> list[Cause]:
     return found
 
 
+def _service(obj: Json) -> list[Cause]:
+    ports = (obj.get("spec") or {}).get("ports") or []
+    missing = [number for number, port in enumerate(ports) if len(ports) > 1 and not port.get("name")]
+    return [required(f"spec.ports[{number}].name") for number in missing]
+
+
 OBJECT: Mapping[str, Callable[[Json], list[Cause]]] = {
     "ConfigMap": _config_data,
     "DaemonSet": _workload,
@@ -138,6 +144,7 @@ OBJECT: Mapping[str, Callable[[Json], list[Cause]]] = {
     "ReplicaSet": _workload,
     "ReplicationController": _workload,
     "Secret": _config_data,
+    "Service": _service,
     "StatefulSet": _workload,
 }
 CHANGE: Mapping[str, Callable[[Json, Json], list[Cause]]] = {

@@ -11,7 +11,7 @@ from engine.embedded.causes import one_of, required
 from engine.embedded.errors import Cause, Json
 
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
-_EFFECTS = ("NoExecute", "NoSchedule", "PreferNoSchedule")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _UPDATE_TEXT = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -36,15 +36,13 @@ def pod_spec(spec: Json, at: str) -> list[Cause]:
         for number, container in enumerate(spec.get(field) or ()):
             found += _container(container, f"{at}.{field}[{number}]", names, volumes, spec)
     found += validation_resources.requirements(spec.get("resources") or {}, f"{at}.resources", pod_level=True)
-    found += one_of(f"{at}.restartPolicy", spec.get("restartPolicy"), ("Always", "Never", "OnFailure"))
+    found += one_of(f"{at}.restartPolicy", spec.get("restartPolicy"), ("Always", "OnFailure", "Never"))
     found += one_of(
-        f"{at}.dnsPolicy", spec.get("dnsPolicy"), ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+        f"{at}.dnsPolicy", spec.get("dnsPolicy"), ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
     )
     found += causes.labels(f"{at}.nodeSelector", spec.get("nodeSelector") or {})
     if spec.get("nodeName"):
         found += causes.dns_subdomain(f"{at}.nodeName", spec["nodeName"])
-    if spec.get("schedulerName"):
-        found += causes.qualified_name(f"{at}.schedulerName", spec["schedulerName"])
     for number, item in enumerate(spec.get("tolerations") or ()):
         found += toleration(item, f"{at}.tolerations[{number}]")
     found += _gates(spec, at)
@@ -111,7 +109,7 @@ def _port(port: Json, at: str, *, host_network: bool) -> list[Cause]:
     found += one_of(f"{at}.protocol", port.get("protocol"), _PROTOCOLS)
     if host_network and host != number:
         text = "must match `containerPort` when `hostNetwork` is true"
-        found.append(causes.invalid(at.rpartition("[")[0] + f"[{at.rpartition('[')[2]}.containerPort", number, text))
+        found.append(causes.invalid(f"{at}.hostPort", host, text))
     return found
 
 
@@ -132,16 +130,11 @@ def toleration(item: Json, at: str) -> list[Cause]:
             found += causes.label_value(f"{at}.operator", item.get("value") or "")
         case "Exists":
             if item.get("value"):
-                found.append(
-                    causes.invalid(f"{at}.operator", _shown(item), "value must be empty when `operator` is 'Exists'")
-                )
+                text = "value must be empty when `operator` is 'Exists'"
+                found.append(causes.invalid(f"{at}.operator", item["value"], text))
         case _:
             found.append(causes.unsupported(f"{at}.operator", operator, ("Equal", "Exists")))
     return found + one_of(f"{at}.effect", item.get("effect"), _EFFECTS)
-
-
-def _shown(item: Json) -> Json:
-    return {key: item[key] for key in ("key", "operator", "value", "effect") if key in item}
 
 
 def _gates(spec: Json, at: str) -> list[Cause]:

@@ -133,7 +133,7 @@ def _is_map_of_wrappers(entry: list[ProtoField] | tuple[()], protos: dict[str, l
 
 def _type(schema: dict[str, Any], found: list[str]) -> str:
     if ref := schema.get("$ref"):
-        name = ref.rpartition("/")[2]
+        name = str(ref).rpartition("/")[2]
         if name not in _SCALARS:
             found.append(name)
         return _SCALARS.get(name, name)
