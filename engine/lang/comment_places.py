@@ -88,7 +88,7 @@ def _after(places: Places, comment: Comment, breaks: Sequence[Break], word: _Wor
 
 
 def _is_operator(word: str) -> bool:
-    return word in _OPERATORS or not (word[:1].isalnum() or word[:1] in "_\"([")
+    return word in _OPERATORS or not (word[:1].isalnum() or word[:1] in '_"([')
 
 
 def _words(text: str) -> list[_Word]:
@@ -99,6 +99,4 @@ def _words(text: str) -> list[_Word]:
 def _partners(written: Sequence[_Word], meant: Sequence[_Word]) -> dict[int, int]:
     """Return which word of the canonical text stands for which one of the author's."""
     matcher = SequenceMatcher(None, [w.text for w in written], [w.text for w in meant], autojunk=False)
-    return {
-        block.a + step: block.b + step for block in matcher.get_matching_blocks() for step in range(block.size)
-    }
+    return {block.a + step: block.b + step for block in matcher.get_matching_blocks() for step in range(block.size)}

@@ -128,9 +128,7 @@ def _statement(statement: syntax.Statement, comments: Sequence[syntax.Comment]) 
     if diagnostics or again.statements != (statement,):
         return Unfaithful(f"`{canonical}` is not what {span} says")
     group = grouped(canonical, again.statements[0])
-    places = placed(
-        comments, source=span.text, start=span.start, canonical=canonical, breaks=list(group.breaks())
-    )
+    places = placed(comments, source=span.text, start=span.start, canonical=canonical, breaks=list(group.breaks()))
     lines = [comment.text for comment in places.above]
     lines.append(written(group, comments=places.inside, width=WIDTH))
     for at, comment in enumerate(places.behind):

@@ -36,8 +36,10 @@ class Step:
 
 def steps(text: str) -> Iterator[Step]:
     current: Step | None = None
-    for line in text.splitlines():
-        if line.startswith(("--- ", "$ ")):
+    lines = text.splitlines()
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        # of the two, the first line of a diff is the one before `+++ `
+        if line.startswith("$ ") or (line.startswith("--- ") and not following.startswith("+++ ")):
             if current is not None:
                 yield current
             current = Step(line)

@@ -6,7 +6,7 @@ import difflib
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import click
 
@@ -25,7 +25,7 @@ Examples:
   policyctl fmt - < draft.policy       # standard input to standard output
 
 \b
-Exit codes: 0 done, or nothing to do; 1 with --check or --diff: something would change; 2 a file cannot be read.
+Exit codes: 0 done, or nothing to do; 1 with --check or --diff: something would change; 2 a file cannot be used.
 """
 
 
@@ -38,20 +38,13 @@ def command(paths: tuple[Path, ...], check: bool, diff: bool) -> int:
 
     The formatted text is parsed again before anything is written: it must say exactly the same.
     """
-    from engine.documents.yaml_document import DocumentError
-    from engine.lang.format import format_source
-
-    changed, unreadable = 0, 0
+    changed, unusable = 0, 0
     for path in files.expanded(paths, suffix=SUFFIX):
-        try:
-            source = files.source(path)
-            text, problems = format_source(source)
-            if text is None:
-                raise DocumentError(problems)
-        except DocumentError as error:
-            unreadable += 1
-            click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        found = _formatted(path)
+        if found is None:
+            unusable += 1
             continue
+        source, text = found
         if path == files.STANDARD_INPUT and not (check or diff):
             click.echo(text, nl=False)
         elif text != source.text:
@@ -62,9 +55,32 @@ def command(paths: tuple[Path, ...], check: bool, diff: bool) -> int:
                 click.echo(source.name)
             if not (check or diff):
                 _write(path, text)
-    if unreadable:
+    if unusable:
         return 2
     return 1 if changed and (check or diff) else 0
+
+
+def _formatted(path: Path) -> tuple[Source, str] | None:
+    """Return a file and its canonical text; None, after saying why, where there is none."""
+    from engine.documents.yaml_document import DocumentError
+    from engine.lang.format import Formatted, Unfaithful, Unreadable, format_source
+
+    try:
+        source = files.source(path)
+    except DocumentError as error:
+        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        return None
+    match format_source(source):
+        case Formatted(text=text):
+            return source, text
+        case Unreadable(diagnostics=diagnostics):
+            click.echo(files.rendered(diagnostics, err=True), err=True)
+        case Unfaithful(reason=reason):
+            message = f"{source.name}: not formatted, for a mistake of policyctl, not of yours: {reason}"
+            click.echo(f"{message}; please report it with the file", err=True)
+        case never:
+            assert_never(never)
+    return None
 
 
 def _difference(source: Source, text: str) -> str:
