@@ -34,6 +34,7 @@ from engine.embedded import EmbeddedCluster, KubeletSettings
 STEP_SECONDS = 20.0
 POLICY_FILE = "demo.policy"
 PROBLEMS_SHOWN = 5
+EDITS_EVERY_SECONDS = 0.3
 _END_SECONDS = 10.0
 
 
@@ -88,6 +89,8 @@ class Demo:
             if stay:
                 self._show.say(f"try it: export KUBECONFIG={self.kubeconfig}; kubectl get nodes,pods -o wide")
                 self._show.say(f"edit {self._policies / POLICY_FILE} and watch; Ctrl-C ends everything")
+                edits = asyncio.create_task(self._follow_edits())
+                stack.callback(edits.cancel)
                 await process.wait()
                 raise DemoFailed(f"the scheduler ended with exit code {process.returncode}; {self._log_tail()}")
 
@@ -205,9 +208,38 @@ class Demo:
         fresh.write_text(text, encoding="utf-8")
         os.replace(fresh, self._policies / POLICY_FILE)  # noqa: PTH105 - the atomic call, by its name
 
+    async def _follow_edits(self) -> None:
+        """Show the policy file and the scheduler's verdict whenever somebody changes it."""
+        shown = STEPS[-1].policy
+        while True:
+            await asyncio.sleep(EDITS_EVERY_SECONDS)
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                text = (self._policies / POLICY_FILE).read_text(encoding="utf-8")
+                if text != shown:
+                    shown = text
+                    self._show.policy(text)
+                    self._tell(await self._verdict(text))
+
     async def _policy_settled(self, step: Step) -> None:
         """Wait until the scheduler has accepted or refused the file as it is now."""
-        wanted = PolicySources.of({POLICY_FILE: step.policy}).hash
+        status = await self._verdict(step.policy)
+        if status is None:
+            raise DemoFailed(f"the scheduler did not take notice of the edited policy; {self._log_tail()}")
+        self._tell(status)
+        if status["accepted"] != step.accepted:
+            verdict = "accepted" if status["accepted"] else "refused"
+            raise DemoFailed(f"the scheduler {verdict} a policy that it should not have: {status['problems']}")
+
+    def _tell(self, status: dict[str, Any] | None) -> None:
+        if status is None:
+            return
+        for problem in status["problems"]:
+            self._show.say(f"refused: {problem.splitlines()[0]}", style="red")
+        self._show.say(f"policy {status['active']} is in force, generation {status['generation']}")
+
+    async def _verdict(self, text: str) -> dict[str, Any] | None:
+        """Return what the scheduler says of a policy text once it has seen it, None if it does not."""
+        wanted = PolicySources.of({POLICY_FILE: text}).hash
         status: dict[str, Any] = {}
         async with ClientSession() as session:
             for _ in range(int(STEP_SECONDS * 20)):
@@ -219,14 +251,7 @@ class Demo:
                 if status.get("candidate") == wanted:
                     break
                 await asyncio.sleep(0.05)
-        if status.get("candidate") != wanted:
-            raise DemoFailed(f"the scheduler did not take notice of the edited policy; {self._log_tail()}")
-        for problem in status["problems"]:
-            self._show.say(f"refused: {problem.splitlines()[0]}", style="red")
-        if status["accepted"] != step.accepted:
-            verdict = "accepted" if status["accepted"] else "refused"
-            raise DemoFailed(f"the scheduler {verdict} a policy that it should not have: {status['problems']}")
-        self._show.say(f"policy {status['active']} is in force, generation {status['generation']}")
+        return status if status.get("candidate") == wanted else None
 
     def _log_tail(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]

@@ -34,6 +34,13 @@ BROKEN = """\
 filter node.redy and fits(cpu, mem)
 """
 
+MENDED = """\
+filter node.ready and fits(cpu, mem)
+filter label topology.kubernetes.io/zone notin (zone-b) else "zone-b is being emptied"
+score 2 * (100 - promql("cpu_usage"))
+spread by pod.label.tenant
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -135,6 +142,15 @@ def only_zone_b(placed: Placed, nodes: Nodes) -> list[str]:
     ]
 
 
+def anywhere_but_zone_b(placed: Placed, nodes: Nodes) -> list[str]:
+    """Check that every pod is on a ready node outside zone-b."""
+    return [
+        f"{name} is on {node} in {nodes[node].zone}, expected a ready node outside zone-b"
+        for name, node in sorted(placed.items())
+        if nodes[node].zone == "zone-b" or not nodes[node].ready
+    ]
+
+
 STEPS = (
     Step(
         "four lines: ready and roomy nodes, the least loaded by real CPU, tenants spread",
@@ -159,5 +175,11 @@ STEPS = (
         [pod(f"{tenant}-c1", tenant=tenant) for tenant in TENANTS],
         only_zone_b,
         accepted=False,
+    ),
+    Step(
+        "mended, and the other way round: anywhere but zone-b",
+        MENDED,
+        [pod(f"{tenant}-d1", tenant=tenant) for tenant in TENANTS],
+        anywhere_but_zone_b,
     ),
 )
