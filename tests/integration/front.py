@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import re
 import ssl
 import threading
@@ -110,8 +111,16 @@ def no_faults(_: Exchange) -> Fault | None:
     return None
 
 
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return the loop of all fronts. It outlives each of them, and so sees their connections to the end."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="fronts", daemon=True).start()
+    return loop
+
+
 class Front:
-    """A context manager; serves from a thread of its own."""
+    """A context manager; serves from a thread that all fronts share."""
 
     def __init__(self, endpoint: Endpoint, *, tls: ssl.SSLContext | None = None, ca_file: Path | None = None) -> None:
         """tls: serve HTTPS. ca_file: what its clients must trust, then."""
@@ -121,22 +130,18 @@ class Front:
         self._tls = tls
         self.ca_file = ca_file
         self.port = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="front", daemon=True)
+        self._loop = _loop()
+        self._serving: set[asyncio.Task[object]] = set()
         self._server: web.Server | None = None
         self._listening: asyncio.Server | None = None
         self._session: aiohttp.ClientSession | None = None
 
     def __enter__(self) -> Front:
-        self._thread.start()
         self._call(self._open())
         return self
 
     def __exit__(self, *_: object) -> None:
         self._call(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
     @property
     def url(self) -> str:
@@ -212,7 +217,9 @@ class Front:
         if self._listening is not None:
             self._listening.close()
             self._listening = None
+        await _turns()  # connections that are being accepted are accepted first
         self._abort_all()
+        await _turns()
 
     def _abort_all(self) -> None:
         assert self._server is not None
@@ -224,18 +231,18 @@ class Front:
         await self._go_down()
         assert self._server is not None
         assert self._session is not None
-        left = asyncio.all_tasks() - {asyncio.current_task()}
+        left = [*self._serving]
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        for session in (self._session, self._plain):
-            assert session.connector is not None
-            await session.connector.close(abort_ssl=True)
-            await session.close()
-        for _ in range(3):  # transports that were aborted are closed in the loop's next turns
-            await asyncio.sleep(0)
+        await self._session.close()
+        await self._plain.close()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         exchange = await _read(request)
         self.exchanges.append(exchange)
         fault = self.plan(exchange)
@@ -269,6 +276,12 @@ class Front:
         target = URL(self._endpoint.url + request.raw_path, encoded=True)
         async with session.request(request.method, target, data=exchange.body or None, headers=headers) as answer:
             yield answer
+
+
+async def _turns() -> None:
+    """Give the loop some turns: transports come and go in them."""
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 async def _read(request: web.BaseRequest) -> Exchange:

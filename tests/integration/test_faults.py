@@ -55,11 +55,16 @@ def first(number: int, fault: Fault, verb: str, resource: str) -> Plan:
     return plan
 
 
+def bindings(front: Front) -> Counter[str]:
+    """Return how often each pod was bound, by what the API server answered."""
+    return Counter(exchange.name for exchange in front.asked("create", "pods/binding", code=201))
+
+
 def settled(cluster: Cluster, front: Front, names: list[str]) -> None:
     """Check that all pods are bound, once each, and that nothing is overfull."""
     cluster.wait_bound(*names, within=20.0)
-    once = Counter(exchange.name for exchange in front.asked("create", "pods/binding", code=201))
-    assert {name: once[name] for name in names} == dict.fromkeys(names, 1)
+    eventually(lambda: bindings(front).keys() >= set(names))
+    assert set(bindings(front).values()) == {1}
     assert cluster.overcommitted() == []
     assert cluster.refused_by_kubelets() == []
 
@@ -130,13 +135,13 @@ def test_a_pod_made_anew_under_its_name_is_never_bound_by_the_old_ones_decision(
 
 
 WATCH_FAULTS: dict[str, Callable[[str], Plan]] = {
-    "cut in the middle of a line": lambda resource: first(6, CutStream(after_lines=3), "watch", resource),
-    "told that its version is too old": lambda resource: first(3, ExpireStream(), "watch", resource),
-    "refused as too old": lambda resource: first(3, Reply(410, "Expired"), "watch", resource),
+    "cut in the middle of a line": lambda resource: first(3, CutStream(after_lines=1), "watch", resource),
+    "told that its version is too old": lambda resource: first(2, ExpireStream(), "watch", resource),
+    "refused as too old": lambda resource: first(2, Reply(410, "Expired"), "watch", resource),
     "refused for want of patience": lambda resource: first(
-        3, Reply(429, UNSETTLED[429], retry_after_seconds=1), "watch", resource
+        1, Reply(429, UNSETTLED[429], retry_after_seconds=1), "watch", resource
     ),
-    "refused by a broken server": lambda resource: first(3, Reply(500, UNSETTLED[500]), "watch", resource),
+    "refused by a broken server": lambda resource: first(2, Reply(500, UNSETTLED[500]), "watch", resource),
 }
 
 
@@ -209,14 +214,13 @@ def test_a_storm_of_all_of_them_loses_nothing(
     nodes, pods = 20, 150
 
     def storm(exchange: Exchange) -> Fault | None:
-        if random.random() > 0.2 or not raging:
+        if random.random() > 0.2:
             return None
         broken: list[Fault] = [Reply(code, reason) for code, reason in UNSETTLED.items() if code != 429]
         if exchange.verb == "watch":
             return random.choice([CutStream(after_lines=random.randrange(20)), ExpireStream(), Drop(), *broken])
         return random.choice([LoseAnswer(), Drop(), Reply(429, UNSETTLED[429], retry_after_seconds=1), *broken])
 
-    raging = [True]
     cluster.add_nodes(*(node(f"n{i}", cpu="2", pods="10") for i in range(nodes)))
     front.plan = storm
     scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_serving()
@@ -232,9 +236,8 @@ def test_a_storm_of_all_of_them_loses_nothing(
     deleted = random.sample(names, 20)
     for name in deleted:
         cluster.delete_pod(name)
-    raging.clear()
     left = [name for name in names if name not in deleted]
     cluster.wait_bound(*left, within=40.0)
     assert cluster.overcommitted() == []
     assert cluster.refused_by_kubelets() == []
-    assert max(Counter(e.name for e in front.asked("create", "pods/binding", code=201)).values()) == 1
+    assert max(bindings(front).values()) == 1
