@@ -1,0 +1,99 @@
+"""What the documentation shows is what happens: its policies are clean, its commands print what stands below them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cli.transcript import command, played
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "deploy/README.md", ROOT / "grammar/README.md", ROOT / ".github/CONTRIBUTING.md"]
+PAGES = [page for page in PAGES if page.exists()]
+
+_BLOCK = re.compile(r"(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)\n```", re.DOTALL)
+_LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+_PATH = re.compile(r"`((?:engine|tests|deploy|grammar|\.github|\.ci)/[\w./-]*)`")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text, and the file it stands for, if it does."""
+
+    language: str
+    text: str
+    file: str | None
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    for found in _BLOCK.finditer(page.read_text()):
+        yield Block(found["language"], found["text"], found["file"])
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(page):
+        if block.file is not None:
+            (tmp_path / block.file).write_text(block.text + "\n")
+        elif block.language == "console":
+            assert played(block.text, tmp_path).rstrip("\n") == block.text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_policies_have_no_errors(page: Path, tmp_path: Path) -> None:
+    for number, block in enumerate(blocks(page)):
+        if block.language == "policy":
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            (folder / "shown.policy").write_text(block.text + "\n")
+            printed, code = command(f"policyctl lint {folder}", folder)
+            assert code == 0, printed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_and_paths_lead_somewhere(page: Path) -> None:
+    text = page.read_text()
+    assert not [link for link in _LINK.findall(text) if not (page.parent / link).exists()]
+    assert not [path for path in _PATH.findall(text) if not (ROOT / path).exists()]
+
+
+def test_the_folder_map_is_whole_and_true() -> None:
+    text = (ROOT / "README.md").read_text()
+    shown = text[text.index("engine/\n  diagnostics.py") :].partition("```")[0]
+    packages = {line.split()[0].partition("/")[0] for line in shown.splitlines()[1:] if line.startswith("  ")}
+    there = {path.name for path in (ROOT / "engine").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert packages == there | {"diagnostics.py"}
+
+
+def test_the_way_of_a_pod_names_modules_that_exist() -> None:
+    text = (ROOT / "README.md").read_text()
+    way = text[text.index("## One pod") :].partition("\n## ")[0]
+    modules = re.findall(r"`([\w/]+\.py)`", way)
+    assert len(modules) > 8
+    found = {path.relative_to(ROOT / "engine").as_posix() for path in (ROOT / "engine").rglob("*.py")}
+    missing = [module for module in modules if not any(f"/{path}".endswith(f"/{module}") for path in found)]
+    assert not missing
+
+
+def test_each_line_of_the_first_policy_is_a_policy_on_its_own(tmp_path: Path) -> None:
+    (card,) = [block.text for block in blocks(ROOT / "README.md") if block.file == "card.policy"]
+    for number, line in enumerate(card.splitlines()):
+        file = tmp_path / f"line-{number}.policy"
+        file.write_text(line + "\n")
+        printed, code = command(f"policyctl lint {file}", tmp_path)
+        assert code == 0, printed
+
+
+def test_the_makefile_has_the_targets_that_are_named() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {target for page in PAGES for target in re.findall(r"\bmake ([a-z]+)\b", page.read_text())}
+    assert named <= targets
