@@ -21,7 +21,6 @@ from engine.framework.plugins.resource_scores import (
     RequestedToCapacityRatio,
     ResourceScore,
 )
-from engine.framework.plugins.scheduling_gates import SchedulingGates
 
 GPU = "example.com/gpu"
 
@@ -134,13 +133,3 @@ def test_ignored_resources_are_not_checked() -> None:
     assert not fits(ignored_resources=frozenset({"vendor.io/a"}))
     assert fits(ignored_resources=frozenset({"vendor.io/a", "other.io/b"}))
     assert fits(ignored_groups=frozenset({"vendor.io", "other.io"}))
-
-
-def test_scheduling_gates_hold_a_pod_and_are_named() -> None:
-    cluster = Cluster()
-    gated = cluster.templates.pod(pod("p", {}, schedulingGates=[{"name": "a"}, {"name": "b/c"}]))
-    status = SchedulingGates().pre_enqueue(gated)
-
-    assert status is not None
-    assert status.reasons == ("waiting for scheduling gates: [a b/c]",)
-    assert SchedulingGates().pre_enqueue(cluster.templates.pod(pod("q", {}))) is None
