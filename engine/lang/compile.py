@@ -186,7 +186,8 @@ class Compiler:
 
     def _contained(self, value: typed.Contained) -> Evaluate:
         x, items = self.compile(value.item), self.compile(value.list)
-        if isinstance(value.list, typed.Listed) and value.list.info.shape is not Shape.DECISION:
+        numeric = value.item.info.type.kind is Kind.NUMBER
+        if isinstance(value.list, typed.Listed) and (numeric or value.list.info.shape is not Shape.DECISION):
             return self._contained_listed(value, value.list)
         if value.item.info.type.kind is Kind.TEXT:
             if value.list.info.shape is Shape.NODE:
@@ -216,7 +217,7 @@ class Compiler:
         return three_valued
 
     def _contained_listed(self, value: typed.Contained, listed: typed.Listed) -> Evaluate:
-        """Return `x in [a, b]` where a or b differ by node: `x == a or x == b`."""
+        """Return `x in [a, b]` as what it means, `x == a or x == b`, where a or b is not constant."""
         tests: list[typed.Typed] = []
         for item in listed.items:
             if value.item.info.type.kind is Kind.NUMBER:
