@@ -129,7 +129,7 @@ KLEENE = [
         (f"{_TRUTHS[pair[0]]} {operator} {_TRUTHS[pair[1]]}", result)
         for operator, table in KLEENE
         for given_pair, result in table.items()
-        for pair in {given_pair, given_pair[::-1]}
+        for pair in dict.fromkeys((given_pair, given_pair[::-1]))
     ],
 )
 def test_truth_follows_the_three_valued_tables(text: str, expected: bool | None) -> None:
