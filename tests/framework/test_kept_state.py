@@ -119,7 +119,7 @@ STORAGE: list[tuple[type, Body]] = [
     (objects.PersistentVolume, volume("pv-csi", handle="other")),
     (objects.PersistentVolume, volume("pv-single")),
     (objects.PersistentVolume, volume("pv-zonal", labels={ZONE: "a"})),
-    (objects.PersistentVolume, volume("pv-zonal", labels={ZONE: "a__b"})),
+    (objects.PersistentVolume, volume("pv-zonal", labels={ZONE: "a__b"}, handle="other")),
     (objects.PersistentVolume, volume("pv-local", node="n1")),
     (objects.StorageClass, {"metadata": {"name": "late"}, "volumeBindingMode": "WaitForFirstConsumer"}),
     (
