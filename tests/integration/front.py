@@ -191,6 +191,7 @@ class Front:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=context, limit=0),
             auto_decompress=False,
+            skip_auto_headers=("Accept-Encoding", "User-Agent", "Accept"),
             timeout=aiohttp.ClientTimeout(total=None),
             read_bufsize=2**20,
         )
@@ -201,6 +202,7 @@ class Front:
                 limit=0,
             ),
             auto_decompress=False,
+            skip_auto_headers=("Accept-Encoding", "User-Agent", "Accept"),
             timeout=aiohttp.ClientTimeout(total=None),
         )
         self._server = web.Server(self._handle, access_log=None, handler_cancellation=True)
