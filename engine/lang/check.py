@@ -198,7 +198,8 @@ class _Checker:
                 shown = " ".join(cause.span.text.split())
                 message = f"`{shown}` can be missing, and then this filter has no answer"
                 numeric = cause.info.type.kind is Kind.NUMBER
-                example = f"{shown} ?? …" if numeric else f"({shown}) ?? true"
+                bare = isinstance(cause, typed.Read | typed.Apply | typed.Reference)
+                example = f"{shown if bare else f'({shown})'} ?? {'…' if numeric else 'true'}"
                 advice = f"say what then holds: `{example}`"
                 self.found.append(meaning.MISSING.at(cause.span, message, help=advice, notes=_why(cause)))
 

@@ -136,12 +136,12 @@ class Inference:
             case "+" | "-" | "*" | "/" | "%":
                 return operators.arithmetic(expr.operator, left, right, self.found, span=span, at=at)
             case "??":
-                value = operators.otherwise(left, right, self.found, span=span, at=at)
                 if not left.info.maybe and not operators.bad(left):
                     message = f"`{_short(left.span)}` is never missing, so its default is never used"
                     advice = "remove `??` and what follows, or put the comparison before it in parentheses"
                     self.found.append(codes.NEVER_MISSING.at(at, message, help=advice))
-                return value
+                    return unknown(span)
+                return operators.otherwise(left, right, self.found, span=span, at=at)
             case "in" | "not in":
                 return operators.contained(left, right, self.found, negated=expr.operator != "in", span=span)
             case "matches":

@@ -27,7 +27,8 @@ KEYWORDS = (
 )  # fmt: skip
 _BEGINS = re.compile(
     r"[ \t]*(?:for[ \t]+pods|policy|scheduler|priority|use|let|def|metric|require|filter|score|hold|order"
-    r"|spread|pack|limit|gang|preempt)[ \t]+[\w\".(\[-]"
+    r"|spread|pack|limit|gang|preempt)(?:[ \t]+[\w\".(\[-]|[ \t]*$)",
+    re.MULTILINE,
 )
 _ENDS_OPEN = re.compile(
     r"(?:[-+*/<>=!?,.%]|\b(?:and|or|not|in|is|matches|if|then|else|where|by|over|as|to|weight|within|size))$"

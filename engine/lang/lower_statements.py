@@ -13,7 +13,7 @@ from engine.lang import codes_syntax as codes
 from engine.lang import syntax
 from engine.lang.lowering import Part, at, current, string_value, text_or_word, whole
 
-_PARTS = {
+PARTS = {
     "require": ("as", "if", "else"),
     "filter": ("as", "if", "else"),
     "score": ("as", "if", "weight"),
@@ -29,7 +29,7 @@ _PARTS = {
 
 def _parts(statement: str, items: list[Any]) -> dict[str, Any]:
     """Return the values of the parts by word, reporting those that do not belong and those that repeat."""
-    allowed, found = _PARTS[statement], {}
+    allowed, found = PARTS[statement], {}
     for part in items:
         if not isinstance(part, Part):
             continue

@@ -18,7 +18,7 @@ from engine.lang.layout import KEYWORDS, Line, lay_out
 from engine.lang.lower_expressions import Expressions
 from engine.lang.lower_statements import Statements
 from engine.lang.lowering import Lowering, lowering
-from engine.lang.parse_errors import explain
+from engine.lang.parse_errors import explain, foreign_comment
 from engine.lang.walk import depth
 
 MAX_DEPTH = 100
@@ -91,11 +91,14 @@ def _first_word(text: str) -> str:
 
 
 def _unknown_statement(source: Source, line: Line, word: str) -> Diagnostic:
+    foreign = foreign_comment(source, line)
+    if foreign is not None:
+        return foreign
     shown = word or line.text[:1]
     span = Span(source, line.start, line.start + len(shown))
     meant = closest(word, KEYWORDS) if word else None
     if meant:
         advice = f"did you mean `{meant}`?"
     else:
-        advice = f"begin with one of {', '.join(KEYWORDS)}"
+        advice = f"statements begin with {', '.join(KEYWORDS)}"
     return codes.UNKNOWN_STATEMENT.at(span, f"no statement begins with `{shown}`", help=advice)

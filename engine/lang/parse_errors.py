@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from lark import Token
+import re
+
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from engine.diagnostics import Diagnostic, Source, Span
 from engine.lang import codes_syntax as codes
 from engine.lang.layout import Line
+from engine.lang.lower_statements import PARTS
 
 _OPERANDS = frozenset({"NUMBER", "STRING", "LPAR", "LSQB", "TRUE", "FALSE", "POD"})
 _OPERATORS = frozenset({"PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "EQ", "NE", "LT", "LE", "GT", "GE", "AND", "OR"})
@@ -21,6 +23,8 @@ _WORDS = {
     "OBJECT_NAME": "a name", "LABEL_KEY": "the key of a label", "LABEL_VALUE": "the value of a label",
     "MEMBER": "a name", "NAME": "a name",
 }  # fmt: skip
+_SUFFIXES = frozenset({"AS", "IF", "ELSE", "WEIGHT", "OVER", "MAX", "MIN", "WITHIN"})
+_WORD = re.compile(r"[A-Za-z_]\w*|\d+|.")
 _FOREIGN = {
     "&&": "and", "||": "or", "!": "not", "&": "and", "|": "or", "<>": "!=", "===": "==", "=~": "matches",
     "=": "==", "?:": "??", "!~": "not … matches",
@@ -66,26 +70,36 @@ def explain(error: UnexpectedInput, source: Source, line: Line) -> Diagnostic:
     token, accepts = error.token, _accepts(error)
     if token.type == "$END":
         at = line.start + len(line.text)
-        message = f"this `{keyword}` is not finished: {_expected(accepts)}"
+        second = _WORD.match(line.text, len(keyword) + 1)
+        if "THEN" in accepts and second is not None and second[0] == "if":
+            span = Span(source, line.start + second.start(), line.start + second.end())
+            message = f"the value of this `{keyword}` is missing before `if`"
+            return codes.UNEXPECTED.at(span, message, help=_example(keyword))
+        message = f"this `{keyword}` is not finished: {_expected(accepts, keyword)}"
         return codes.UNEXPECTED.at(Span(source, at, at), message, help=_example(keyword))
+    shown = _WORD.match(str(token))
+    text = shown[0] if shown else str(token)
     start = line.start + token.start_pos
-    span = Span(source, start, start + len(token))
+    span = Span(source, start, start + len(text))
+    if line.text.startswith("//", token.start_pos - 1):
+        return _comment(source, start - 1)
     foreign = _foreign(source, line, token.start_pos, accepts)
     if foreign is not None:
         return foreign
     if token.type in _COMPARATORS and "AND" in accepts and not accepts & _COMPARATORS:
         advice = "join two comparisons with `and`: `1 < x and x < 5`"
         return codes.CHAIN.at(span, "a comparison can't be compared again", help=advice)
-    message = f"unexpected `{token}`: {_expected(accepts)}"
-    return codes.UNEXPECTED.at(span, message, help=_hint(token, accepts) or _example(keyword))
+    message = f"unexpected `{text}`: {_expected(accepts, keyword)}"
+    return codes.UNEXPECTED.at(span, message, help=_hint(text, accepts) or _example(keyword))
 
 
 def _accepts(error: UnexpectedToken) -> frozenset[str]:
     return frozenset(error.accepts or error.expected)
 
 
-def _expected(accepts: frozenset[str]) -> str:
-    """Return what could stand here."""
+def _expected(accepts: frozenset[str], keyword: str) -> str:
+    """Return what could stand here; of suffixes, those that the statement takes."""
+    accepts -= _SUFFIXES - {word.split()[0].upper() for word in PARTS.get(keyword, ())}
     parts = []
     if "NUMBER" in accepts:
         parts.append("a value")
@@ -106,12 +120,22 @@ def _example(keyword: str) -> str:
     return f"for example: {EXAMPLES[keyword]}" if keyword in EXAMPLES else ""
 
 
-def _hint(token: Token, accepts: frozenset[str]) -> str:
-    if token.type == "NAME" and "THEN" not in accepts and str(token) in ("unless", "when"):
-        return "write `if not …`" if token == "unless" else "write `if …`"
-    if token.type == "MINUS" and "LABEL_VALUE" not in accepts and "OBJECT_NAME" in accepts:
-        return "a name begins with a letter or digit"
+def _hint(text: str, accepts: frozenset[str]) -> str:
+    if "THEN" not in accepts and text in ("unless", "when"):
+        return "write `if not …`" if text == "unless" else "write `if …`"
     return ""
+
+
+def foreign_comment(source: Source, line: Line) -> Diagnostic | None:
+    """Return the diagnostic of a line that is a comment in other languages."""
+    if line.text.startswith(("//", "--", "/*")):
+        return _comment(source, line.start)
+    return None
+
+
+def _comment(source: Source, start: int) -> Diagnostic:
+    span = Span(source, start, start + 2)
+    return codes.FOREIGN_OPERATOR.at(span, f"`{span.text}` begins no comment here", help="comments begin with `#`")
 
 
 def _foreign(source: Source, line: Line, at: int, accepts: frozenset[str]) -> Diagnostic | None:
@@ -135,8 +159,6 @@ def _characters(source: Source, line: Line, at: int) -> Diagnostic:
         return foreign
     char = line.text[at]
     span = Span(source, line.start + at, line.start + at + 1)
-    if line.text.startswith("//", at):
-        return codes.FOREIGN_OPERATOR.at(span, "`//` is no comment here", help="comments begin with `#`")
     if char in _FOREIGN_CHARACTERS:
         message, advice = _FOREIGN_CHARACTERS[char]
         return codes.FOREIGN_CHARACTER.at(span, message, help=advice)

@@ -76,7 +76,7 @@ def apply(
         match.used = True
         if diagnostic.severity is Severity.ERROR:
             kept.append(diagnostic)
-            message = f"{match.code} is an error and can't be ignored"
+            message = f"`{match.code}` is an error and can't be ignored"
             problems.append(NOT_IGNORABLE.at(match.comment, message, help="correct what it is about"))
     for ignore in ignores:
         if not ignore.used and ignore.code in known:

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from engine.builtins import numbers, texts
@@ -247,7 +247,8 @@ def _tables(draw: st.DrawFn) -> Table:
 @given(st.one_of(_grow("truth", 3), _grow("number", 3)), _tables())
 def test_columns_and_one_node_at_a_time_agree(text: str, table: Table) -> None:
     value, inference = infer(text)
-    assert {d.code for d in inference.found} <= {"P0118"}, "\n".join(map(render, inference.found))
+    assume({d.code for d in inference.found} != {"P0118"})  # a default that is never used
+    assert not inference.found, "\n".join(map(render, inference.found))
     result = Compiler(ENVIRONMENT.pods).compile(value)(table)
 
     for row in range(table.size):
@@ -270,7 +271,8 @@ def test_the_number_of_rows_looked_at_does_not_matter(text: str, table: Table) -
 
 
 def value_of_any(text: str, table: Table) -> list[Any]:
-    value, _ = infer(text)
+    value, inference = infer(text)
+    assume(not inference.found)
     result = Compiler(ENVIRONMENT.pods).compile(value)(table)
     return [plain(result, value.info, row) for row in range(table.size)]
 

@@ -1,0 +1,42 @@
+"""What people read when a policy is wrong: one file in, one text out. Read the texts as a stranger would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+
+from engine.diagnostics import render
+from engine.lint.runner import all_codes
+from tests.lang.texts import said
+
+FILES = sorted((Path(__file__).parent / "broken").glob("*.policy"))
+
+
+class _Texts(SingleFileSnapshotExtension):
+    _write_mode = WriteMode.TEXT
+    file_extension = "txt"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_message_reads_well(file: Path, snapshot: SnapshotAssertion) -> None:
+    found = said(file.read_text(encoding="utf-8"))
+
+    assert file.stem[:5] in {diagnostic.code for diagnostic in found}
+    assert snapshot(extension_class=_Texts) == "\n\n".join(render(diagnostic) for diagnostic in found) + "\n"
+
+
+def test_every_code_has_a_broken_policy() -> None:
+    assert set(all_codes()) <= {file.stem[:5] for file in FILES}
+    assert len(FILES) >= 80
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_message_says_what_to_do_in_the_house_style(file: Path) -> None:
+    for diagnostic in said(file.read_text(encoding="utf-8")):
+        assert diagnostic.help, diagnostic
+        assert not diagnostic.message.endswith("."), diagnostic
+        assert diagnostic.message[0] in "`" or not diagnostic.message[0].isupper(), diagnostic
+        assert diagnostic.message.count("\n") == 0
