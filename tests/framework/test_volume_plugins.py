@@ -1,0 +1,551 @@
+"""The four volume plugins: the facts that are easily got wrong, one small cluster each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.cluster import objects
+from engine.cluster.cluster import Cluster
+from engine.framework.plugins.node_volume_limits import TOO_MANY, NodeVolumeLimits
+from engine.framework.plugins.volume_binding import (
+    NO_ROOM,
+    NO_VOLUME,
+    OUT_OF_REACH,
+    UNBOUND,
+    VOLUME_GONE,
+    VolumeBinding,
+)
+from engine.framework.plugins.volume_restrictions import IN_USE, NO_DISK, VolumeRestrictions
+from engine.framework.plugins.volume_zone import WRONG_ZONE, VolumeZone
+from tests.framework.clusters import HOST, OK, ZONE, Body, add, make_cluster, make_node, pod_body, verdicts, zoned
+
+BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
+DONE = {"pv.kubernetes.io/bind-completed": "yes"}
+
+
+def claim(name: str = "c", *, volume: str = "", **more: Any) -> objects.PersistentVolumeClaim:
+    spec = {"volumeName": volume, "storageClassName": "late", "accessModes": ["ReadWriteOnce"]}
+    spec["resources"] = {"requests": {"storage": more.pop("size", "5Gi")}}
+    meta = {"name": name, "namespace": more.pop("namespace", "default"), "uid": f"uid-{name}"}
+    meta["annotations"] = more.pop("annotations", DONE if volume else {})
+    meta |= more.pop("meta", {})
+    status = {"phase": more.pop("phase", "Bound" if volume else "Pending")}
+    return msgspec.convert({"metadata": meta, "spec": spec | more, "status": status}, objects.PersistentVolumeClaim)
+
+
+def volume(name: str = "v", *, on: dict[str, list[str]] | None = None, **more: Any) -> objects.PersistentVolume:
+    spec: Body = {"capacity": {"storage": more.pop("size", "5Gi")}, "accessModes": ["ReadWriteOnce"]}
+    spec["storageClassName"] = "late"
+    if on is not None:
+        expressions = [{"key": key, "operator": "In", "values": values} for key, values in on.items()]
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
+    meta = {"name": name, "uid": f"uid-{name}", "labels": more.pop("labels", {})} | more.pop("meta", {})
+    status = {"phase": more.pop("phase", "Available")}
+    return msgspec.convert({"metadata": meta, "spec": spec | more, "status": status}, objects.PersistentVolume)
+
+
+def storage_class(name: str = "late", **more: Any) -> objects.StorageClass:
+    body = {"metadata": {"name": name}, "volumeBindingMode": "WaitForFirstConsumer", "provisioner": "csi.example.com"}
+    return msgspec.convert(body | more, objects.StorageClass)
+
+
+def csi_node(name: str, *, migrated: str = "", **limits: int | None) -> objects.CSINode:
+    drivers = [
+        {"name": driver.replace("__", "."), "allocatable": None if count is None else {"count": count}}
+        for driver, count in limits.items()
+    ]
+    meta = {"name": name, "annotations": {"storage.alpha.kubernetes.io/migrated-plugins": migrated}}
+    return msgspec.convert({"metadata": meta, "spec": {"drivers": drivers}}, objects.CSINode)
+
+
+def thing(kind: type, **body: Any) -> Any:
+    return msgspec.convert(body, kind)
+
+
+def using(*claims: str, name: str = "incoming", namespace: str = "default", **inline: Body) -> Body:
+    volumes: list[Body] = [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
+    volumes += [{"name": source.lower(), source: body} for source, body in inline.items()]
+    return pod_body(name, namespace=namespace, volumes=volumes)
+
+
+def with_ephemeral(name: str = "incoming") -> Body:
+    return pod_body(name, volumes=[{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}])
+
+
+def made_for(pod: str, **more: Any) -> objects.PersistentVolumeClaim:
+    owner = {"kind": "Pod", "name": pod, "uid": f"default-{pod}", "controller": True}
+    return claim(f"{pod}-scratch", meta={"ownerReferences": [owner]}, **more)
+
+
+# --- VolumeRestrictions -------------------------------------------------------------------------------
+
+GCE, EBS = "gcePersistentDisk", "awsElasticBlockStore"
+
+
+def rbd(image: str = "i", *monitors: str, **more: Any) -> Body:
+    return {"image": image, "pool": "p", "monitors": list(monitors or ("m1", "m2"))} | more
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted", "used", "conflict"),
+    [
+        (GCE, {"pdName": "d"}, {"pdName": "d"}, True),
+        (GCE, {"pdName": "d"}, {"pdName": "e"}, False),
+        (GCE, {"pdName": "d", "readOnly": True}, {"pdName": "d"}, True),
+        (GCE, {"pdName": "d", "readOnly": True}, {"pdName": "d", "readOnly": True}, False),
+        (EBS, {"volumeID": "v", "readOnly": True}, {"volumeID": "v", "readOnly": True}, True),
+        (EBS, {"volumeID": "v"}, {"volumeID": "w"}, False),
+        ("iscsi", {"iqn": "q", "targetPortal": "a", "lun": 0}, {"iqn": "q", "targetPortal": "b", "lun": 1}, True),
+        ("iscsi", {"iqn": "q", "readOnly": True}, {"iqn": "q", "readOnly": True}, False),
+        ("iscsi", {"iqn": "q"}, {"iqn": "r"}, False),
+        ("rbd", rbd("i", "m1", "m2"), rbd("i", "m2", "m3"), True),
+        ("rbd", rbd("i", "m1"), rbd("i", "m2"), False),
+        ("rbd", rbd("i"), rbd("j"), False),
+        ("rbd", rbd("i"), rbd("i", pool="q"), False),
+        ("rbd", rbd("i", readOnly=True), rbd("i", readOnly=True), False),
+    ],
+)
+def test_one_disk_on_one_node(source: str, wanted: Body, used: Body, conflict: bool) -> None:
+    cluster = make_cluster(zoned(a="a", b="b"))
+    add(cluster, using(name="other", namespace="other", **{source: used}), "a")
+    found = verdicts(VolumeRestrictions(), cluster, using(**{source: wanted}))
+    assert found == {"a": NO_DISK if conflict else OK, "b": OK}
+
+
+def single(name: str = "c", **more: Any) -> objects.PersistentVolumeClaim:
+    return claim(name, accessModes=["ReadWriteOncePod"], **more)
+
+
+def test_a_claim_for_one_pod_in_use_anywhere_refuses_every_node() -> None:
+    cluster = make_cluster(zoned(a="a", b="b"), single(), single(namespace="other"))
+    assert verdicts(VolumeRestrictions(), cluster, using("c")) == "skip"
+    add(cluster, using("c", name="user", namespace="other"), "a")
+    assert verdicts(VolumeRestrictions(), cluster, using("c")) == "skip"
+    user = add(cluster, using("c", name="user"), "a")
+    assert verdicts(VolumeRestrictions(), cluster, using("c")) == {"a": IN_USE, "b": IN_USE}
+    cluster.displace(user.uid)
+    assert verdicts(VolumeRestrictions(), cluster, using("c")) == "skip"
+
+
+def test_a_dry_run_frees_a_claim_by_its_name_alone() -> None:
+    cluster = make_cluster(zoned(a="a", b="b"), single(), single(namespace="other"))
+    add(cluster, using("c", name="user"), "a")
+    stranger = add(cluster, using("c", name="stranger", namespace="other"), "b")
+    with cluster.rehearse():
+        cluster.displace(stranger.uid)  # kube-scheduler does not compare namespaces here
+        assert verdicts(VolumeRestrictions(), cluster, using("c")) == "skip"
+    assert verdicts(VolumeRestrictions(), cluster, using("c")) == {"a": IN_USE, "b": IN_USE}
+
+
+def test_a_disk_is_named_before_a_claim() -> None:
+    cluster = make_cluster(zoned(a="a", b="b"), single())
+    add(cluster, using("c", name="user", **{GCE: {"pdName": "d"}}), "a")
+    found = verdicts(VolumeRestrictions(), cluster, using("c", **{GCE: {"pdName": "d"}}))
+    assert found == {"a": NO_DISK, "b": IN_USE}
+
+
+def test_a_missing_claim_refuses_the_pod() -> None:
+    cluster = make_cluster(zoned(a="a"))
+    assert verdicts(VolumeRestrictions(), cluster, using("c")) == '!persistentvolumeclaim "c" not found'
+
+
+# --- VolumeZone ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({ZONE: "a"}, {"a": OK, "b": f"!{WRONG_ZONE}", "none": OK}),
+        ({ZONE: "a__b"}, {"a": OK, "b": OK, "none": OK}),
+        ({ZONE: "a__"}, "skip"),  # not a list of zones: not looked at
+        ({BETA_ZONE: "a"}, {"a": OK, "b": f"!{WRONG_ZONE}", "none": OK}),  # nodes answer with the newer label
+        ({"topology.kubernetes.io/region": "r"}, {"a": f"!{WRONG_ZONE}", "b": f"!{WRONG_ZONE}", "none": OK}),
+        ({"other": "x"}, "skip"),
+    ],
+)
+def test_a_labelled_volume_is_for_its_zones(labels: dict[str, str], expected: Any) -> None:
+    cluster = make_cluster(zoned(a="a", b="b", none=""), claim(volume="v"), volume(labels=labels))
+    assert verdicts(VolumeZone(), cluster, using("c")) == expected
+
+
+@pytest.mark.parametrize(
+    ("things", "expected"),
+    [
+        ([], '!persistentvolumeclaim "c" not found'),
+        ([claim(volume="gone")], '!persistentvolume "gone" not found'),
+        ([claim(storageClassName="")], "!PersistentVolumeClaim had no pv name and storageClass name"),
+        ([claim()], '!storageclass.storage.k8s.io "late" not found'),
+        ([claim(), storage_class(volumeBindingMode=None)], '!VolumeBindingMode not set for StorageClass "late"'),
+        ([claim(), storage_class(volumeBindingMode="Immediate")], "!PersistentVolume had no name"),
+        ([claim(), storage_class()], "skip"),
+        (
+            [claim(annotations={"volume.beta.kubernetes.io/storage-class": "gone"}), storage_class()],
+            '!storageclass.storage.k8s.io "gone" not found',
+        ),
+    ],
+)
+def test_zones_need_a_volume_to_look_at(things: list[Any], expected: str) -> None:
+    assert verdicts(VolumeZone(), make_cluster(zoned(a="a"), *things), using("c")) == expected
+
+
+# --- NodeVolumeLimits ---------------------------------------------------------------------------------
+
+
+def csi(name: str, *, handle: str = "", driver: str = "csi.example.com") -> objects.PersistentVolume:
+    return volume(name, csi={"driver": driver, "volumeHandle": handle or name})
+
+
+def limited(limit: int | None, *things: Any) -> Cluster:
+    """Return nodes a, with a limit for csi.example.com, and b, without a CSINode; claims c1 to c3 of v1 to v3."""
+    numbers = (1, 2, 3)
+    return make_cluster(
+        zoned(a="a", b="b"),
+        csi_node("a", csi__example__com=limit, ebs__csi__aws__com=1),
+        storage_class(),
+        *(claim(f"c{n}", volume=f"v{n}") for n in numbers),
+        *(csi(f"v{n}") for n in numbers),
+        *things,
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "limit", "used", "wanted", "fits"),
+    [
+        ("room left", 2, ["c1"], ["c2"], True),
+        ("full", 1, ["c1"], ["c2"], False),
+        ("two at once", 2, ["c1"], ["c2", "c3"], False),
+        ("a volume that is there already", 1, ["c1"], ["c1"], True),
+        ("one there already and one more", 1, ["c1"], ["c1", "c2"], False),
+        ("no limit given", None, ["c1"], ["c2", "c3"], True),
+        ("limit 0", 0, [], ["c1"], False),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_volumes_fit_up_to_the_limit(
+    what: str, limit: int | None, used: list[str], wanted: list[str], fits: bool
+) -> None:
+    cluster = limited(limit)
+    add(cluster, using(*used, name="user"), "a")
+    found = verdicts(NodeVolumeLimits(), cluster, using(*wanted))
+    assert found == {"a": OK if fits else TOO_MANY, "b": OK}, what
+
+
+def test_pods_that_share_a_volume_use_it_once() -> None:
+    cluster = limited(2)
+    add(cluster, using("c1", name="one"), "a")
+    other = add(cluster, using("c1", name="two"), "a")
+    assert verdicts(NodeVolumeLimits(), cluster, using("c2"))["a"] == OK
+    cluster.displace(other.uid)
+    add(cluster, using("c3", name="three"), "a")
+    assert verdicts(NodeVolumeLimits(), cluster, using("c2"))["a"] == TOO_MANY
+
+
+def test_claims_without_a_volume_count_for_their_class() -> None:
+    cluster = limited(1, claim("new"), claim("newer"))
+    add(cluster, using("new", name="user"), "a")
+    assert verdicts(NodeVolumeLimits(), cluster, using("newer"))["a"] == TOO_MANY
+    assert verdicts(NodeVolumeLimits(), cluster, using("new"))["a"] == OK
+
+
+def test_claims_of_unknown_classes_and_volumes_of_no_driver_do_not_count() -> None:
+    things = claim("odd", storageClassName="gone"), claim("local", volume="disk"), volume("disk")
+    cluster = limited(0, *things)
+    assert verdicts(NodeVolumeLimits(), cluster, using("odd", "local")) == "skip"
+
+
+def attachment(name: str, *, volume: str, attacher: str = "csi.example.com") -> objects.VolumeAttachment:
+    spec = {"attacher": attacher, "nodeName": "a", "source": {"persistentVolumeName": volume}}
+    return thing(objects.VolumeAttachment, metadata={"name": name}, spec=spec)
+
+
+def test_attachments_count_beside_pods_and_never_twice_with_them() -> None:
+    cluster = limited(2, attachment("x", volume="v1"))
+    assert verdicts(NodeVolumeLimits(), cluster, using("c2"))["a"] == OK
+    assert verdicts(NodeVolumeLimits(), cluster, using("c2", "c3"))["a"] == TOO_MANY
+    # kube-scheduler does not see that the attached volume is the pod's own
+    assert verdicts(NodeVolumeLimits(), cluster, using("c1", "c2"))["a"] == TOO_MANY
+    add(cluster, using("c1", name="user"), "a")
+    assert verdicts(NodeVolumeLimits(), cluster, using("c1", "c2"))["a"] == OK
+
+
+@pytest.mark.parametrize(
+    "attached",
+    [
+        attachment("x", volume="gone"),
+        attachment("x", volume="v1", attacher=""),
+        attachment("x", volume="v1", attacher="y"),
+    ],
+)
+def test_attachments_that_name_nothing_of_the_driver_do_not_count(attached: objects.VolumeAttachment) -> None:
+    assert verdicts(NodeVolumeLimits(), limited(1, attached), using("c2"))["a"] == OK
+
+
+def test_in_tree_volumes_count_for_the_driver_that_replaced_the_plugin() -> None:
+    disk = claim("disk", volume="ebs"), volume("ebs", awsElasticBlockStore={"volumeID": "aws://zone/vol-1"})
+    cluster = limited(9, *disk)
+    user = add(cluster, using(name="user", **{EBS: {"volumeID": "vol-1"}}), "a")
+    assert verdicts(NodeVolumeLimits(), cluster, using("disk"))["a"] == OK  # the same volume
+    assert verdicts(NodeVolumeLimits(), cluster, using(**{EBS: {"volumeID": "vol-2"}}))["a"] == TOO_MANY
+    cluster.displace(user.uid)
+    assert verdicts(NodeVolumeLimits(), cluster, using(**{EBS: {"volumeID": "vol-2"}}))["a"] == OK
+
+
+def test_a_volume_that_changes_is_counted_as_it_is_now() -> None:
+    cluster = limited(2)
+    add(cluster, using("c1", "c2", name="user"), "a")
+    assert verdicts(NodeVolumeLimits(), cluster, using("c3"))["a"] == TOO_MANY
+    cluster.set_object(csi("v2", handle="v1"))  # now both claims are one volume
+    assert verdicts(NodeVolumeLimits(), cluster, using("c3"))["a"] == OK
+    cluster.set_object(claim("c2"))  # and now one of them has none yet
+    assert verdicts(NodeVolumeLimits(), cluster, using("c3"))["a"] == TOO_MANY
+    cluster.set_object(csi_node("a", csi__example__com=3))
+    assert verdicts(NodeVolumeLimits(), cluster, using("c3"))["a"] == OK
+
+
+def test_ephemeral_claims_count_if_they_are_the_pods_own() -> None:
+    cluster = limited(1, made_for("incoming"), made_for("user", volume="v1"))
+    add(cluster, with_ephemeral("user"), "a")
+    assert verdicts(NodeVolumeLimits(), cluster, with_ephemeral())["a"] == TOO_MANY
+    cluster.set_object(claim("incoming-scratch"))
+    assert verdicts(NodeVolumeLimits(), cluster, with_ephemeral())["b"] == (
+        "error: PVC default/incoming-scratch was not created for pod default/incoming (pod is not owner)"
+    )
+
+
+def test_limits_of_a_missing_claim_cannot_be_judged() -> None:
+    text = '!looking up PVC default/gone: persistentvolumeclaim "gone" not found'
+    assert verdicts(NodeVolumeLimits(), limited(9), using("gone")) == {"a": text, "b": text}
+
+
+# --- VolumeBinding ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("things", "body", "expected"),
+    [
+        ([], pod_body(), "skip"),
+        ([], using("c"), '!persistentvolumeclaim "c" not found'),
+        (
+            [],
+            with_ephemeral(),
+            '!waiting for ephemeral volume controller to create the persistentvolumeclaim "incoming-scratch"',
+        ),
+        (
+            [claim("incoming-scratch")],
+            with_ephemeral(),
+            "!PVC default/incoming-scratch was not created for pod default/incoming (pod is not owner)",
+        ),
+        (
+            [claim(volume="v", phase="Lost")],
+            using("c"),
+            '!persistentvolumeclaim "c" bound to non-existent persistentvolume "v"',
+        ),
+        (
+            [claim(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})],
+            using("c"),
+            '!persistentvolumeclaim "c" is being deleted',
+        ),
+        ([claim()], using("c"), f"!{UNBOUND}"),  # no such class: as if immediate
+        ([claim(), storage_class(volumeBindingMode="Immediate")], using("c"), f"!{UNBOUND}"),
+        ([claim(volume="v", annotations={}), storage_class()], using("c"), f"!{UNBOUND}"),  # prebound
+        (
+            [claim(), storage_class(volumeBindingMode=None)],
+            using("c"),
+            'error: VolumeBindingMode not set for StorageClass "late"',
+        ),
+    ],
+)
+def test_claims_that_nothing_can_be_done_about(things: list[Any], body: Body, expected: str) -> None:
+    assert verdicts(VolumeBinding(), make_cluster(zoned(a="a"), *things), body) == expected
+
+
+IN_A = {"a": OK, "b": f"!{OUT_OF_REACH}"}
+
+
+@pytest.mark.parametrize(
+    ("what", "things", "expected"),
+    [
+        ("within reach", [volume(on={ZONE: ["a"]})], IN_A),
+        ("anywhere", [volume()], {"a": OK, "b": OK}),
+        ("gone", [], dict.fromkeys("ab", f"!{VOLUME_GONE}")),
+        ("an affinity without terms", [volume(nodeAffinity={"required": {}})], dict.fromkeys("ab", f"!{OUT_OF_REACH}")),
+        (
+            "fields are not looked at",
+            [
+                volume(
+                    nodeAffinity={
+                        "required": {
+                            "nodeSelectorTerms": [
+                                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["z"]}]}
+                            ]
+                        }
+                    }
+                )
+            ],
+            {"a": OK, "b": OK},
+        ),
+        (
+            "an in-tree volume, not migrated",
+            [volume(on={ZONE: ["a"]}, awsElasticBlockStore={"volumeID": "vol-1"}), csi_node("a")],
+            IN_A,
+        ),
+        (
+            "an in-tree volume, migrated on b",
+            [
+                volume(on={ZONE: ["a"]}, awsElasticBlockStore={"volumeID": "vol-1"}),
+                csi_node("b", migrated="kubernetes.io/aws-ebs"),
+            ],
+            {"a": OK, "b": OK},  # b carries the driver's own label, see below
+        ),
+        (
+            "an in-tree volume known by its labels, migrated on a and b",
+            [
+                volume(labels={ZONE: "a__c"}, awsElasticBlockStore={"volumeID": "vol-1"}),
+                csi_node("a", migrated="kubernetes.io/aws-ebs"),
+                csi_node("b", migrated="kubernetes.io/gce-pd,kubernetes.io/aws-ebs"),
+            ],
+            {"a": f"!{OUT_OF_REACH}", "b": OK},
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bound_volumes_must_be_in_reach(what: str, things: list[Any], expected: Body) -> None:
+    nodes = [make_node("a", {ZONE: "a"}), make_node("b", {ZONE: "b", "topology.ebs.csi.aws.com/zone": "a"})]
+    assert verdicts(VolumeBinding(), make_cluster(nodes, claim(volume="v"), *things), using("c")) == expected, what
+
+
+BY_HAND = storage_class(provisioner="kubernetes.io/no-provisioner")
+NOTHING = f"!{NO_VOLUME}"
+
+
+@pytest.mark.parametrize(
+    ("what", "claims", "volumes", "expected"),
+    [
+        ("one that fits, on a", [claim()], [volume(on={HOST: ["a"]})], {"a": OK, "b": NOTHING}),
+        ("too small", [claim(size="6Gi")], [volume()], dict.fromkeys("ab", NOTHING)),
+        ("another class", [claim()], [volume(storageClassName="x")], dict.fromkeys("ab", NOTHING)),
+        ("another mode", [claim(volumeMode="Block")], [volume()], dict.fromkeys("ab", NOTHING)),
+        ("access it does not give", [claim(accessModes=["ReadWriteMany"])], [volume()], dict.fromkeys("ab", NOTHING)),
+        ("other attributes", [claim(volumeAttributesClassName="gold")], [volume()], dict.fromkeys("ab", NOTHING)),
+        ("not available", [claim()], [volume(phase="Released")], dict.fromkeys("ab", NOTHING)),
+        (
+            "going",
+            [claim()],
+            [volume(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})],
+            dict.fromkeys("ab", NOTHING),
+        ),
+        ("not selected", [claim(selector={"matchLabels": {"k": "v"}})], [volume()], dict.fromkeys("ab", NOTHING)),
+        ("selected", [claim(selector={"matchLabels": {"k": "v"}})], [volume(labels={"k": "v"})], {"a": OK, "b": OK}),
+        (
+            "somebody else's",
+            [claim()],
+            [volume(claimRef={"namespace": "x", "name": "c"})],
+            dict.fromkeys("ab", NOTHING),
+        ),
+        (
+            "reserved, though not available and of another class",
+            [claim()],
+            [volume(claimRef={"namespace": "default", "name": "c"}, phase="Bound", storageClassName="late")],
+            {"a": OK, "b": OK},
+        ),
+        (
+            "reserved by another uid",
+            [claim()],
+            [volume(claimRef={"namespace": "default", "name": "c", "uid": "old"})],
+            dict.fromkeys("ab", NOTHING),
+        ),
+        (
+            "a reserved one out of reach is not replaced by another",
+            [claim()],
+            [volume(on={HOST: ["a"]}, claimRef={"namespace": "default", "name": "c"}), volume("w")],
+            {"a": OK, "b": NOTHING},
+        ),
+        ("one volume for two claims", [claim(), claim("d")], [volume()], dict.fromkeys("ab", NOTHING)),
+        (
+            "the small claim leaves the large volume to the other",
+            [claim(size="5Gi"), claim("d", size="1Gi")],
+            [volume("large", size="5Gi"), volume("small", size="1Gi", on={HOST: ["a"]})],
+            {"a": OK, "b": NOTHING},
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_waiting_claims_find_existing_volumes(what: str, claims: list[Any], volumes: list[Any], expected: Body) -> None:
+    cluster = make_cluster(zoned(a="a", b="b"), BY_HAND, *claims, *volumes)
+    assert verdicts(VolumeBinding(), cluster, using(*(c.metadata.name for c in claims))) == expected, what
+
+
+def room(size: str, *, zone: str | None = "a", **more: Any) -> objects.CSIStorageCapacity:
+    topology = {"nodeTopology": {"matchLabels": {ZONE: zone}}} if zone else {}
+    return thing(
+        objects.CSIStorageCapacity,
+        metadata={"name": f"{zone}-{size}", "namespace": "x"},
+        storageClassName=more.pop("storageClassName", "late"),
+        capacity=size,
+        **topology,
+        **more,
+    )
+
+
+DRIVER = thing(objects.CSIDriver, metadata={"name": "csi.example.com"}, spec={"storageCapacity": True})
+FULL = f"!{NO_ROOM}"
+
+
+def allowed(*terms: dict[str, list[str]]) -> objects.StorageClass:
+    return storage_class(
+        allowedTopologies=[
+            {"matchLabelExpressions": [{"key": key, "values": values} for key, values in term.items()]}
+            for term in terms
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "things", "expected"),
+    [
+        ("anywhere", [storage_class()], {"a": OK, "b": OK}),
+        ("where the class allows", [allowed({ZONE: ["a", "c"]})], {"a": OK, "b": NOTHING}),
+        ("any of its terms", [allowed({ZONE: ["a"], HOST: ["b"]}, {HOST: ["b"]})], {"a": NOTHING, "b": OK}),
+        ("an empty term allows nothing", [allowed({})], dict.fromkeys("ab", NOTHING)),
+        ("no provisioner", [BY_HAND], dict.fromkeys("ab", NOTHING)),
+        ("room in a", [storage_class(), DRIVER, room("5Gi")], {"a": OK, "b": FULL}),
+        ("too little room", [storage_class(), DRIVER, room("4Gi")], dict.fromkeys("ab", FULL)),
+        (
+            "a smaller maximum",
+            [storage_class(), DRIVER, room("9Gi", maximumVolumeSize="1Gi")],
+            dict.fromkeys("ab", FULL),
+        ),
+        ("a larger maximum", [storage_class(), DRIVER, room("1Gi", maximumVolumeSize="9Gi")], {"a": OK, "b": FULL}),
+        (
+            "room of another class",
+            [storage_class(), DRIVER, room("9Gi", storageClassName="x")],
+            dict.fromkeys("ab", FULL),
+        ),
+        ("room nobody reaches", [storage_class(), DRIVER, room("9Gi", zone=None)], dict.fromkeys("ab", FULL)),
+        ("a driver that does not report", [storage_class(), room("1Gi")], {"a": OK, "b": OK}),
+        ("topology before room", [allowed({ZONE: ["a"]}), DRIVER], {"a": FULL, "b": NOTHING}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_waiting_claims_without_a_volume_are_provisioned(what: str, things: list[Any], expected: Body) -> None:
+    cluster = make_cluster(zoned(a="a", b="b"), claim(), *things)
+    assert verdicts(VolumeBinding(), cluster, using("c")) == expected, what
+
+
+def test_a_selected_node_stays_the_only_one() -> None:
+    selected = claim(annotations={"volume.kubernetes.io/selected-node": "b"})
+    cluster = make_cluster(zoned(a="a", b="b"), selected, storage_class())
+    assert verdicts(VolumeBinding(), cluster, using("c")) == {"a": NOTHING, "b": OK}
+    cluster.remove_node("b")
+    assert verdicts(VolumeBinding(), cluster, using("c")) == {"a": NOTHING}
+
+
+def test_bound_and_unbound_claims_both_say_what_is_wrong() -> None:
+    cluster = make_cluster(
+        zoned(a="a", b="b"), BY_HAND, claim("bound", volume="v"), volume(on={HOST: ["a"]}, phase="Bound"), claim("open")
+    )
+    found = verdicts(VolumeBinding(), cluster, using("bound", "open"))
+    assert found == {"a": NOTHING, "b": f"!{NO_VOLUME}; {OUT_OF_REACH}"}
