@@ -11,8 +11,6 @@ from engine.lang.literals import quoted
 # how tightly an operator binds; a part that binds less tightly than its place needs parentheses
 _CONDITIONAL, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _COALESCE, _UNARY, _POSTFIX = range(10)
 _BINARY = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "%": _PRODUCT, "??": _COALESCE}
-_BREAK = "\x00"
-"""Where a statement that is too long for a line may go on in the next."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?", re.ASCII)
 _BARE_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 
@@ -26,7 +24,7 @@ def show(expr: syntax.Expr, place: int = _CONDITIONAL) -> str:
 def _shown(expr: syntax.Expr) -> tuple[str, int]:
     match expr:
         case syntax.Number(text=text):
-            return text, _POSTFIX
+            return text, _UNARY  # `1.x` and `80%.x` would be numbers with wrong units
         case syntax.Text(value=value):
             return quoted(value), _POSTFIX
         case syntax.Truth(value=value):
@@ -89,41 +87,13 @@ def _label_test(expr: syntax.LabelTest) -> str:
 
 def show_statement(statement: syntax.Statement) -> str:
     """Return the canonical text of a statement, on one line."""
-    return _statement(statement).replace(_BREAK, " ")
-
-
-def statement_lines(statement: syntax.Statement, *, width: int) -> list[str]:
-    """Return the canonical text of a statement, broken before `and`, `or` and suffixes where it is too long."""
-    text = _statement(statement)
-    if len(text) <= width:
-        return [text.replace(_BREAK, " ")]
-    first, *rest = text.split(_BREAK)
-    lines = [first]
-    for piece in rest:
-        # pieces share a line as long as they fit: conditions that belong together stay together
-        if len(lines) > 1 and len(lines[-1]) + 1 + len(piece) <= width and not piece.startswith(("and ", "or ")):
-            lines[-1] += f" {piece}"
-        else:
-            lines.append(f"  {piece}")
-    return lines
-
-
-def _top(expr: syntax.Expr) -> str:
-    """Return the text of an expression that stands by itself, with the breaks that it allows."""
-    if isinstance(expr, syntax.Logical):
-        binds = _AND if expr.operator == "and" else _OR
-        return f"{_BREAK}{expr.operator} ".join(show(o, binds + 1) for o in expr.operands)
-    return show(expr)
-
-
-def _statement(statement: syntax.Statement) -> str:
     match statement:
         case syntax.PolicyName(name=name):
             return f"policy {name}"
         case syntax.SchedulerName(name=name):
             return f"scheduler {name}"
         case syntax.ForPods(condition=condition):
-            return f"for pods where {_top(condition)}"
+            return f"for pods where {show(condition)}"
         case syntax.Priority(value=value):
             return f"priority {show(value)}"
         case syntax.UseKubernetes(without=without):
@@ -134,12 +104,12 @@ def _statement(statement: syntax.Statement) -> str:
         case syntax.UseFile(path=path):
             return f"use {quoted(path)}"
         case syntax.Let(name=name, value=value):
-            return f"let {name} = {_top(value)}"
+            return f"let {name} = {show(value)}"
         case syntax.Def(name=name, parameters=parameters, value=value):
-            return f"def {name}({', '.join(p.name for p in parameters)}) = {_top(value)}"
+            return f"def {name}({', '.join(p.name for p in parameters)}) = {show(value)}"
         case syntax.Metric():
             parts = _part("every", statement.every) + _part("stale after", statement.stale_after)
-            parts += _part("default", statement.default) + (f"{_BREAK}by {statement.by}" if statement.by else "")
+            parts += _part("default", statement.default) + (f" by {statement.by}" if statement.by else "")
             return f"metric {statement.name} = {show(statement.query)}{parts}"
         case _:
             return _clause(statement)
@@ -160,11 +130,11 @@ def _clause(clause: syntax.Clause) -> str:
     match clause:
         case syntax.Require(value=value) | syntax.Filter(value=value):
             word = "require" if isinstance(clause, syntax.Require) else "filter"
-            return f"{word} {_top(value)}" + _suffixes(clause)
+            return f"{word} {show(value)}" + _suffixes(clause)
         case syntax.Score(value=value):
-            return f"score {_top(value)}" + _suffixes(clause)
+            return f"score {show(value)}" + _suffixes(clause)
         case syntax.Hold(condition=condition):
-            return f"hold if {_top(condition)}" + _suffixes(clause)
+            return f"hold if {show(condition)}" + _suffixes(clause)
         case syntax.Order(keys=keys):
             return "order by " + ", ".join(show(k.value) + (" desc" if k.descending else "") for k in keys)
         case syntax.Spread(key=key):
@@ -179,19 +149,19 @@ def _clause(clause: syntax.Clause) -> str:
         case syntax.Preempt(condition=condition, evict=evict):
             if condition is None:
                 return "preempt never"
-            return f"preempt if {_top(condition)}" + _part("evict where", evict)
+            return f"preempt if {show(condition)}" + _part("evict where", evict)
         case _:
             assert_never(clause)
 
 
 def _part(word: str, value: syntax.Expr | None) -> str:
-    return f"{_BREAK}{word} {show(value)}" if value is not None else ""
+    return f" {word} {show(value)}" if value is not None else ""
 
 
 def _over(topology: syntax.Topology | None) -> str:
     if topology is None:
         return ""
-    return f"{_BREAK}over {topology.key if _BARE_KEY.fullmatch(topology.key) else quoted(topology.key)}"
+    return f" over {topology.key if _BARE_KEY.fullmatch(topology.key) else quoted(topology.key)}"
 
 
 def _suffixes(clause: syntax.Clause) -> str:
@@ -200,9 +170,9 @@ def _suffixes(clause: syntax.Clause) -> str:
     name, condition = getattr(clause, "name", None), getattr(clause, "condition", None)
     reason, weight = getattr(clause, "reason", None), getattr(clause, "weight", None)
     if name is not None:
-        text += f"{_BREAK}as {name}"
+        text += f" as {name}"
     if condition is not None and not isinstance(clause, syntax.Hold):
-        text += f"{_BREAK}if {show(condition)}"
+        text += f" if {show(condition)}"
     if reason is not None:
-        text += f"{_BREAK}else {quoted(reason)}"
+        text += f" else {quoted(reason)}"
     return text + _part("weight", weight)
