@@ -21,13 +21,14 @@ from engine.framework.frame import Frame
 from engine.framework.nominations import REFUSED, Active
 from engine.framework.plugin import FilterPlugin
 from engine.framework.plugins.dynamic_resources import NO_CLAIMS, DynamicResources
-from engine.framework.profile import Profile
+from engine.framework.profile import PreemptionRule, Profile
 from engine.framework.status import Code, Status, reason_histogram
 from engine.framework.trial import Trial
 from engine.framework.victims import Budgets, Victims
 
 NEVER = "not eligible due to preemptionPolicy=Never."
 TERMINATING = "not eligible due to a terminating pod on the nominated node."
+NOT_ALLOWED = "not eligible due to policy clause"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NOT_FOUND = "not found"
 """What kube-scheduler says where PreFilter ended before DynamicResources could leave its state behind."""
@@ -99,11 +100,13 @@ def preempt(
     every_node: bool = False,
 ) -> Preemption:
     """Return the best node and its victims, or why there is none; arguments as for `post_filter`."""
-    refusal = _ineligible(frame, diagnosis)
+    rule = profile.preemption
+    refusal = _ineligible(frame, rule, diagnosis)
     if refusal:
         return Preemption(message=refusal, keeps_nomination=True)
     potential = potential_rows(diagnosis)
-    trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster), potential)
+    spares = rule.spares if rule is not None else None
+    trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster), potential, spares=spares)
     size = len(potential)
     enough = size if every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
     candidates, why_not = _search(trial, offset=_offset(frame.pod, seed, size), enough=enough)
@@ -138,11 +141,13 @@ def potential_rows(diagnosis: Diagnosis) -> IntArray:
     return np.flatnonzero(refused & ~diagnosis.unresolvable)
 
 
-def _ineligible(frame: Frame, diagnosis: Diagnosis) -> str:
+def _ineligible(frame: Frame, rule: PreemptionRule | None, diagnosis: Diagnosis) -> str:
     """Return why the pod may not preempt others now, "" where it may."""
     pod, cluster = frame.pod, frame.cluster
     if pod.template.spec.preemption_policy == "Never":
         return NEVER
+    if rule is not None and not rule.allows(frame):
+        return f"{NOT_ALLOWED} {rule.text}."
     row = cluster.nodes.rows.get(pod.nominated_node) if pod.nominated_node else None
     if row is None or diagnosis.status(row).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
         return ""

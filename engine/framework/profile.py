@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from engine.cluster.pods import PodInfo
+from engine.framework.frame import Frame
 from engine.framework.plugin import FilterPlugin, Weighted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreemptionRule:
+    """A policy's `preempt`: it narrows what Kubernetes allows, and never widens it."""
+
+    text: str
+    """As written, for messages."""
+    allows: Callable[[Frame], bool]
+    """Whether the pod may have others evicted."""
+    spares: Callable[[Frame, PodInfo], bool] | None = None
+    """Whether a running pod must not be evicted for this one; None: the rule spares nobody."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -16,4 +31,6 @@ class Profile:
     """In the order in which they are asked; the first refusal of a node is the one reported."""
     scores: tuple[Weighted, ...] = ()
     preempts: bool = True
-    """Whether a pod that fits nowhere may have others evicted (`preempt never` says no)."""
+    """Whether PostFilter is asked at all."""
+    preemption: PreemptionRule | None = None
+    """Who may evict, and who may be evicted, beside Kubernetes' own rules."""

@@ -7,7 +7,7 @@ displaced and placed in a rehearsal, and the filters asked each time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -27,8 +27,17 @@ NO_VICTIMS = "No preemption victims found for incoming pod"
 class Trial:
     """Finds the victims on one node after the other."""
 
-    def __init__(self, frame: Frame, active: Active, budgets: Budgets, rows: IntArray) -> None:
-        """Prepare trials on `rows`, ascending."""
+    def __init__(
+        self,
+        frame: Frame,
+        active: Active,
+        budgets: Budgets,
+        rows: IntArray,
+        *,
+        spares: Callable[[Frame, PodInfo], bool] | None = None,
+    ) -> None:
+        """Prepare trials on `rows`, ascending; `spares` says which pods must stay, whatever their priority."""
+        self._spared = _Spared(frame, rows, spares) if spares is not None else None
         self._frame = frame
         self._active = active
         self._budgets = budgets
@@ -50,6 +59,8 @@ class Trial:
         """
         frame, cluster = self._frame.at(self._rows), self._frame.cluster
         none = cluster.priorities.below(frame.pod.priority, "pods", cluster.nodes.size)[self._rows] == 0
+        if self._spared is not None:
+            none |= self._spared.everybody
         builder = DiagnosisBuilder(len(self._rows))
         builder.add("", [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NO_VICTIMS, none)])
         asked = np.ones(len(self._rows), np.bool_)
@@ -57,7 +68,7 @@ class Trial:
             asked[list(self._nominated)] = False
         for plugin, state in self._active:
             if isinstance(plugin, NodeResourcesFit):
-                room = self._room or _Room(self._frame, state, self._rows, {})
+                room = self._room or _Room(self._frame, state, self._rows, {}, self._spared)
                 builder.add(plugin.name, _only(room.shortages(), asked))
             elif plugin.scope is Scope.TEMPLATE and state is not REFUSED:
                 builder.add(plugin.name, _only(plugin.refusals(frame, state), asked))
@@ -74,6 +85,8 @@ class Trial:
         row = int(self._rows[position])
         name, cluster, pod = self.name_at(position), self._frame.cluster, self._frame.pod
         pool = [other for other in cluster.pods_on(name).values() if other.priority < pod.priority]
+        if self._spared is not None:
+            pool = [other for other in pool if other.uid not in self._spared.uids]
         if not pool:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "", (NO_VICTIMS,))
         ranked = by_importance(pool, self._frame.now)
@@ -126,7 +139,24 @@ class Trial:
     def _make_room(self) -> _Room | None:
         if len(self._moving) != 1 or not isinstance(self._moving[0][0], NodeResourcesFit):
             return None
-        return _Room(self._frame, self._moving[0][1], self._rows, self._nominated)
+        return _Room(self._frame, self._moving[0][1], self._rows, self._nominated, self._spared)
+
+
+class _Spared:
+    """Pods of lower priority on some rows that a policy lets nobody evict."""
+
+    def __init__(self, frame: Frame, rows: IntArray, spares: Callable[[Frame, PodInfo], bool]) -> None:
+        cluster, priority = frame.cluster, frame.pod.priority
+        self.by_position: dict[int, list[PodInfo]] = {}
+        self.everybody = np.zeros(len(rows), np.bool_)
+        """`bool[rows]`: no pod there may be evicted."""
+        for position, row in enumerate(rows.tolist()):
+            lower = [pod for pod in cluster.pods_on(cluster.nodes.infos[row].name).values() if pod.priority < priority]
+            kept = [pod for pod in lower if spares(frame, pod)]
+            if kept:
+                self.by_position[position] = kept
+                self.everybody[position] = len(kept) == len(lower)
+        self.uids = {pod.uid for kept in self.by_position.values() for pod in kept}
 
 
 class _Room:
@@ -135,7 +165,14 @@ class _Room:
     With nominated pods the first pass, with them, is the stricter one, so it alone is computed.
     """
 
-    def __init__(self, frame: Frame, wanted: Wanted, rows: IntArray, nominated: dict[int, list[PodInfo]]) -> None:
+    def __init__(
+        self,
+        frame: Frame,
+        wanted: Wanted,
+        rows: IntArray,
+        nominated: dict[int, list[PodInfo]],
+        spared: _Spared | None,
+    ) -> None:
         cluster, priority = frame.cluster, frame.pod.priority
         nodes = cluster.nodes
         self._cluster = cluster
@@ -146,7 +183,7 @@ class _Room:
             name: (column - cluster.priorities.below(priority, name, nodes.size))[rows]
             for name, column in held.items()
         }
-        for position, others in nominated.items():
+        for position, others in (*nominated.items(), *(spared.by_position.items() if spared is not None else ())):
             for other in others:
                 self._held["pods"][position] += 1
                 for name, _ in wanted:

@@ -13,7 +13,7 @@ from engine.cluster.signals import Query
 from engine.framework.frame import Frame
 from engine.framework.kubernetes import kubernetes_filters, kubernetes_scores
 from engine.framework.plugin import FilterPlugin, Weighted
-from engine.framework.profile import Profile
+from engine.framework.profile import PreemptionRule, Profile
 from engine.lang.checked import ClauseKind
 from engine.lang.compiled import (
     CompiledClause,
@@ -97,13 +97,13 @@ class Policy:
 
     def may_preempt(self, frame: Frame) -> bool:
         """Return whether the pod may have others evicted, as far as the policy goes."""
-        clause = self.preemption
-        return clause is None or (clause.condition is not None and bool(clause.condition(frame)))
+        rule = self.profile.preemption
+        return rule is None or rule.allows(frame)
 
     def may_evict(self, frame: Frame, victim: PodInfo) -> bool:
         """Return whether the policy lets a running pod be evicted for this one."""
-        clause = self.preemption
-        return clause is None or clause.evict is None or clause.evict(frame, victim)
+        rule = self.profile.preemption
+        return rule is None or rule.spares is None or not rule.spares(frame, victim)
 
 
 def make_policy(compiled: CompiledPolicy) -> Policy:
@@ -128,6 +128,13 @@ def make_policy(compiled: CompiledPolicy) -> Policy:
     if compiled.kubernetes_scores is not None:
         weight = compiled.kubernetes_scores
         scores.extend(Weighted(score.plugin, score.weight * weight) for score in kubernetes_scores())
-    never = any(isinstance(c, CompiledPreemption) and c.condition is None for c in clauses)
-    profile = Profile(compiled.name, (*requires, *limits, *filters), tuple(scores), preempts=not never)
+    rule = next((_preemption_rule(c) for c in clauses if isinstance(c, CompiledPreemption)), None)
+    profile = Profile(compiled.name, (*requires, *limits, *filters), tuple(scores), preemption=rule)
     return Policy(compiled, profile)
+
+
+def _preemption_rule(clause: CompiledPreemption) -> PreemptionRule:
+    condition, evict = clause.condition, clause.evict
+    allows = (lambda frame: bool(condition(frame))) if condition is not None else (lambda frame: False)
+    spares = (lambda frame, victim: not evict(frame, victim)) if evict is not None else None
+    return PreemptionRule(clause.text, allows, spares)

@@ -1,0 +1,147 @@
+"""`preempt`: a policy narrows who may evict and who may be evicted; priorities and budgets hold as ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.cluster import objects
+from engine.cluster.cluster import Cluster
+from engine.framework.cycle import Cycle, Decision
+from engine.framework.frame import Frame
+from tests.policy.worlds import node, pod, policy
+
+BATCH_ONLY = 'preempt if true evict where victim.label.tier == "batch"'
+ANTI_AFFINITY: dict[str, Any] = {
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "none"}}, "topologyKey": "kubernetes.io/hostname"}
+            ]
+        }
+    }
+}
+"""Concerns nobody, but has the pod tried node by node in a rehearsal rather than by arithmetic."""
+RULES = pytest.mark.parametrize("spec", [{}, ANTI_AFFINITY], ids=["arithmetic", "rehearsal"])
+
+
+def two_nodes() -> Cluster:
+    """Return n0 with a batch pod of priority 5, and n1 with a web pod of priority 1: Kubernetes would take n1."""
+    cluster = Cluster()
+    cluster.set_node(node("n0"))
+    cluster.set_node(node("n1"))
+    cluster.place(pod(cluster, "batch", labels={"tier": "batch"}, priority=5), "n0")
+    cluster.place(pod(cluster, "web", labels={"tier": "web"}, priority=1), "n1")
+    return cluster
+
+
+def decide(cluster: Cluster, text: str, *, priority: int = 10, **spec: Any) -> Decision:
+    incoming = pod(cluster, "high", priority=priority, **spec)
+    return Cycle().decide(Frame(incoming, cluster, 1e9), policy(text).profile)
+
+
+def victims(decision: Decision) -> list[str]:
+    assert decision.preemption is not None
+    return [victim.name for victim in decision.preemption.victims]
+
+
+@RULES
+def test_without_a_rule_the_least_important_pod_goes(spec: dict[str, Any]) -> None:
+    assert victims(decide(two_nodes(), "filter node.ready or true", **spec)) == ["web"]
+
+
+@RULES
+def test_only_pods_that_the_policy_names_are_evicted(spec: dict[str, Any]) -> None:
+    decision = decide(two_nodes(), BATCH_ONLY, **spec)
+
+    assert victims(decision) == ["batch"]
+    assert decision.preemption is not None
+    assert decision.preemption.nominated_node == "n0"
+
+
+@RULES
+def test_a_pod_of_higher_priority_stays_even_if_the_policy_names_it(spec: dict[str, Any]) -> None:
+    decision = decide(two_nodes(), BATCH_ONLY, priority=3, **spec)
+
+    assert victims(decision) == []
+    assert "2 No preemption victims found for incoming pod" in decision.message
+
+
+@RULES
+def test_a_pod_that_stays_keeps_its_room_on_a_node_with_victims(spec: dict[str, Any]) -> None:
+    cluster = Cluster()
+    cluster.set_node(node("n0", cpu="3"))
+    for name, tier in (("a", "batch"), ("b", "web"), ("c", "batch")):
+        cluster.place(pod(cluster, name, labels={"tier": tier}), "n0")
+
+    assert victims(decide(cluster, BATCH_ONLY, cpu="2", **spec)) == ["a", "c"]
+    assert "1 Insufficient cpu" in decide(cluster, BATCH_ONLY, cpu="3", **spec).message
+
+
+def test_who_may_evict_can_decide_by_the_pod_and_by_the_victim_together() -> None:
+    text = "preempt if pod.label.team evict where victim.label.team == pod.label.team"
+    cluster = Cluster()
+    cluster.set_node(node("n0", cpu="2"))
+    cluster.place(pod(cluster, "x", labels={"team": "x"}), "n0")
+    cluster.place(pod(cluster, "y", labels={"team": "y"}), "n0")
+
+    assert victims(decide(cluster, text, labels={"team": "x"})) == ["x"]
+    assert victims(decide(cluster, text, labels={"team": "y"})) == ["y"]
+    assert victims(decide(cluster, text)) == []
+
+
+@pytest.mark.parametrize("text", ["preempt never", "preempt if pod.priority > 100"])
+def test_who_may_not_evict_is_told_by_which_clause(text: str) -> None:
+    decision = decide(two_nodes(), text)
+
+    assert victims(decision) == []
+    assert decision.message.endswith(f"preemption: not eligible due to policy clause {text}.")
+
+
+def test_budgets_still_choose_among_the_nodes_that_the_policy_leaves() -> None:
+    cluster = two_nodes()
+    cluster.set_node(node("n2"))
+    cluster.place(pod(cluster, "other", labels={"tier": "batch", "spare": "yes"}, priority=8), "n2")
+    budget = {
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchExpressions": [{"key": "spare", "operator": "DoesNotExist"}]}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    cluster.set_object(msgspec.convert(budget, objects.PodDisruptionBudget))
+
+    assert victims(decide(cluster, BATCH_ONLY)) == ["other"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    pods=st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from(["batch", "web"]), st.integers(0, 6), st.integers(1, 3)),
+        max_size=9,
+    ),
+    priority=st.integers(0, 7),
+    cpu=st.integers(1, 4),
+)
+def test_no_victim_is_ever_spared_by_the_rule_and_arithmetic_agrees_with_the_rehearsal(
+    pods: list[tuple[int, str, int, int]], priority: int, cpu: int
+) -> None:
+    cluster = Cluster()
+    for number in range(3):
+        cluster.set_node(node(f"n{number}", cpu="6"))
+    for number, (where, tier, rank, size) in enumerate(pods):
+        there = pod(cluster, f"p{number}", labels={"tier": tier}, priority=rank, cpu=str(size))
+        cluster.place(there, f"n{where}")
+    for number in range(3):
+        cluster.place(pod(cluster, f"blocker{number}", priority=1000, cpu="3"), f"n{number}")
+    found = [decide(cluster, BATCH_ONLY, priority=priority, cpu=str(cpu), **spec) for spec in ({}, ANTI_AFFINITY)]
+
+    assert found[0].host == found[1].host
+    if found[0].host is None:
+        assert victims(found[0]) == victims(found[1])
+        assert found[0].preemption is not None
+        for victim in found[0].preemption.victims:
+            assert victim.labels["tier"] == "batch"
+            assert victim.priority < priority
