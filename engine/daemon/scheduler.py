@@ -173,6 +173,9 @@ class Scheduler:
         """Schedule for ever; ends by cancellation alone."""
         while True:
             self._wake.clear()
+            if not self.is_current():
+                await asyncio.sleep(STALE_POLL_SECONDS)
+                continue
             self._keep_queue()
             self.decide_batch()
             if self._may_decide() and self.queue.has_active():
@@ -181,7 +184,8 @@ class Scheduler:
                 await self._wait()
 
     async def _wait(self) -> None:
-        due = self.queue.next_due()
+        # what may not be decided is not due either: it would be waited for in a busy loop
+        due = self.queue.next_due() if self._may_decide() else None
         pause = HELD_EVERY_SECONDS if due is None else min(HELD_EVERY_SECONDS, due - self._clock())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(pause, 0.001)):
