@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,9 +89,7 @@ class HttpServer:
             await web.TCPSite(self._runner, self._host, self._port).start()
         except OSError as error:
             await self._runner.cleanup()
-            raise ServerError(
-                f"cannot listen at {self._host}:{self._port}: {(error.strerror or str(error)).lower()}"
-            ) from error
+            raise ServerError(f"cannot listen at {self._host}:{self._port}: {_reason(error)}") from error
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -115,6 +114,11 @@ class HttpServer:
         return web.json_response(
             dict(self._configuration()), dumps=lambda value: json.dumps(value, default=str, indent=2) + "\n"
         )
+
+
+def _reason(error: OSError) -> str:
+    """Return the system's own words; asyncio puts a sentence around them."""
+    return (os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)).lower()
 
 
 def _probe(path: str, checks: Mapping[str, Check]) -> Handler:

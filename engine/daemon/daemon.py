@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from random import Random
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -20,7 +20,7 @@ from engine.adapters.http_server import HealthChecks, HttpServer
 from engine.adapters.kube.binding import Binder
 from engine.adapters.kube.credentials import SERVICE_ACCOUNT, find_credentials
 from engine.adapters.kube.decoding import Malformed
-from engine.adapters.kube.events import EventRecorder, Reference
+from engine.adapters.kube.events import EventRecorder
 from engine.adapters.kube.eviction import Evictor
 from engine.adapters.kube.lease import LeaderElector, LeaseSettings
 from engine.adapters.kube.pod_status import PodStatusWriter
@@ -30,6 +30,7 @@ from engine.adapters.policy_directory import PolicyDirectory
 from engine.adapters.prometheus import PrometheusEndpoint
 from engine.adapters.signal_source import SignalSource
 from engine.cluster.cluster import Cluster
+from engine.daemon.config_map_events import ConfigMapEvents
 from engine.daemon.freshness import Freshness
 from engine.daemon.metrics import SchedulerMetrics, SignalRow
 from engine.daemon.policies import LivePolicies, PolicyCompiler
@@ -49,7 +50,7 @@ SYNC_PATIENCE_SECONDS = 30.0
 SPARE_CONNECTIONS = 32
 """Beside those of bindings: for lists, events and status writes."""
 DRAIN_SECONDS = 10.0
-"""Time for bindings and events under way when the daemon ends."""
+"""Time for all bindings and events under way when the daemon ends. Kubernetes gives a pod 30 s in all."""
 
 
 class Daemon:
@@ -82,6 +83,7 @@ class Daemon:
             self._transport, controller=name, instance=f"{name}-{self._identity}", random=self._random, defer_while=busy
         )
         self._statuses = PodStatusWriter(self._transport, random=self._random, defer_while=busy)
+        self._reload_events = self._make_reload_events()
         self._queue = SchedulingQueue()
         cluster = Cluster()
         self._scheduler = Scheduler(
@@ -135,6 +137,7 @@ class Daemon:
         """
         await self._credentials.get()
         async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._transport.close)
             await stack.enter_async_context(self._http)
             announce(self._http.url)
             background = [
@@ -142,6 +145,8 @@ class Daemon:
                 self._events.run(),
                 self._statuses.run(),
             ]
+            if self._reload_events is not None:
+                background.append(self._reload_events.run())
             tasks = [asyncio.create_task(_guarded(work)) for work in background]
             stack.push_async_callback(_cancel, tasks)
             if self._signals is not None:
@@ -149,9 +154,12 @@ class Daemon:
             await stack.enter_async_context(self._reloader)
             await stack.enter_async_context(PolicyDirectory(self._settings.policies.path, deliver=self._reloader.offer))
             await self._sync()
-            scheduling = asyncio.create_task(self._scheduler.run())
-            stack.push_async_callback(self._end, scheduling)
-            return await self._lead()
+            scheduling = asyncio.create_task(_guarded(self._scheduler.run()))
+            leading = asyncio.create_task(self._lead())
+            stack.push_async_callback(self._end, scheduling, leading)
+            # none of them ends but by a lost lease or a fault in ours: a new process starts afresh
+            await asyncio.wait({leading, scheduling, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            return 1
 
     async def _sync(self) -> None:
         """Wait for the first lists; nothing is decided before."""
@@ -174,21 +182,26 @@ class Daemon:
             },
         )
 
-    async def _lead(self) -> int:
+    async def _lead(self) -> None:
         if self._elector is None:
             await asyncio.Event().wait()
         else:
             logger.error("stopping: %s", await self._elector.run())
-        return 1
 
-    async def _end(self, scheduling: asyncio.Task[NoReturn]) -> None:
-        """Let what is under way come to its end, then say what is left to say."""
-        scheduling.cancel()
-        await asyncio.gather(scheduling, return_exceptions=True)
+    async def _end(self, scheduling: asyncio.Task[None], leading: asyncio.Task[None]) -> None:
+        """Let what is under way come to its end, give the lease back, then say what is left to say."""
+        deadline = asyncio.get_running_loop().time() + DRAIN_SECONDS
+        await _cancel([scheduling])
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._scheduler.drained(), DRAIN_SECONDS)
-        await self._statuses.drain(timeout_seconds=DRAIN_SECONDS)
-        await self._events.drain(timeout_seconds=DRAIN_SECONDS)
+            async with asyncio.timeout_at(deadline):
+                await self._scheduler.drained()
+        await _cancel([leading])
+        left = max(1.0, deadline - asyncio.get_running_loop().time())
+        told = await asyncio.gather(
+            self._statuses.drain(timeout_seconds=left), self._events.drain(timeout_seconds=left)
+        )
+        if not all(told):
+            logger.warning("ending with %d events and %d conditions unsent", len(self._events), len(self._statuses))
 
     # --- leading -------------------------------------------------------------------------------------
 
@@ -243,18 +256,17 @@ class Daemon:
             self._signals.set_queries(policies.queries)
         self._scheduler.use_policies(policies)
 
+    def _make_reload_events(self) -> ConfigMapEvents | None:
+        config_map = self._settings.policies.config_map
+        if config_map is None:
+            return None
+        namespace, _, name = config_map.partition("/")
+        return ConfigMapEvents(self._transport, self._events, namespace=namespace, name=name)
+
     def _report_reload(self, record: ReloadRecord) -> None:
         self.metrics.reloaded(record)
-        config_map = self._settings.policies.config_map
-        if config_map is not None:
-            namespace, _, name = config_map.partition("/")
-            self._events.record(
-                Reference("ConfigMap", name, namespace, "", "v1"),
-                type="Normal" if record.successful else "Warning",
-                reason="PoliciesAccepted" if record.successful else "PoliciesRefused",
-                action="Reload",
-                note=record.summary(),
-            )
+        if self._reload_events is not None:
+            self._reload_events.report(record)
 
     # --- what others may ask -------------------------------------------------------------------------
 

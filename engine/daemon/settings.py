@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
+from engine.adapters.kube.lease import JITTER
 from engine.diagnostics import Diagnostic, Source
 from engine.documents.codes import MISSING_KEY, WRONG_VALUE
 from engine.documents.schema import EXPECTED, DocumentSchema
@@ -201,12 +202,13 @@ def _together(document: Document, settings: Settings) -> list[Diagnostic]:
     """Check what no single value can show."""
     found = []
     election = settings.leader_election
-    for smaller, larger, low, high in (
-        ("renewDeadline", "leaseDuration", election.renew_deadline, election.lease_duration),
-        ("retryPeriod", "renewDeadline", election.retry_period, election.renew_deadline),
+    for smaller, larger, low, high, spread in (
+        ("renewDeadline", "leaseDuration", election.renew_deadline, election.lease_duration, 1.0),
+        ("retryPeriod", "renewDeadline", election.retry_period, election.renew_deadline, JITTER),
     ):
-        if low >= high:
-            message = f"leaderElection.{smaller} ({low:g} s) must be less than {larger} ({high:g} s)"
+        if low * spread >= high:
+            times = f" × {spread:g}, by which tries are spread," if spread > 1.0 else ""
+            message = f"leaderElection.{smaller} ({low:g} s){times} must be less than {larger} ({high:g} s)"
             found.append(document.error(("leaderElection", smaller), WRONG_VALUE, message=message))
     prometheus = settings.prometheus
     if prometheus is not None:

@@ -77,6 +77,9 @@ class PodStatusWriter:
         """What became of the writes so far."""
         return self._outbox.counts
 
+    def __len__(self) -> int:
+        return len(self._outbox)
+
     def unschedulable(self, pod: PodView, *, reason: str, message: str, nominated_node: str | None = None) -> None:
         """Set PodScheduled=False with the full message, unless the pod says so already.
 

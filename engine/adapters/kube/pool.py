@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import ssl
 import sys
@@ -139,8 +140,8 @@ class Pool:
                 return f"no connection within {self._connect_timeout_seconds:g} s"
             case socket.gaierror():
                 return f"its name cannot be resolved: {(error.strerror or str(error)).lower()}"
-            case OSError():
-                return (error.strerror or str(error)).lower()
+            case OSError(errno=int(number)) if number > 0:
+                return os.strerror(number).lower()  # asyncio puts a sentence of its own around it
             case _:
                 return str(error)
 
