@@ -7,12 +7,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from engine.builtins.arrivals import arrivals
 from engine.cluster.node_identities import TableIdentities
 from engine.cluster.nodes import FloatArray, NodeTable
 from engine.cluster.signal_join import SignalColumns
 from engine.cluster.signals import DEFAULT_EVERY_SECONDS, DEFAULT_STALE_AFTER_SECONDS, Query
 from engine.framework.frame import Frame
-from engine.lang.signature import ConstantDuration, ConstantText, MaybeNumberReader, builtin
+from engine.lang.signature import ConstantDuration, ConstantText, MaybeNumber, MaybeNumberReader, Number, builtin
 from engine.lang.types import Depends, Shape
 
 _MOST = 1e100
@@ -79,6 +80,30 @@ def promql(
     that its label `node`, `instance` or the like names; `by` names another label.
     """
     return MetricReader(query_of(query, max_age=max_age, every=every, by=by))
+
+
+@builtin(reads_inputs=True, shape=Shape.NODE, depends=Depends.SIGNAL | Depends.ROW)
+def predicted(frame: Frame, inputs: tuple[Query, ...], metric: MaybeNumber, per_pod: Number) -> MaybeNumber:
+    """Return a metric plus per_pod for each pod that came to the node after the metric's last sample.
+
+    A metric knows nothing of what was placed since: without this, a burst of pods goes to one node until the next
+    sample. `predicted(promql("cpu_usage"), 5)` takes each new pod for 5 points of it.
+    """
+    reading = frame.signals.reading(inputs[0])
+    if reading is None:
+        return metric
+    newer = arrivals(frame.cluster, since=reading.fetched_at - sample_age(inputs[0], frame))
+    result: FloatArray = metric + per_pod * newer[frame.rows]
+    return result
+
+
+def sample_age(query: Query, frame: Frame) -> float:
+    """Return how old the oldest sample of the last reading was when it was fetched, in seconds."""
+    joins = _JOINS.get(frame.cluster.nodes)
+    reading = frame.signals.reading(query)
+    if joins is None or reading is None:
+        return 0.0
+    return joins.columns.joined(query, reading=reading, nodes=joins.identities).oldest_sample_age
 
 
 def query_of(text: str, *, max_age: float, every: float, by: str) -> Query:

@@ -241,6 +241,14 @@ class _Binding:
         if gives.kind is not Kind.TRUTH:
             maybe = maybe or any(v.info.maybe for v in values)
         kernel = builtin.kernel
+        inputs = _inputs(values) if builtin.reads_inputs else ()
+        if builtin.reads_inputs and not inputs:
+            message = f"`{builtin.name}` goes with a metric, and there is none in its arguments"
+            advice = f'write it like `{builtin.name}(promql("cpu_usage"), 5)`'
+            self.inference.found.append(codes.ARGUMENTS.at(self.expr.span, message, help=advice))
+            return unknown(self.expr.span)
+        if inputs:
+            kernel = _with_inputs(kernel, inputs)
         if builtin.staged:
             try:
                 kernel = kernel(*positional, **named)
@@ -260,6 +268,16 @@ class _Binding:
             info, self.expr.span, builtin, kernel, tuple(values), tuple(getattr(kernel, "inputs", ()))
         )
         return value if self.inference.allowed(value, self.scope) else unknown(self.expr.span)
+
+
+def _inputs(values: Sequence[typed.Typed]) -> tuple[Any, ...]:
+    """Return what the arguments of a call read from outside, each once."""
+    calls = (part for value in values for part in typed.below(value) if isinstance(part, typed.Apply))
+    return tuple(dict.fromkeys(each for part in calls for each in part.inputs))
+
+
+def _with_inputs(kernel: Callable[..., Any], inputs: tuple[Any, ...]) -> Callable[..., Any]:
+    return lambda frame, *values: kernel(frame, inputs, *values)
 
 
 @dataclass(frozen=True, slots=True)

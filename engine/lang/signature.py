@@ -122,6 +122,8 @@ class Builtin:
     bounds: Bounds | None
     scores_only: bool
     """It compares nodes with each other, which only a score may."""
+    reads_inputs: bool = False
+    """The kernel's second argument is what its arguments read from outside, such as metric queries."""
 
     @property
     def signature(self) -> str:
@@ -137,6 +139,7 @@ def builtin(
     bounds: Bounds | tuple[float, float] | None = None,
     staged: bool = False,
     scores_only: bool = False,
+    reads_inputs: bool = False,
 ) -> Callable[[Callable[..., Any]], Builtin]:
     """Make a function of the language from an annotated Python function.
 
@@ -147,17 +150,19 @@ def builtin(
         bounds: of a number result: constant, or from the bounds of the number arguments.
         staged: the function takes constants only and returns the kernel, which takes a frame.
         scores_only: it compares nodes with each other.
+        reads_inputs: after the frame the function takes the inputs (metric queries) that its arguments read.
     """
 
     def make(function: Callable[..., Any]) -> Builtin:
         hints = get_type_hints(function, include_extras=True)
         parameters = list(inspect.signature(function).parameters.values())
         reads_frame = bool(parameters) and parameters[0].name == "frame"
+        first = reads_frame + reads_inputs
         fixed = bounds if isinstance(bounds, tuple) else None
         return Builtin(
             name=name or function.__name__.rstrip("_"),
             doc=inspect.getdoc(function) or "",
-            parameters=tuple(_parameter(p, hints[p.name]) for p in parameters[reads_frame:]),
+            parameters=tuple(_parameter(p, hints[p.name]) for p in parameters[first:]),
             gives=takes(hints["return"]),
             kernel=function,
             reads_frame=reads_frame,
@@ -166,6 +171,7 @@ def builtin(
             depends=depends,
             bounds=(lambda *_: fixed) if fixed is not None else bounds,  # type: ignore[arg-type]
             scores_only=scores_only,
+            reads_inputs=reads_inputs,
         )
 
     return make

@@ -81,11 +81,11 @@ CASES = [
     ("node.label.k and node.yes", [True, False, True, False]),
     ("number(node.label.k)", [None, None, 7.0, None]),
     ("number(node.label.k) ?? 0 > 5", [False, False, True, False]),
-    ("node.label.k matches \"[a-z]+\"", [True, False, False, True]),
+    ('node.label.k matches "[a-z]+"', [True, False, False, True]),
     ('startswith(node.name, "n1")', [False, True, False, False]),
     ('node.label.k ?? "none"', ["red", "none", "7", "blue"]),
     ('split(node.name, "n")[1]', ["0", "1", "2", "3"]),
-    ("lower(node.label.k) == \"red\"", [True, False, False, False]),
+    ('lower(node.label.k) == "red"', [True, False, False, False]),
     ("if node.yes then node.a else node.m", [0.0, 50.0, 2.5, None]),
     ("if node.m > 10 then 1 else 2", [None, 1.0, 2.0, None]),
     ('(if node.yes then node.label.k else node.label.l) == "red"', [True, True, False, True]),
@@ -144,7 +144,7 @@ def test_not_missing_is_missing(text: str, expected: bool | None) -> None:
 @pytest.mark.parametrize("operator", ["+", "-", "*", "/", "%", "<", "<=", ">", ">=", "==", "!="])
 @pytest.mark.parametrize("sides", ["node.m {} 1", "1 {} node.m", "node.m {} node.m", "pod.m {} 1", "node.a {} pod.m"])
 def test_arithmetic_and_comparison_with_a_missing_number_are_missing(operator: str, sides: str) -> None:
-    assert [None] == value_of(sides.format(operator), _MISSING)
+    assert value_of(sides.format(operator), _MISSING) == [None]
 
 
 @pytest.mark.parametrize(
@@ -171,14 +171,23 @@ def test_what_a_missing_value_does_in_functions_and_choices(text: str, expected:
 def test_a_number_too_large_is_missing_not_infinite() -> None:
     table = Table(nodes={"m": [1e100, 2.0]}, pod={})
 
-    assert [None, 16.0] == value_of("node.m * node.m * node.m * node.m", table)
+    assert value_of("node.m * node.m * node.m * node.m", table) == [None, 16.0]
 
 
 # --- the law ---------------------------------------------------------------------------------------------
 
 _leaves = {
     "number": ["node.a", "node.b", "node.m", "pod.x", "pod.m", "0", "1", "2.5", "500m", "number(node.label.k)"],
-    "truth": ["node.yes", "pod.yes", "true", "false", "(label k)", "(label k=red)", "(pod label k)", "(label l in (red, x))"],
+    "truth": [
+        "node.yes",
+        "pod.yes",
+        "true",
+        "false",
+        "(label k)",
+        "(label k=red)",
+        "(pod label k)",
+        "(label l in (red, x))",
+    ],
     "text": ["node.name", "node.label.k", "node.label.l", "pod.label.k", "pod.label.l", '"red"', '"7"'],
 }
 
@@ -205,7 +214,9 @@ def _grow(kind: str, depth: int) -> st.SearchStrategy[str]:
         choices += [
             st.tuples(number, compare, number).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
             st.tuples(text, st.sampled_from(["==", "!="]), text).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
-            st.tuples(truth, st.sampled_from(["and", "or", "==", "!="]), truth).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
+            st.tuples(truth, st.sampled_from(["and", "or", "==", "!="]), truth).map(
+                lambda t: f"({t[0]} {t[1]} {t[2]})"
+            ),
             truth.map(lambda t: f"(not {t})"),
             st.one_of(number, truth, text).map(lambda t: f"(({t}) is missing)"),
             st.tuples(text, text, text).map(lambda t: f'({t[0]} in [{t[1]}, {t[2]}, "blue"])'),
@@ -239,7 +250,13 @@ def _tables(draw: st.DrawFn) -> Table:
         "label k": column(_word),
         "label l": column(_word),
     }
-    pod = {"x": draw(known), "m": draw(_some), "yes": draw(st.booleans()), "label k": draw(_word), "label l": draw(_word)}
+    pod = {
+        "x": draw(known),
+        "m": draw(_some),
+        "yes": draw(st.booleans()),
+        "label k": draw(_word),
+        "label l": draw(_word),
+    }
     return Table(nodes, pod)
 
 
