@@ -205,17 +205,23 @@ class Api:
         if grace or meta.get("finalizers") or (resource.kind == "Namespace" and obj["spec"].get("finalizers")):
             return self._begin_deletion(resource, entry, obj, grace_seconds=grace, dry_run=dry_run)
         if resource.kind == "Pod":
-            if "deletionTimestamp" not in meta:
-                meta["deletionTimestamp"] = timestamp(self.now())
-                meta["generation"] = meta.get("generation", 0) + 1
-            meta["deletionGracePeriodSeconds"] = 0
-        last = entry if dry_run else self.collection(resource).remove(entry.key, last=obj)
+            entry = self._mark_last_step(entry, obj, dry_run=dry_run)
+        last = entry if dry_run else self.collection(resource).remove(entry.key)
         if resource.kind in _RETURN_DELETED:
             return last.body
         details = {"name": target.name, "kind": resource.plural, "uid": entry.uid}
         if resource.group:
             details["group"] = resource.group
         return orjson.dumps(errors.success(details=details))
+
+    def _mark_last_step(self, entry: Entry, pod: Json, *, dry_run: bool) -> Entry:
+        """Set a pod's grace period to nothing, which watchers see before it is gone."""
+        meta = pod["metadata"]
+        if "deletionTimestamp" not in meta:
+            meta["deletionTimestamp"] = timestamp(self.now())
+            meta["generation"] = meta.get("generation", 0) + 1
+        meta["deletionGracePeriodSeconds"] = 0
+        return entry if dry_run else self.store.collection("pods").put(pod)
 
     def delete_collection(
         self, target: Target, selection: Selection, options: Mapping[str, Any], *, dry_run: bool = False

@@ -14,6 +14,8 @@ from engine.embedded.api import Api
 from engine.embedded.clock import micro_timestamp, timestamp
 from engine.embedded.errors import Json
 from engine.embedded.kubelet_admission import NodeUsage, Usage
+from engine.embedded.requests import Target
+from engine.embedded.resources import resource
 from engine.embedded.store import DELETED, Change, Entry, Key
 
 _BATCH = 64
@@ -145,7 +147,7 @@ class SimulatedKubelets:
                 if pod_lifecycle.complete(obj, now=now):
                     self._pods.put(obj)
             case "stop":
-                self._stop_pod(entry, obj)
+                self._stop_pod(entry)
 
     def _settle_node(self, entry: Entry, node: Json, *, now: str) -> None:
         settings = self._settings
@@ -206,9 +208,7 @@ class SimulatedKubelets:
         if seconds is not None:
             self._schedule("complete", running, delay_seconds=seconds)
 
-    def _stop_pod(self, entry: Entry, pod: Json) -> None:
-        if pod["metadata"].get("finalizers"):
-            pod["metadata"]["deletionGracePeriodSeconds"] = 0
-            self._pods.put(pod)
-        else:
-            self._pods.remove(entry.key)
+    def _stop_pod(self, entry: Entry) -> None:
+        namespace, name = entry.key
+        target = Target("delete", resource("pods"), namespace, name, "")
+        self._api.delete(target, {"gracePeriodSeconds": 0})

@@ -54,9 +54,9 @@ def _json(body: Json | None) -> Answer:
 
 
 def _openapi2(accept: str) -> Answer:
-    for media in (openapi_protobuf.CONTENT_TYPE, openapi_protobuf.OLD_CONTENT_TYPE):
-        if media in accept:
-            return Answer(200, _protobuf(), content_type=media)
+    if openapi_protobuf.CONTENT_TYPE in accept or openapi_protobuf.OLD_CONTENT_TYPE in accept:
+        # the older name is no valid media type, and those who ask for it cannot parse it in an answer
+        return Answer(200, _protobuf(), content_type=openapi_protobuf.CONTENT_TYPE)
     return _json(openapi.version2())
 
 

@@ -7,7 +7,9 @@ import re
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 MEDIA_TYPES = {
@@ -110,3 +112,27 @@ def _settled(value: Any, namespace: str) -> Any:
     if isinstance(value, str):
         return _UID.sub("UID", value).replace(namespace, "{ns}")
     return value
+
+
+class WatchStream:
+    """An open watch; a context manager that iterates over its events."""
+
+    def __init__(self, client: Client, path: str, *, accept: str = "application/json") -> None:
+        self._request = urllib.request.Request(client.url + path, headers={"Accept": accept})
+        handler = urllib.request.HTTPSHandler(context=client.context)
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), handler)
+
+    def __enter__(self) -> WatchStream:
+        self._response = self._opener.open(self._request, timeout=20)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._response.close()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for line in self._response:
+            yield json.loads(line)
+
+    def take(self, number: int) -> list[dict[str, Any]]:
+        """Return the next events."""
+        return list(islice(self, number))
