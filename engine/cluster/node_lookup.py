@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.cluster import objects
+from engine.cluster.label_syntax import is_label_value, is_qualified_name
 from engine.cluster.node_selectors import expression_mask, node_term
 from engine.cluster.nodes import IntArray, NodeTable
 from engine.cluster.selectors import Expression
@@ -39,6 +40,16 @@ def _by_code(nodes: NodeTable, key: str) -> tuple[IntArray, NDArray[np.intp]]:
     column = nodes.label(key)
     order = np.argsort(column.codes, kind="stable")
     return order, np.searchsorted(column.codes[order], np.arange(len(column.values) + 1))
+
+
+def single_label(expressions: Sequence[objects.Requirement] | None) -> tuple[str, str] | None:
+    """Return the one label and value that API requirements ask for, None where they ask for anything else."""
+    if expressions is None or len(expressions) != 1:
+        return None
+    only = expressions[0]
+    if only.operator != "In" or only.values is None or len(only.values) != 1:
+        return None
+    return (only.key, only.values[0]) if is_label_value(only.values[0]) and is_qualified_name(only.key) else None
 
 
 def rows_of_volume(required: objects.NodeSelector, nodes: NodeTable) -> IntArray:

@@ -7,12 +7,13 @@ object, or until it is taken back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from engine.cluster import objects
 
 ObjectT = TypeVar("ObjectT")
+ValueT = TypeVar("ValueT")
 AssumableT = TypeVar("AssumableT", objects.PersistentVolume, objects.PersistentVolumeClaim)
 Assumable: TypeAlias = objects.PersistentVolume | objects.PersistentVolumeClaim
 
@@ -66,6 +67,15 @@ class ObjectStore:
         self._assumed: dict[tuple[type, str], Any] = {}
         self._journal: list[Any] = []
         self._journal_start = 0
+        self._kept: dict[Hashable, tuple[Hashable, Any]] = {}
+
+    def keep(self, key: Hashable, stamp: Hashable, make: Callable[[], ValueT]) -> ValueT:
+        """Return what `make` gives, kept under `key` while the stamp is the same. For few keys: none is dropped."""
+        known = self._kept.get(key)
+        if known is None or known[0] != stamp:
+            known = self._kept[key] = (stamp, make())
+        value: ValueT = known[1]
+        return value
 
     def set(self, thing: Any) -> None:
         """Add or update an object."""
@@ -130,6 +140,10 @@ class ObjectStore:
     def version(self, kind: type) -> int:
         """Return a number that changes whenever an object of the kind does."""
         return self._versions.get(kind, 0)
+
+    def versions(self, kinds: Iterable[type]) -> tuple[int, ...]:
+        """Return the versions of several kinds."""
+        return tuple(self._versions.get(kind, 0) for kind in kinds)
 
     def group_version(self, kind: type, value: str) -> int:
         """Return a number that changes whenever an object of the group does."""

@@ -97,7 +97,8 @@ def reserve(frame: Frame) -> VolumeReservation | str:
 
     The cluster's assumed objects change; where it cannot be done, nothing does.
     """
-    name = frame.cluster.nodes.infos[int(frame.index()[0])].name
+    row = int(frame.index()[0])
+    name = frame.cluster.nodes.infos[row].name
     nothing = VolumeReservation(frame.pod, name)
     if _all_bound(frame):
         return nothing
@@ -108,7 +109,7 @@ def reserve(frame: Frame) -> VolumeReservation | str:
     refused = [r.reason for r in plugin.refusals(frame, prepared.state) if r.where[0]]
     if refused:
         return ", ".join(refused)
-    found = volumes_on(frame, prepared.state)
+    found = volumes_on(row, prepared.state)
     assumed = NodeVolumes(
         tuple(StaticBinding(b.claim, _claimed(b.volume, b.claim)) for b in found.bindings),
         tuple(_selected(claim, name) for claim in found.provisions),

@@ -30,7 +30,7 @@ from engine.cluster.object_store import storage_class
 from engine.cluster.pods import PodInfo
 from engine.framework.frame import Frame
 from engine.framework.plugin import SKIP, PreFilterResult, Ready, Scope
-from engine.framework.plugins.volume_matching import Candidates, Matches, Provisionable, candidates, provisionable, size
+from engine.framework.plugins.volume_matching import Matches, candidates, provisionable, size, volume_facts
 from engine.framework.status import Code, Refusal, Status
 
 OUT_OF_REACH = "node(s) didn't match PersistentVolume's node affinity"
@@ -38,6 +38,16 @@ NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
 NO_ROOM = "node(s) did not have enough free storage"
 VOLUME_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+
+_READ = (
+    objects.PersistentVolume,
+    objects.PersistentVolumeClaim,
+    objects.StorageClass,
+    objects.CSINode,
+    objects.CSIDriver,
+    objects.CSIStorageCapacity,
+)
+"""What the verdicts depend on, beside the pod and the nodes' labels."""
 
 Claims = Sequence[objects.PersistentVolumeClaim]
 
@@ -61,26 +71,19 @@ class NodeVolumes:
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:
-    """A pod's claims, sorted by how they stand."""
+    """A pod's claims, sorted by how they stand, and what stands against each node: `bool[nodes]` each."""
 
     bound: Claims
     selected: Claims
     """Unbound, and a node was selected for them before."""
-    matching: Sequence[tuple[objects.PersistentVolumeClaim, Candidates]]
-    """Unbound, with the existing volumes that may do; smallest claim first."""
-    provisionable: Sequence[Provisionable]
-    """Where volumes can be provisioned, for `selected` and then for `matching`."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Findings:
-    """What stands against each row, `bool[rows]` each; and what was found where nothing does."""
-
+    matching: Claims
+    """Unbound, smallest first; existing volumes may do for them."""
+    matches: Matches
+    """The existing volumes for `matching`."""
     out_of_reach: BoolArray
+    gone: BoolArray
     no_volume: BoolArray
     no_room: BoolArray
-    gone: BoolArray
-    matches: Matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,30 +123,33 @@ class VolumeBinding:
                 immediate = True
         if immediate:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (UNBOUND,))
-        return Ready(_prepare(bound, delayed, cluster))
+        # kept, because it is asked for again within a decision: at Reserve, and row by row at preemption
+        stamp = (pod.namespace, tuple(uses), cluster.nodes.version, cluster.store.versions(_READ))
+        return Ready(cluster.store.keep(self.name, stamp, lambda: _judge(bound, delayed, cluster)))
 
     def filter(self, frame: Frame, state: PodClaims) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
-        found = _find(frame, state)
-        return ~(found.out_of_reach | found.no_volume | found.no_room | found.gone)
+        against: BoolArray = state.out_of_reach | state.no_volume | state.no_room | state.gone
+        return ~against[frame.rows]
 
     def refusals(self, frame: Frame, state: PodClaims) -> Sequence[Refusal]:
         """Return why nodes are refused; bound and unbound claims may both have something against one."""
-        found, code = _find(frame, state), Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         return [
-            Refusal(code, OUT_OF_REACH, found.out_of_reach),
-            Refusal(code, NO_VOLUME, found.no_volume),
-            Refusal(code, NO_ROOM, found.no_room),
-            Refusal(code, VOLUME_GONE, found.gone),
+            Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, where[frame.rows])
+            for reason, where in (
+                (OUT_OF_REACH, state.out_of_reach),
+                (NO_VOLUME, state.no_volume),
+                (NO_ROOM, state.no_room),
+                (VOLUME_GONE, state.gone),
+            )
         ]
 
 
-def volumes_on(frame: Frame, state: PodClaims) -> NodeVolumes:
-    """Return what has to happen to the claims on the frame's only row, which passed the filter."""
-    found = _find(frame, state)
+def volumes_on(row: int, state: PodClaims) -> NodeVolumes:
+    """Return what has to happen to the claims on one node, which passed the filter."""
     bindings, provisions = [], list(state.selected)
-    for position, (claim, _) in enumerate(state.matching):
-        volume = found.matches.volume(claim=position, position=0)
+    for position, claim in enumerate(state.matching):
+        volume = state.matches.volume(claim=position, row=row)
         if volume is None:
             provisions.append(claim)
         else:
@@ -167,75 +173,77 @@ def _problem(pod: PodInfo, cluster: Cluster, *, name: str, ephemeral: bool) -> s
     return ""
 
 
-def _prepare(bound: Claims, delayed: Claims, cluster: Cluster) -> PodClaims:
+def _judge(bound: Claims, delayed: Claims, cluster: Cluster) -> PodClaims:
+    """Look at all nodes."""
+    nodes = cluster.nodes
     selected = [claim for claim in delayed if SELECTED_NODE in (claim.metadata.annotations or {})]
     matching = sorted((claim for claim in delayed if claim not in selected), key=size)
-    return PodClaims(
-        bound,
-        selected,
-        [
-            (c, candidates(c, cluster.store.expected_group(objects.PersistentVolume, storage_class(c))))
-            for c in matching
-        ],
-        [provisionable(claim, cluster) for claim in (*selected, *matching)],
-    )
-
-
-def _find(frame: Frame, state: PodClaims) -> _Findings:
-    rows, nodes = frame.index(), frame.cluster.nodes
-    out_of_reach, gone = _check_bound(frame, state.bound)
-    no_volume, no_room = np.zeros(frame.size, np.bool_), np.zeros(frame.size, np.bool_)
-    for claim in state.selected:
-        no_volume |= rows != nodes.rows.get((claim.metadata.annotations or {})[SELECTED_NODE], -1)
-    elsewhere = no_volume.copy()  # nothing more is asked about these nodes
-    matches = Matches(nodes, rows)
-    needed = [~elsewhere] * len(state.selected)
-    needed += [~matches.choose(available) & ~elsewhere for _, available in state.matching]
-    judged = elsewhere
-    for need, where in zip(needed, state.provisionable, strict=True):
-        not_allowed = need & ~judged & ~where.allowed[rows]
+    out_of_reach, gone = _check_bound(bound, cluster)
+    elsewhere = np.zeros(nodes.size, np.bool_)  # nothing more is asked about these nodes
+    for claim in selected:
+        row = nodes.rows.get((claim.metadata.annotations or {})[SELECTED_NODE])
+        here = np.zeros(nodes.size, np.bool_)
+        if row is not None:
+            here[row] = True
+        elsewhere |= ~here
+    matches = Matches(nodes)
+    needed = [~elsewhere] * len(selected)
+    for claim in matching:
+        found = candidates(claim, volume_facts(cluster, storage_class(claim)))
+        needed.append(~matches.choose(found) & ~elsewhere)
+    judged, no_volume, no_room = elsewhere, elsewhere.copy(), np.zeros(nodes.size, np.bool_)
+    for claim, need in zip((*selected, *matching), needed, strict=True):
+        if not need.any():
+            continue
+        where = provisionable(claim, cluster)
+        not_allowed = need & ~judged & ~where.allowed
         no_volume |= not_allowed
         judged = judged | not_allowed
-        full = need & ~judged & ~where.room[rows]
+        full = need & ~judged & ~where.room
         no_room |= full
         judged = judged | full
-    return _Findings(out_of_reach, no_volume, no_room, gone, matches)
+    return PodClaims(bound, selected, matching, matches, out_of_reach, gone, no_volume, no_room)
 
 
-def _check_bound(frame: Frame, claims: Claims) -> tuple[BoolArray, BoolArray]:
-    """Return `bool[rows]` twice: where a bound volume is out of reach, and where one does not exist."""
-    out_of_reach, gone = np.zeros(frame.size, np.bool_), np.zeros(frame.size, np.bool_)
+def _check_bound(claims: Claims, cluster: Cluster) -> tuple[BoolArray, BoolArray]:
+    """Return `bool[nodes]` twice: where a bound volume is out of reach, and where one does not exist."""
+    out_of_reach, gone = np.zeros(cluster.nodes.size, np.bool_), np.zeros(cluster.nodes.size, np.bool_)
     for claim in claims:
-        volume = frame.cluster.store.expected(objects.PersistentVolume, claim.spec.volume_name)
+        volume = cluster.store.expected(objects.PersistentVolume, claim.spec.volume_name)
         if volume is None:
             gone = ~out_of_reach
             break  # kube-scheduler looks no further
-        out_of_reach |= ~_in_reach(volume, frame)
+        out_of_reach |= ~_in_reach(volume, cluster)
     return out_of_reach, gone
 
 
-def _in_reach(volume: objects.PersistentVolume, frame: Frame) -> BoolArray:
-    """Return `bool[rows]`: nodes that the volume's node affinity admits."""
-    cluster = frame.cluster
+def _in_reach(volume: objects.PersistentVolume, cluster: Cluster) -> BoolArray:
+    """Return `bool[nodes]`: nodes that the volume's node affinity admits."""
     affinity = volume.spec.node_affinity
-    result = _admitted(affinity.required if affinity is not None else None, frame)
+    result = _admitted(affinity.required if affinity is not None else None, cluster)
     plugin = in_tree_plugin(volume.spec)
     if plugin is not None:
-        moved = np.fromiter(
-            (plugin.name in migrated_plugins(cluster.get(objects.CSINode, info.name)) for info in cluster.nodes.infos),
-            np.bool_,
-            cluster.nodes.size,
-        )[frame.rows]
         # kube-scheduler ends the attempt where a volume cannot be translated; here only those nodes are out
         usable = volume_handle(plugin, volume.spec, volume.metadata.labels) is not None
-        result = np.where(moved, _admitted(migrated_affinity(plugin, volume), frame) & usable, result)
+        translated = _admitted(migrated_affinity(plugin, volume), cluster) & usable
+        result = np.where(_migrated(plugin.name, cluster), translated, result)
     return result
 
 
-def _admitted(required: objects.NodeSelector | None, frame: Frame) -> BoolArray:
-    nodes = frame.cluster.nodes
+def _migrated(plugin: str, cluster: Cluster) -> BoolArray:
+    """Return `bool[nodes]`: where an in-tree plugin is migrated."""
+    nodes, store = cluster.nodes, cluster.store
+
+    def look() -> BoolArray:
+        found = (plugin in migrated_plugins(store.get(objects.CSINode, info.name)) for info in nodes.infos)
+        return np.fromiter(found, np.bool_, nodes.size)
+
+    return store.keep(("migrated", plugin), (store.version(objects.CSINode), nodes.version), look)
+
+
+def _admitted(required: objects.NodeSelector | None, cluster: Cluster) -> BoolArray:
     if required is None:
-        return np.ones(frame.size, np.bool_)
-    result = np.zeros(nodes.size, np.bool_)
-    result[rows_of_volume(required, nodes)] = True
-    return result[frame.rows]
+        return np.ones(cluster.nodes.size, np.bool_)
+    result = np.zeros(cluster.nodes.size, np.bool_)
+    result[rows_of_volume(required, cluster.nodes)] = True
+    return result
