@@ -7,8 +7,8 @@ import re
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -50,6 +50,7 @@ class Client:
 
     url: str
     context: ssl.SSLContext | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def send(
         self,
@@ -63,7 +64,7 @@ class Client:
     ) -> Answer:
         """Send a request and wait for the whole answer."""
         content = text.encode() if text is not None else json.dumps(body).encode() if body is not None else None
-        headers = {"Accept": accept}
+        headers = {"Accept": accept, **self.headers}
         if content is not None:
             headers["Content-Type"] = MEDIA_TYPES.get(content_type, content_type)
         request = urllib.request.Request(self.url + path, data=content, headers=headers, method=method)

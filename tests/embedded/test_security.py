@@ -1,0 +1,158 @@
+"""Who may do what: tokens, certificates, roles; and the record of what was asked for."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from engine.embedded import EmbeddedCluster, Permission, SecuritySettings, User, service_account
+from tests.embedded.rest import Answer, Client
+
+ROBOT = service_account("kube-system", "robot")
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    security = SecuritySettings(tls=True, rbac=True)
+    with EmbeddedCluster(kubelets=None, security=security).in_thread() as running:
+        yield running
+
+
+class Asker:
+    """Sends requests with a token, or a client certificate, or neither."""
+
+    def __init__(self, cluster: EmbeddedCluster, *, token: str = "", certificate: Path | None = None) -> None:
+        authority = cluster.certificate_authority
+        assert authority is not None
+        context = ssl.create_default_context(cadata=authority.decode())
+        if certificate is not None:
+            context.load_cert_chain(certificate)
+        self._client = Client(cluster.url, context, {"Authorization": f"Bearer {token}"} if token else {})
+
+    def send(self, method: str, path: str, body: Any = None) -> Answer:
+        return self._client.send(method, path, body=body)
+
+
+def allow(cluster: EmbeddedCluster, user: User, namespace: str = "", **rule: list[str]) -> None:
+    group = "rbac.authorization.k8s.io"
+    kind = "Role" if namespace else "ClusterRole"
+    meta = {"name": "granted"} | ({"namespace": namespace} if namespace else {})
+    subject = {"kind": "User", "apiGroup": group, "name": user.name}
+    cluster.load(
+        [
+            {"apiVersion": f"{group}/v1", "kind": kind, "metadata": meta, "rules": [{"apiGroups": [""], **rule}]},
+            {
+                "apiVersion": f"{group}/v1",
+                "kind": f"{kind}Binding",
+                "metadata": meta,
+                "roleRef": {"apiGroup": group, "kind": kind, "name": "granted"},
+                "subjects": [subject],
+            },
+        ]
+    )
+
+
+def test_without_a_credential_nobody_gets_in(cluster: EmbeddedCluster) -> None:
+    answer = Asker(cluster).send("GET", "/api/v1/pods")
+    assert (answer.code, answer.body["reason"]) == (401, "Unauthorized")
+    assert Asker(cluster, token="guessed").send("GET", "/api/v1/pods").code == 401
+
+
+def test_what_no_role_allows_is_refused_in_the_words_people_know(cluster: EmbeddedCluster) -> None:
+    robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
+    answer = robot.send("GET", "/api/v1/namespaces/default/pods")
+    assert answer.code == 403
+    assert answer.body["message"] == (
+        'pods is forbidden: User "system:serviceaccount:kube-system:robot" cannot list resource "pods" in API group "" '
+        'in the namespace "default"'
+    )
+    named = robot.send("POST", "/api/v1/namespaces/default/pods/p/binding", {})
+    assert named.body["message"].startswith('pods "p" is forbidden: User "system:serviceaccount:kube-system:robot" ')
+    assert 'cannot create resource "pods/binding"' in named.body["message"]
+    assert robot.send("GET", "/api/v1/nodes").body["message"].endswith("at the cluster scope")
+
+
+def test_a_role_allows_what_it_says_where_it_says_it(cluster: EmbeddedCluster) -> None:
+    robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
+    allow(cluster, ROBOT, "default", resources=["pods"], verbs=["list"])
+    assert robot.send("GET", "/api/v1/namespaces/default/pods").code == 200
+    assert robot.send("GET", "/api/v1/namespaces/kube-system/pods").code == 403
+    assert robot.send("GET", "/api/v1/pods").code == 403
+    assert robot.send("GET", "/api/v1/namespaces/default/pods/p").code == 403
+
+
+def test_a_resource_does_not_include_its_subresources(cluster: EmbeddedCluster) -> None:
+    robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
+    allow(cluster, ROBOT, resources=["pods"], verbs=["*"])
+    assert robot.send("POST", "/api/v1/namespaces/default/pods/p/binding", {}).code == 403
+    assert robot.send("GET", "/api/v1/namespaces/default/pods/p").code == 404
+
+
+def test_names_narrow_a_rule(cluster: EmbeddedCluster) -> None:
+    robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
+    allow(cluster, ROBOT, resources=["configmaps"], verbs=["get"], resourceNames=["mine"])
+    assert robot.send("GET", "/api/v1/namespaces/default/configmaps/mine").code == 404
+    assert robot.send("GET", "/api/v1/namespaces/default/configmaps/other").code == 403
+
+
+def test_everybody_known_may_ask_what_there_is(cluster: EmbeddedCluster) -> None:
+    robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
+    assert robot.send("GET", "/api/v1").code == 200
+    assert robot.send("GET", "/version").code == 200
+
+
+def test_reviews_say_what_requests_would(cluster: EmbeddedCluster) -> None:
+    robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
+    allow(cluster, ROBOT, resources=["pods"], verbs=["list"])
+    review = {"spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    review["kind"] = "SelfSubjectAccessReview"  # type: ignore[assignment]
+    assert robot.send("POST", path, review).body["status"] == {"allowed": True}
+    review["spec"]["resourceAttributes"]["verb"] = "delete"
+    assert robot.send("POST", path, review).body["status"] == {"allowed": False}
+
+
+def test_a_client_certificate_says_who_somebody_is(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    config = yaml.safe_load(cluster.kubeconfig(user=User("system:kube-scheduler"), certificate=True))
+    user = config["users"][0]["user"]
+    assert "token" not in user
+    import base64
+
+    pem = tmp_path / "client.pem"
+    pem.write_bytes(base64.b64decode(user["client-certificate-data"]) + base64.b64decode(user["client-key-data"]))
+    scheduler = Asker(cluster, certificate=pem)
+    assert scheduler.send("GET", "/api/v1/nodes").code == 200
+    assert "system:kube-scheduler" in scheduler.send("DELETE", "/api/v1/nodes/n").body["message"]
+
+
+def test_a_revoked_token_is_worthless(cluster: EmbeddedCluster) -> None:
+    token = cluster.tokens.issue(ROBOT)
+    robot = Asker(cluster, token=token)
+    assert robot.send("GET", "/version").code == 200
+    cluster.tokens.revoke(token)
+    assert robot.send("GET", "/version").code == 401
+
+
+def test_a_token_request_gives_a_token_of_the_service_account(cluster: EmbeddedCluster) -> None:
+    admin = Asker(cluster, token=yaml.safe_load(cluster.kubeconfig())["users"][0]["user"]["token"])
+    admin.send("POST", "/api/v1/namespaces/kube-system/serviceaccounts", {"metadata": {"name": "robot"}})
+    answer = admin.send("POST", "/api/v1/namespaces/kube-system/serviceaccounts/robot/token", {"spec": {}})
+    robot = Asker(cluster, token=answer.body["status"]["token"])
+    assert "kube-system:robot" in robot.send("GET", "/api/v1/pods").body["message"]
+
+
+def test_the_log_knows_what_was_used_and_what_was_denied(cluster: EmbeddedCluster) -> None:
+    robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
+    allow(cluster, ROBOT, resources=["pods"], verbs=["list"])
+    robot.send("GET", "/api/v1/pods")
+    robot.send("GET", "/api/v1/pods")
+    robot.send("GET", "/api/v1/nodes")
+    assert cluster.requests.used(ROBOT.name) == {Permission("list", "", "pods")}
+    assert cluster.requests.denied() == {Permission("list", "", "nodes")}
+    assert cluster.requests.count(user=ROBOT.name, resource="pods", code=200) == 2
+    assert [record.code for record in cluster.requests.latest()] == [200, 200, 403]
