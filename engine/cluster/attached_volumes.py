@@ -16,7 +16,7 @@ from engine.cluster import objects
 from engine.cluster.claims import claim_uses, made_for
 from engine.cluster.csi_migration import in_tree_plugin, provisioning_driver, volume_handle
 from engine.cluster.nodes import IntArray, NodeTable
-from engine.cluster.object_store import ObjectStore, object_key, storage_class
+from engine.cluster.object_store import ObjectStore, key_of, object_key, storage_class
 from engine.cluster.pods import PodInfo
 
 NO_LIMIT = int(np.iinfo(np.int64).max)
@@ -53,7 +53,7 @@ def csi_volumes(pod: PodInfo, store: ObjectStore) -> PodVolumes:
     claims, persistent, missing = [], [], ""
     stranger = None
     for use in claim_uses(pod):
-        key = f"{pod.namespace}/{use.name}"
+        key = key_of(pod.namespace, use.name)
         claims.append(key)
         claim = store.get(objects.PersistentVolumeClaim, key)
         if claim is None:

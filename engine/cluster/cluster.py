@@ -16,7 +16,7 @@ from engine.cluster.attached_volumes import AttachedVolumes
 from engine.cluster.counters import PodCounters
 from engine.cluster.disks import DiskKey, disk_keys
 from engine.cluster.nodes import NodeTable
-from engine.cluster.object_store import ObjectStore, object_key
+from engine.cluster.object_store import ObjectStore, key_of, object_key
 from engine.cluster.pods import PodInfo, Templates
 from engine.cluster.ports import PortTable, host_ports
 from engine.cluster.priorities import PriorityTable
@@ -190,7 +190,7 @@ class Cluster:
             move(pod, self.nodes.infos[row].name)
         for volume in pod.volumes:
             if volume.persistent_volume_claim is not None:
-                key = f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}"
+                key = key_of(pod.namespace, volume.persistent_volume_claim.claim_name)
                 if step > 0:
                     self.claim_users.setdefault(key, {})[pod.uid] = pod
                 elif (users := self.claim_users.get(key)) is not None:

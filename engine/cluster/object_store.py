@@ -35,7 +35,12 @@ def storage_class(thing: Assumable) -> str:
 
 def object_key(metadata: objects.ObjectMeta) -> str:
     """Return `namespace/name`, or `name` for objects without a namespace."""
-    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+    return key_of(metadata.namespace, metadata.name)
+
+
+def key_of(namespace: str, name: str) -> str:
+    """Return the key of an object by its namespace, which may be "", and name."""
+    return f"{namespace}/{name}" if namespace else name
 
 
 _GROUPS: Mapping[type, Callable[[Any], str]] = {

@@ -22,7 +22,7 @@ from engine.cluster.claims import SELECTED_NODE, claim_uses, fully_bound
 from engine.cluster.cluster import Cluster
 from engine.cluster.csi_migration import in_tree_plugin, migrated_affinity, migrated_plugins
 from engine.cluster.node_selectors import node_term
-from engine.cluster.object_store import Assumable, OutOfSyncError, object_key
+from engine.cluster.object_store import Assumable, OutOfSyncError, key_of, object_key
 from engine.cluster.pods import PodInfo
 from engine.framework.frame import Frame
 from engine.framework.plugin import Ready
@@ -130,7 +130,7 @@ def reserve(frame: Frame) -> VolumeReservation | str:
 
 def _all_bound(frame: Frame) -> bool:
     for use in claim_uses(frame.pod):
-        claim = frame.cluster.store.expected(objects.PersistentVolumeClaim, f"{frame.pod.namespace}/{use.name}")
+        claim = frame.cluster.store.expected(objects.PersistentVolumeClaim, key_of(frame.pod.namespace, use.name))
         if claim is None or not fully_bound(claim):
             return False
     return True

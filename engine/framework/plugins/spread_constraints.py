@@ -17,6 +17,7 @@ from engine.cluster.cluster import Cluster
 from engine.cluster.counters import Counter
 from engine.cluster.node_selectors import required_nodes
 from engine.cluster.nodes import BoolArray, NodeTable
+from engine.cluster.object_store import key_of
 from engine.cluster.pods import PodTemplate
 from engine.cluster.selectors import Expression, Selector, SelectorError, equality, label_selector
 from engine.cluster.taints import taint_sets, untolerated_hard
@@ -175,7 +176,7 @@ def _controller(
     owner = template.controller
     if owner is None:
         return None
-    key = f"{template.namespace}/{owner.name}"
+    key = key_of(template.namespace, owner.name)
     match owner.api_version, owner.kind:
         case "v1", "ReplicationController":
             return cluster.get(objects.ReplicationController, key)

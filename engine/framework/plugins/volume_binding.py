@@ -26,7 +26,7 @@ from engine.cluster.cluster import Cluster
 from engine.cluster.csi_migration import in_tree_plugin, migrated_affinity, migrated_plugins, volume_handle
 from engine.cluster.node_lookup import rows_of_volume
 from engine.cluster.nodes import BoolArray
-from engine.cluster.object_store import storage_class
+from engine.cluster.object_store import key_of, storage_class
 from engine.cluster.pods import PodInfo
 from engine.framework.frame import Frame
 from engine.framework.plugin import SKIP, PreFilterResult, Ready, Scope
@@ -107,7 +107,7 @@ class VolumeBinding:
         delayed: list[objects.PersistentVolumeClaim] = []
         immediate = False
         for use in uses:
-            claim = cluster.store.expected(objects.PersistentVolumeClaim, f"{pod.namespace}/{use.name}")
+            claim = cluster.store.expected(objects.PersistentVolumeClaim, key_of(pod.namespace, use.name))
             assert claim is not None
             if fully_bound(claim):
                 bound.append(claim)
@@ -159,7 +159,7 @@ def volumes_on(row: int, state: PodClaims) -> NodeVolumes:
 
 def _problem(pod: PodInfo, cluster: Cluster, *, name: str, ephemeral: bool) -> str:
     """Return why a claim cannot be used, "" where it can."""
-    claim = cluster.get(objects.PersistentVolumeClaim, f"{pod.namespace}/{name}")
+    claim = cluster.get(objects.PersistentVolumeClaim, key_of(pod.namespace, name))
     if claim is None and ephemeral:
         return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
     if claim is None:

@@ -11,6 +11,7 @@ import numpy as np
 from engine.cluster import objects
 from engine.cluster.disks import conflict, disk_keys
 from engine.cluster.nodes import BoolArray
+from engine.cluster.object_store import key_of
 from engine.framework.frame import Frame
 from engine.framework.plugin import SKIP, PreFilterResult, Ready, Scope
 from engine.framework.status import Code, Refusal, Status
@@ -48,7 +49,7 @@ class VolumeRestrictions:
         for volume in pod.volumes:
             if (source := volume.persistent_volume_claim) is None:
                 continue
-            claim = frame.cluster.get(objects.PersistentVolumeClaim, f"{pod.namespace}/{source.claim_name}")
+            claim = frame.cluster.get(objects.PersistentVolumeClaim, key_of(pod.namespace, source.claim_name))
             if claim is None:
                 return Status(
                     Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
@@ -106,7 +107,7 @@ def _uses(frame: Frame, claims: set[str]) -> int:
     moved = [change for change in cluster.rehearsed if change.node_name in cluster.nodes]
     uses = 0
     for claim in claims:
-        users = set(cluster.claim_users.get(f"{frame.pod.namespace}/{claim}", ()))
+        users = set(cluster.claim_users.get(key_of(frame.pod.namespace, claim), ()))
         for pod, _, step in reversed(moved):
             if pod.namespace == frame.pod.namespace and claim in _claim_names(pod.volumes):
                 (users.discard if step > 0 else users.add)(pod.uid)

@@ -11,7 +11,7 @@ import numpy as np
 from engine.cluster import objects
 from engine.cluster.claims import WAIT_FOR_FIRST_CONSUMER
 from engine.cluster.nodes import BoolArray, NodeTable
-from engine.cluster.object_store import storage_class
+from engine.cluster.object_store import key_of, storage_class
 from engine.framework.frame import Frame
 from engine.framework.plugin import SKIP, PreFilterResult, Ready, Scope
 from engine.framework.status import Code, Refusal, Status
@@ -87,7 +87,7 @@ def _bound_volume(frame: Frame, claim_name: str) -> objects.PersistentVolume | s
     cluster = frame.cluster
     if not claim_name:
         return "PersistentVolumeClaim had no name"
-    claim = cluster.get(objects.PersistentVolumeClaim, f"{frame.pod.namespace}/{claim_name}")
+    claim = cluster.get(objects.PersistentVolumeClaim, key_of(frame.pod.namespace, claim_name))
     if claim is None:
         return f'persistentvolumeclaim "{claim_name}" not found'
     if claim.spec.volume_name:
