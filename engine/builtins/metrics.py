@@ -82,7 +82,15 @@ def promql(
     return MetricReader(query_of(query, max_age=max_age, every=every, by=by))
 
 
-@builtin(reads_inputs=True, shape=Shape.NODE, depends=Depends.SIGNAL | Depends.ROW)
+_MOST_PODS = 1e9
+
+
+@builtin(
+    reads_inputs=True,
+    shape=Shape.NODE,
+    depends=Depends.SIGNAL | Depends.ROW,
+    bounds=lambda x, y: (x[0] + min(0.0, y[0] * _MOST_PODS), x[1] + max(0.0, y[1] * _MOST_PODS)),
+)
 def predicted(frame: Frame, inputs: tuple[Query, ...], metric: MaybeNumber, per_pod: Number) -> MaybeNumber:
     """Return a metric plus per_pod for each pod that came to the node after the metric's last sample.
 

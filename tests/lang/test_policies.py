@@ -199,7 +199,8 @@ def test_aggregates_are_what_a_recount_gives(placed: list[tuple[str, str, int]])
 def test_a_zone_counts_its_nodes_together_and_the_cluster_all_of_them() -> None:
     nodes = cluster(node("a1", zone="a"), node("a2", zone="a"), node("b1", zone="b"))
     place(nodes, [("a1", RED), ("a2", RED), ("b1", RED)])
-    text = 'score count(p in zone.pods) + 10 * count(p in cluster.pods) + 100 * count(p in domain("kubernetes.io/hostname").pods)'
+    host = 'count(p in domain("kubernetes.io/hostname").pods)'
+    text = f"score count(p in zone.pods) + 10 * count(p in cluster.pods) + 100 * {host}"
 
     result = decide(policy(text), pod(nodes, "p"), nodes)
 

@@ -91,15 +91,21 @@ def undecided_overlap(checked: Checked) -> Iterator[Finding]:
     """
     policies = checked.policies
     facts = [assume(policy.governs, True) if policy.governs is not None else NO_FACTS for policy in policies]
-    for at, one in enumerate(policies):
-        known = facts[at]
-        for other in policies[at + 1 :]:
-            if one.scheduler != other.scheduler or one.priority != other.priority or known is None:
-                continue
-            if other.governs is None or not never(other.governs, given=known):
-                message = f"policies `{one.name}` and `{other.name}` can both be for a pod, with the same priority"
-                label = Label(_place(one), f"the other one, `{one.name}`, would win by its name")
-                yield Finding(_place(other), message, "give one of them a higher `priority`", (label,))
+    for at, other in enumerate(policies):
+        rivals = [
+            one
+            for one, known in zip(policies[:at], facts, strict=False)
+            if one.scheduler == other.scheduler
+            and one.priority == other.priority
+            and known is not None
+            and (other.governs is None or not never(other.governs, given=known))
+        ]
+        if rivals:
+            more = f" and {len(rivals) - 1} more" if len(rivals) > 1 else ""
+            names = f"`{other.name}` and `{rivals[0].name}`{more}"
+            message = f"policies {names} can be for the same pod, with the same priority"
+            label = Label(_place(rivals[0]), f"`{rivals[0].name}` would win by its name")
+            yield Finding(_place(other), message, "give one of them a higher `priority`", (label,))
 
 
 _SAFETY = frozenset(

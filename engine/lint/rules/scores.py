@@ -12,6 +12,8 @@ from engine.lint.rule import Finding, rule
 
 _FACTOR = 1000
 """A score whose whole range is below this part of another's decides only between equals."""
+_KNOWN = 1e7
+"""Bounds beyond are those of a type, not of what is likely: nothing follows from them."""
 
 
 def _scores(policy: CheckedPolicy) -> list[Test]:
@@ -66,8 +68,9 @@ def missing_score(policy: CheckedPolicy) -> Iterator[Finding]:
             if value is not None and value.info.maybe:
                 cause = _cause(value)
                 shown = _short(cause.span)
+                bare = isinstance(cause, typed.Read | typed.Apply | typed.Reference)
                 message = f"`{shown}` can be missing, and then this score adds 0"
-                yield Finding(cause.span, message, f"say what it counts as: `{shown} ?? …`")
+                yield Finding(cause.span, message, f"say what it counts as: `{shown if bare else f'({shown})'} ?? …`")
 
 
 def _cause(value: typed.Typed) -> typed.Typed:
@@ -126,7 +129,7 @@ def _range(clause: object) -> tuple[float, float] | None:
             low, high = value.info.low * weight, value.info.high * weight
             if condition is not None:
                 low, high = min(low, 0.0), max(high, 0.0)
-            return (low, high) if -1e12 < low <= high < 1e12 else None
+            return (low, high) if -_KNOWN < low <= high < _KNOWN else None
         case Grouping(max_skew=None, weight=weight):
             return 0.0, 100.0 * weight
         case _:
