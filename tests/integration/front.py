@@ -165,6 +165,10 @@ class Front:
         """Stop listening and cut every connection: the API server is away."""
         self._call(self._go_down())
 
+    def stay_away(self, seconds: float) -> None:
+        """Let time pass while the API server is away; there is nothing that could be waited for."""
+        time.sleep(seconds)
+
     def up(self) -> None:
         """Listen again, at the same port."""
         self._call(self._listen())

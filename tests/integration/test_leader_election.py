@@ -1,0 +1,108 @@
+"""Two replicas: one decides, the other stands by; a leader that was away too long does nothing any more."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cluster import Cluster
+from tests.integration.conditions import eventually
+from tests.integration.conftest import StartScheduler
+from tests.integration.front import Front
+from tests.integration.objects import Json, node, pod
+from tests.integration.process import SchedulerProcess
+
+LEASE_SECONDS = 3.0
+CONFIG = f"""\
+apiVersion: policy-scheduler/v1alpha1
+kind: PolicySchedulerConfiguration
+leaderElection:
+  leaseName: elected
+  leaseDuration: {LEASE_SECONDS:g}s
+  renewDeadline: 2s
+  retryPeriod: 300ms
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return f"--config={path}"
+
+
+def lease(cluster: Cluster) -> Json:
+    spec: Json = cluster.api.get("leases", "elected", namespace="kube-system")["spec"]
+    return spec
+
+
+def leads(process: SchedulerProcess) -> bool:
+    return "became leader" in process.log()
+
+
+def test_when_the_leader_is_killed_the_other_takes_over(
+    cluster: Cluster, scheduler: StartScheduler, config: str
+) -> None:
+    cluster.add_nodes(node("n1"))
+    first = scheduler("--leader-election", config).start_ready()
+    eventually(lambda: leads(first))
+    second = scheduler("--leader-election", config).start_ready()
+    cluster.add_pods(pod("a"))
+    cluster.wait_bound("a")
+    assert not leads(second)
+    first.kill()
+    cluster.add_pods(pod("b"))
+    cluster.wait_bound("b")
+    assert leads(second)
+    assert lease(cluster)["leaseTransitions"] == 1
+    assert len(cluster.events("a", reason="Scheduled")) == 1
+
+
+def test_a_leader_that_ends_in_order_hands_over_at_once(
+    cluster: Cluster, scheduler: StartScheduler, config: str
+) -> None:
+    cluster.add_nodes(node("n1"))
+    first = scheduler("--leader-election", config).start_ready()
+    eventually(lambda: leads(first))
+    second = scheduler("--leader-election", config).start_ready()
+    assert first.terminate() == 0
+    eventually(lambda: leads(second), within=LEASE_SECONDS - 0.5)
+    cluster.add_pods(pod("a"))
+    cluster.wait_bound("a")
+
+
+def test_a_leader_that_was_stopped_binds_nothing_when_it_goes_on(
+    cluster: Cluster, scheduler: StartScheduler, config: str, tmp_path: Path
+) -> None:
+    cluster.add_nodes(node("n1"), node("n2"))
+    with Front(cluster.endpoint) as seen:
+        first = scheduler("--leader-election", config, kubeconfig=seen.kubeconfig(tmp_path / "seen")).start_ready()
+        eventually(lambda: leads(first))
+        second = scheduler("--leader-election", config).start_ready()
+        first.signal(signal.SIGSTOP)
+        eventually(lambda: leads(second))
+        names = [f"p{i}" for i in range(10)]
+        cluster.add_pods(*(pod(name) for name in names))
+        cluster.wait_bound(*names)
+        second.kill()  # else there would be nothing left to bind wrongly
+        cluster.add_pods(*(pod(f"tempting{i}") for i in range(10)))
+        first.signal(signal.SIGCONT)
+        assert first.exit_code() == 1
+        assert seen.asked("create", "pods/binding") == []
+        assert "stopping: the lease" in first.log()
+        assert "Traceback" not in first.log()
+    assert {at for name, at in cluster.placements().items() if name.startswith("tempting")} == {""}
+
+
+def test_a_leader_that_loses_the_api_server_ends_and_says_so(
+    cluster: Cluster, front: Front, scheduler: StartScheduler, config: str, tmp_path: Path
+) -> None:
+    process = scheduler("--leader-election", config, kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    eventually(lambda: leads(process))
+    front.plan = lambda exchange: None
+    front.down()
+    assert process.exit_code() == 1
+    assert "stopping: the lease could not be renewed within 2 s" in process.log()
+    assert "Traceback" not in process.log()

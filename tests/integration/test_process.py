@@ -1,0 +1,172 @@
+"""The scheduler as a process: how it begins, how it ends, and what it says when it can't."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cluster import Cluster
+from tests.integration.conditions import eventually
+from tests.integration.conftest import StartScheduler
+from tests.integration.front import Exchange, Fault, Front, Hold
+from tests.integration.objects import node, pod
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order(number: signal.Signals, cluster: Cluster, scheduler: StartScheduler) -> None:
+    process = scheduler().start_ready()
+    process.signal(number)
+    assert process.exit_code() == 0
+    assert "ended in order" in process.log()
+    assert "Traceback" not in process.log()
+
+
+def test_bindings_under_way_are_finished_and_told_before_it_ends(
+    cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    release = threading.Event()
+
+    def slow_bindings(exchange: Exchange) -> Fault | None:
+        return Hold(release) if exchange.is_about("create", "pods/binding") else None
+
+    front.plan = slow_bindings
+    cluster.add_nodes(node("n1"))
+    names = [f"p{i}" for i in range(5)]
+    cluster.add_pods(*(pod(name) for name in names))
+    process = scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    eventually(lambda: len(front.asked("create", "pods/binding")) == len(names))
+    process.signal(signal.SIGTERM)
+    cluster.add_pods(pod("late"))
+    release.set()
+    assert process.exit_code() == 0
+    placed = cluster.placements()
+    assert {name: placed[name] for name in names} == dict.fromkeys(names, "n1")
+    assert placed["late"] == "", "what comes after the signal is left to the next one"
+    for name in names:
+        assert len(cluster.events(name, reason="Scheduled")) == 1
+
+
+def test_it_ends_soon_even_when_the_api_server_is_away(
+    cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    """A pod has 30 s from SIGTERM to SIGKILL; events that can't be sent must not use them up."""
+    cluster.add_pods(pod("waits"))
+    process = scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    eventually(lambda: cluster.condition("waits"))
+    front.plan = lambda exchange: Hold() if exchange.resource in ("events", "pods/binding") else None
+    cluster.add_nodes(node("n1"))
+    eventually(lambda: front.asked("create", "pods/binding"))
+    front.down()
+    process.signal(signal.SIGTERM)
+    assert process.exit_code(within=15.0) == 0
+
+
+def config_with(text: str) -> str:
+    return f"apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n{text}"
+
+
+BEGINNINGS: dict[str, tuple[list[str], dict[str, str], str]] = {
+    "no kubeconfig at all": (
+        ["--policies=policies"],
+        {},
+        r"kubeconfig .*/\.kube/config.* (not|no) ",
+    ),
+    "a kubeconfig that is not there": (
+        ["--kubeconfig=nowhere", "--policies=policies"],
+        {},
+        r"nowhere.* (not|no) ",
+    ),
+    "a kubeconfig that is no YAML": (
+        ["--kubeconfig=broken", "--policies=policies"],
+        {"broken": "clusters: [{"},
+        r"broken",
+    ),
+    "a context that is not in it": (
+        ["--kubeconfig=empty", "--context=staging", "--policies=policies"],
+        {"empty": "apiVersion: v1\nkind: Config\ncontexts: []\nclusters: []\nusers: []\n"},
+        r"staging",
+    ),
+    "an unknown flag": (["--polices=policies"], {}, r"No such option.*--polices"),
+    "an address without a port": (["--http-address=localhost"], {}, r"expected HOST:PORT"),
+    "a configuration that is not there": (["--config=nowhere.yaml"], {}, r"nowhere\.yaml"),
+    "a configuration with a wrong key": (
+        ["--config=config.yaml"],
+        {"config.yaml": config_with("polices:\n  path: policies\n")},
+        r"config\.yaml:3:1: error.*polices.*\n(.*\n)*.*policies",
+    ),
+    "lease times that do not fit together": (
+        ["--config=config.yaml", "--kubeconfig=admin", "--policies=policies"],
+        {
+            "config.yaml": config_with("leaderElection: {renewDeadline: 10s, retryPeriod: 9s}\n"),
+            "admin": "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+            "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
+            "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: u, user: {}}]\n",
+        },
+        r"config\.yaml:3:\d+: error.*retryPeriod",
+    ),
+}
+
+
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_what_cannot_begin_says_why_and_exits_with_2(beginning: str, scheduler: StartScheduler, tmp_path: Path) -> None:
+    arguments, files, said = BEGINNINGS[beginning]
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    absolute = [re.sub(r"^(--[a-z]+)=(nowhere.*|broken|empty|admin|config\.yaml|policies)$", rf"\1={tmp_path}/\2", a)
+                for a in arguments]  # fmt: skip
+    process = scheduler(*absolute, defaults=False).start()
+    assert process.exit_code() == 2
+    assert re.search(said, process.log()), process.log()
+    assert "Traceback" not in process.log()
+
+
+def test_a_taken_http_port_is_named(cluster: Cluster, scheduler: StartScheduler) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = scheduler(f"--http-address=127.0.0.1:{port}").start()
+        assert process.exit_code() == 2
+    assert f"cannot listen at 127.0.0.1:{port}: address already in use" in process.log()
+    assert "Traceback" not in process.log()
+
+
+def test_an_api_server_out_of_reach_is_one_line_and_growing_pauses(
+    cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    config = front.kubeconfig(tmp_path / "front")
+    front.down()
+    process = scheduler(kubeconfig=config).start_serving()
+    eventually(lambda: "cannot reach" in process.log())
+    front.stay_away(2.5)
+    front.up()
+    eventually(lambda: process.get("/readyz")[0] == 200)
+    warnings = [entry for entry in process.log_entries() if entry["level"] != "info"]
+    assert len(warnings) == 1
+    assert warnings[0]["message"].endswith("trying again with growing pauses")
+    (back,) = [entry for entry in process.log_entries() if "reachable again" in entry["message"]]
+    assert back["attempts"] < 16 * 8, "sixteen watches that try twice a second or less"
+    assert process.terminate() == 0
+
+
+def test_probes_metrics_and_configuration_are_served(cluster: Cluster, scheduler: StartScheduler) -> None:
+    cluster.add_nodes(node("n1"), node("n2"))
+    process = scheduler().start_ready()
+    cluster.add_pods(*(pod(f"p{i}") for i in range(3)))
+    cluster.wait_bound()
+    assert process.get("/livez") == (200, "ok")
+    assert process.get("/healthz")[0] == 200
+    assert "[+]policies ok" in process.get("/readyz?verbose")[1]
+    eventually(lambda: process.metrics().get('scheduler_cache_size{type="pods"}') == 3)
+    metrics = process.metrics()
+    assert metrics['scheduler_cache_size{type="nodes"}'] == 2
+    scheduled = sum(n for key, n in metrics.items() if key.startswith("scheduler_schedule_attempts_total") and
+                    'result="scheduled"' in key)  # fmt: skip
+    assert scheduled == 3
+    assert metrics["policy_scheduler_policy_last_reload_successful"] == 1
+    code, text = process.get("/configz")
+    assert code == 200
+    assert '"scheduler_names"' in text
