@@ -68,6 +68,16 @@ class Cool(Score):
         return (100 - usage[frame.rows]).astype(np.int64)
 
 
+class PlainPolicy:
+    """Holds pods with the label hold."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+
+    def hold_reason(self, frame: Frame) -> str | None:
+        return "until the label is gone" if "hold" in frame.pod.labels else None
+
+
 class PlainPolicies:
     """One policy that governs the pods of one scheduler."""
 
@@ -78,8 +88,8 @@ class PlainPolicies:
     def queries(self) -> Iterable[Query]:
         return (CPU_USAGE,)
 
-    def profile_of(self, pod: PodInfo) -> Profile | None:
-        return self._profile if pod.scheduler_name == SCHEDULER else None
+    def governing(self, pod: PodInfo) -> PlainPolicy | None:
+        return PlainPolicy(self._profile) if pod.scheduler_name == SCHEDULER else None
 
 
 def run_text(text: str, *, cluster: str = "") -> SuiteResult:

@@ -120,6 +120,39 @@ class TestAPodThatGoesNowhere:
         assert result.state is State.FAILED
 
 
+class TestAPodThatIsHeld:
+    """It waits outside the active queue, and goes nowhere meanwhile."""
+
+    HELD = "{cpu: 1, labels: {hold: x}}"
+
+    @pytest.mark.parametrize(
+        ("pod", "expect", "state"),
+        [
+            (HELD, "held: true", State.PASSED),
+            (HELD, "held: until the label", State.PASSED),
+            (HELD, "held: /gone$/", State.PASSED),
+            (HELD, "schedulable: false", State.PASSED),
+            (HELD, "held: something else", State.FAILED),
+            (HELD, "held: false", State.FAILED),
+            (HELD, "node: b1", State.FAILED),
+            ("{cpu: 1}", "held: false", State.PASSED),
+            ("{cpu: 1}", "held: true", State.FAILED),
+            ("{cpu: 1}", "held: until", State.FAILED),
+        ],
+    )
+    def test_says_so(self, pod: str, expect: str, state: State) -> None:
+        (result,) = run_text(case(expect, pod)).cases
+        assert result.state is state
+
+
+@pytest.mark.parametrize(("evicts", "state"), [("[small]", State.PASSED), ("[]", State.FAILED)])
+def test_evictions_are_named(evicts: str, state: State) -> None:
+    there = "  pods:\n  - {name: small, node: b1, cpu: 3}\n  - {name: large, node: a1, cpu: 4, priority: 9}\n"
+    there += "  - {name: other, node: b2, cpu: 2, priority: 9}\n"
+    (result,) = run_text(case(f"evicts: {evicts}\n{there}", "{cpu: 3, priority: 5}")).cases
+    assert result.state is state
+
+
 class TestTies:
     """A winner by tie-break would pass or fail by chance: it has to be admitted."""
 

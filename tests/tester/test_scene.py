@@ -39,7 +39,11 @@ items:
 - apiVersion: v1
   kind: Pod
   metadata: {name: big, namespace: default}
-  spec: {nodeName: full, containers: [{name: main, resources: {limits: {cpu: "2"}}}]}
+  spec:
+    nodeName: full
+    priority: 7
+    priorityClassName: not-recorded
+    containers: [{name: main, resources: {limits: {cpu: "2"}}}]
 - apiVersion: v1
   kind: Pod
   metadata: {name: done, namespace: default}
@@ -153,8 +157,8 @@ class _FirstRow(Score):
 
 
 def test_a_decision_that_depends_on_the_order_of_nodes_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    profile = Profile("first", (), (Weighted(_FirstRow()),))
-    monkeypatch.setattr(plain_policies.PlainPolicies, "profile_of", lambda self, pod: profile)
+    policy = plain_policies.PlainPolicy(Profile("first", (), (Weighted(_FirstRow()),)))
+    monkeypatch.setattr(plain_policies.PlainPolicies, "governing", lambda self, pod: policy)
     (result,) = run_text(case("{schedulable: true}", head="nodes: [{name: a}, {name: b}]")).cases
     assert result.state is State.FAILED
     assert [failure.expected.key for failure in result.failures] == ["order of nodes"]

@@ -14,10 +14,12 @@ from engine.tooling.tester import codes
 from engine.tooling.tester.expectation import (
     Comparison,
     Degraded,
+    Evicts,
     Expectation,
     Feasible,
     Filtered,
     GoesTo,
+    Held,
     Margin,
     NodeFacts,
     NodeMatch,
@@ -56,10 +58,13 @@ class Expected:
 class ExpectReader:
     """Reads one case's `expect`, collecting what it names that does not exist."""
 
-    def __init__(self, document: Document, *, facts: Mapping[str, NodeFacts], queries: Sequence[str]) -> None:
+    def __init__(
+        self, document: Document, *, facts: Mapping[str, NodeFacts], pods: frozenset[str], queries: Sequence[str]
+    ) -> None:
         self._document = document
         self._facts = facts
         self._nodes = tuple(facts)
+        self._pods = pods
         self._queries = queries
         self.problems: list[Diagnostic] = []
 
@@ -83,6 +88,14 @@ class ExpectReader:
                 yield path, Schedulable(value)
             case "unschedulable":
                 yield path, Unschedulable(self._reason(value, path))
+            case "held":
+                yield path, Held(value is not False, value if isinstance(value, str) else None)
+            case "evicts":
+                for index, pod in enumerate(value):
+                    if pod not in self._pods:
+                        advice = did_you_mean(pod, tuple(self._pods), none="the test has no pods")
+                        self._problem((*path, index), codes.UNKNOWN_NODE, f"unknown pod `{pod}`", advice)
+                yield path, Evicts(frozenset(value))
             case "feasible":
                 yield path, Feasible(frozenset(self._known(value, path)))
             case "filtered":

@@ -81,6 +81,22 @@ class Unschedulable:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """`held`: the pod waits outside the active queue, or does not."""
+
+    wanted: bool
+    message: str | None
+    """A part of the reason, or `/a regular expression/`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evicts:
+    """`evicts`: exactly these pods would be evicted to make room."""
+
+    pods: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Feasible:
     """`feasible`: exactly these nodes pass every filter."""
 
@@ -125,7 +141,18 @@ class Degraded:
 
 
 Expectation: TypeAlias = (
-    GoesTo | NotOn | Schedulable | Unschedulable | Feasible | Filtered | Score | Order | Margin | Degraded
+    GoesTo
+    | NotOn
+    | Schedulable
+    | Unschedulable
+    | Held
+    | Evicts
+    | Feasible
+    | Filtered
+    | Score
+    | Order
+    | Margin
+    | Degraded
 )
 
 
@@ -173,6 +200,13 @@ def compare(
             return Mismatch(text[wanted], went(outcome))
         case Unschedulable(reason=reason):
             return _unschedulable(outcome, reason, policy_clauses=policy_clauses)
+        case Held(wanted=wanted, message=message):
+            if (outcome.held is not None) is wanted and _says(message, [outcome.held or ""]):
+                return None
+            expected = message or "" if wanted else "not held"
+            return Mismatch(f"held: {expected}" if wanted else expected, went(outcome))
+        case Evicts(pods=pods):
+            return None if outcome.victims == pods else Mismatch(_names(pods), _names(outcome.victims))
         case Feasible(nodes=nodes):
             if outcome.feasible == nodes:
                 return None

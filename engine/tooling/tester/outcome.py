@@ -40,6 +40,10 @@ class Outcome:
     """Names of all filters, also of those that do not apply to the pod."""
     message: str
     """Why it goes nowhere, in kube-scheduler's words."""
+    held: str | None
+    """Why it waits outside the active queue; None where it does not."""
+    victims: frozenset[str]
+    """Names of the pods that would be evicted to make room."""
     degraded: frozenset[str]
     """Queries that lack a fresh value on some node."""
 
@@ -57,9 +61,23 @@ class Outcome:
         return next((verdict for verdict in self.verdicts if node in verdict.refused), None)
 
 
-def outcome(frame: Frame, profile: Profile, *, seed: int, degraded: Iterable[str]) -> Outcome:
-    """Decide a pod with the scheduling cycle, and ask every filter alone."""
+def outcome(frame: Frame, profile: Profile, *, seed: int, held: str | None, degraded: Iterable[str]) -> Outcome:
+    """Decide a pod with the scheduling cycle, and ask every filter alone; a pod that is held goes nowhere."""
     nodes = frame.cluster.nodes
+    clauses = frozenset(plugin.name for plugin in profile.filters)
+    if held is not None:
+        return Outcome(
+            host=None,
+            tied=(),
+            nodes=frozenset(nodes.names),
+            totals={},
+            verdicts=(),
+            clauses=clauses,
+            message=f"held: {held}",
+            held=held,
+            victims=frozenset(),
+            degraded=frozenset(degraded),
+        )
     decision = Cycle(seed=seed).decide(frame, profile)
     evaluation = evaluate(frame, profile)
     names = [nodes.names[row] for row in evaluation.feasible]
@@ -71,8 +89,10 @@ def outcome(frame: Frame, profile: Profile, *, seed: int, degraded: Iterable[str
         nodes=frozenset(nodes.names),
         totals=totals,
         verdicts=tuple(v for plugin in profile.filters if (v := _verdict(plugin, frame)) is not None),
-        clauses=frozenset(plugin.name for plugin in profile.filters),
+        clauses=clauses,
         message=decision.message,
+        held=None,
+        victims=frozenset(pod.name for pod in decision.preemption.victims) if decision.preemption else frozenset(),
         degraded=frozenset(degraded),
     )
 

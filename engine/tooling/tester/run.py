@@ -27,6 +27,19 @@ from engine.tooling.tester.scene import Scene, SceneBuilder
 from engine.tooling.tester.suite import Case, Part, Path, Suite, did_you_mean
 
 
+class Policy(Protocol):
+    """What a run asks of the policy that governs a pod."""
+
+    @property
+    def profile(self) -> Profile:
+        """Return the plugins that place its pods."""
+        ...
+
+    def hold_reason(self, frame: Frame) -> str | None:
+        """Return why the pod waits outside the active queue, or None."""
+        ...
+
+
 class Policies(Protocol):
     """What a run asks of a compiled policy set."""
 
@@ -35,8 +48,8 @@ class Policies(Protocol):
         """Return every metric that the policies read."""
         ...
 
-    def profile_of(self, pod: PodInfo) -> Profile | None:
-        """Return the profile that places the pod, None where no policy governs it."""
+    def governing(self, pod: PodInfo) -> Policy | None:
+        """Return the policy that governs the pod, None where none does."""
         ...
 
 
@@ -124,7 +137,8 @@ class _Run:
             if metrics is not None:
                 self._check_nodes(metrics, scene)
         names = [query.promql for query in self._queries]
-        reader = ExpectReader(self._suite.document, facts=scene.facts, queries=names)
+        pods = frozenset(pod.name for pod in scene.cluster.pods.values())
+        reader = ExpectReader(self._suite.document, facts=scene.facts, pods=pods, queries=names)
         expected = reader.read(case.expect)
         if reader.problems:
             raise DocumentError(reader.problems)
@@ -151,8 +165,8 @@ class _Run:
 
     def _decide(self, case: Case, scene: Scene) -> tuple[Outcome, Profile]:
         pod = self._builder.pod(case, scene.cluster)
-        profile = self._policies.profile_of(pod)
-        if profile is None:
+        policy = self._policies.governing(pod)
+        if policy is None:
             message = f"no policy governs the pod: its scheduler is `{pod.scheduler_name}`"
             raise DocumentError([self._suite.document.error(case.pod.path, codes.NOT_GOVERNED, message=message)])
         signals = self._metrics(case).signals(self._queries, now=case.now)
@@ -164,9 +178,9 @@ class _Run:
             queued=case.now - case.queued_seconds,
             attempts=case.attempts,
         )
-        return outcome(
-            frame, profile, seed=self._suite.seed, degraded=self._degraded(scene, signals, case.now)
-        ), profile
+        held, degraded = policy.hold_reason(frame), self._degraded(scene, signals, case.now)
+        got = outcome(frame, policy.profile, seed=self._suite.seed, held=held, degraded=degraded)
+        return got, policy.profile
 
     def _degraded(self, scene: Scene, signals: Signals, now: float) -> Iterable[str]:
         columns = SignalColumns()

@@ -43,6 +43,7 @@ _KINDS: Mapping[str, type] = {
     )
 }
 """Kinds beside nodes and pods that decisions read; all others in a recorded cluster mean nothing here."""
+_PRIORITY = ("priority", "priorityClassName")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,15 @@ class SceneBuilder:
 
     def _stored(self, recorded: FixtureObject) -> FixtureObject:
         """Return an object as the API server would store it."""
-        done = default_object(_without_nulls(recorded.value), priority_classes=self._classes)
+        value = _without_nulls(recorded.value)
+        spec = value.get("spec") or {}
+        # a pod that says its priority comes from a cluster, or from a test: admission was before
+        settled = {key: spec[key] for key in _PRIORITY if key in spec} if spec.get("priority") is not None else {}
+        if settled:
+            value = {**value, "spec": {key: item for key, item in spec.items() if key not in _PRIORITY}}
+        done = default_object(value, priority_classes=self._classes)
+        if settled:
+            done["spec"] |= settled
         return FixtureObject(done, recorded.document, recorded.path)
 
     def _error(
