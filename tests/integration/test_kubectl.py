@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
-from tests.integration.control_plane import assets
+from tests.integration.kubectl import kubectl
 from tests.integration.objects import node, pod
 
 pytestmark = pytest.mark.needs("kubectl")
@@ -20,15 +18,6 @@ pytestmark = pytest.mark.needs("kubectl")
 @pytest.fixture
 def kubeconfig(cluster: Cluster, tmp_path: Path) -> Path:
     return cluster.kubeconfig(tmp_path / "kubectl.kubeconfig")
-
-
-def kubectl(kubeconfig: Path, *arguments: str) -> str:
-    programs = assets()
-    program = str(programs / "kubectl") if programs is not None else "kubectl"
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent), "NO_PROXY": "*"}
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, env=environment, timeout=30)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_describe_and_get_events_tell_the_whole_story(

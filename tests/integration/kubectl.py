@@ -1,0 +1,19 @@
+"""kubectl, as people have it: Debian's, or the one beside the real control plane."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from tests.integration.control_plane import assets
+
+
+def kubectl(kubeconfig: Path, *arguments: str) -> str:
+    """Run it and return what it prints; a failure is the test's."""
+    programs = assets()
+    program = str(programs / "kubectl") if programs is not None else "kubectl"
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent), "NO_PROXY": "*"}
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, env=environment, timeout=30)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,222 @@
+"""The manifests of deploy/ as they are applied: what the scheduler may do is what it does, no less and no more."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.configmap_volume import ConfigMapVolume
+from tests.deploy.manifests import BASE, objects
+from tests.integration.cluster import Cluster
+from tests.integration.conditions import eventually
+from tests.integration.conftest import StartScheduler
+from tests.integration.front import Exchange, Fault, Front, LoseAnswer
+from tests.integration.kubectl import kubectl
+from tests.integration.objects import Json, node, pod
+from tests.integration.process import SchedulerProcess
+
+pytestmark = pytest.mark.needs("kubectl")
+
+HOME = ACCOUNT = "policy-scheduler"
+Permission = tuple[str, str, str]
+"""Group, resource with its subresource, verb."""
+
+
+@pytest.fixture
+def secure_front(cluster: Cluster, tmp_path: Path) -> Iterator[Front]:
+    """A front with TLS, for a service account trusts nothing else."""
+    authority = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    ca_file = tmp_path / "front-ca.crt"
+    authority.cert_pem.write_to_path(ca_file)
+    with Front(cluster.endpoint, tls=context, ca_file=ca_file) as front:
+        yield front
+
+
+@pytest.fixture
+def deployed(
+    cluster: Cluster, secure_front: Front, scheduler: StartScheduler, policies: ConfigMapVolume, tmp_path: Path
+) -> SchedulerProcess:
+    """The scheduler as its Deployment runs it, with its own service account, after `kubectl apply -k`."""
+    kubectl(cluster.kubeconfig(tmp_path / "admin"), "apply", "-k", str(BASE))
+    mounted = tmp_path / "serviceaccount"
+    mounted.mkdir()
+    (mounted / "token").write_text(cluster.token(HOME, ACCOUNT))
+    (mounted / "namespace").write_text(HOME)
+    assert secure_front.ca_file is not None
+    (mounted / "ca.crt").write_bytes(secure_front.ca_file.read_bytes())
+    moved = (
+        f"import pathlib; from engine.adapters.kube import credentials;"
+        f"credentials.SERVICE_ACCOUNT = pathlib.Path({str(mounted)!r});"
+        f"from engine.daemon.main import main; main()"
+    )
+    (config,) = [o for o in objects() if o["kind"] == "ConfigMap" and o["metadata"]["name"] == ACCOUNT]
+    config_file = tmp_path / "config.yaml"
+    config_file.write_text(config["data"]["config.yaml"])
+    return scheduler(
+        f"--config={config_file}",
+        f"--policies={policies.path}",
+        defaults=False,
+        command=("-c", moved),
+        environment={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(secure_front.port)},
+    )
+
+
+def granted() -> set[Permission]:
+    """Return what the roles of deploy/ allow."""
+    return {
+        (group, resource, verb)
+        for found in objects()
+        if found["kind"] in ("ClusterRole", "Role")
+        for rule in found["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def used(front: Front) -> set[Permission]:
+    return {(exchange.group, exchange.resource, exchange.verb) for exchange in front.exchanges}
+
+
+def test_what_is_granted_is_what_is_used(
+    cluster: Cluster, secure_front: Front, deployed: SchedulerProcess, policies: ConfigMapVolume
+) -> None:
+    """Walks through everything the scheduler ever asks of an API server."""
+    lost: list[str] = []
+
+    def lose_one_answer(exchange: Exchange) -> Fault | None:
+        if exchange.is_about("create", "pods/binding") and not lost:
+            lost.append(exchange.name)
+            return LoseAnswer()
+        return None
+
+    secure_front.plan = lose_one_answer
+    deployed.start_ready()
+    eventually(lambda: cluster.events("policies", reason="PoliciesAccepted", namespace=HOME))
+    cluster.add_pods(pod("web", cpu="900m"))
+    eventually(lambda: cluster.events("web", reason="FailedScheduling"))
+    cluster.add_nodes(node("n1", cpu="1"))
+    cluster.wait_bound("web")
+    eventually(lambda: cluster.events("web", reason="Scheduled"))
+    fails_twice(cluster)
+    preempts(cluster)
+    binds_volumes(cluster)
+    eventually(lambda: ("coordination.k8s.io", "leases", "update") in used(secure_front))
+    assert deployed.terminate() == 0
+
+    denied = {(e.resource, e.verb) for e in secure_front.exchanges if e.code in (401, 403)}
+    assert denied == set()
+    assert all(exchange.authorization for exchange in secure_front.exchanges)
+    assert used(secure_front) - granted() == set()
+    idle = {(group, resource) for group, resource, verb in granted() - used(secure_front) if verb == "get"}
+    # whoever may list may see each of them: `get` beside it gives nothing away, and a role without it looks broken
+    assert idle <= {(group, resource) for group, resource, verb in granted() if verb == "list"}
+    assert {what for what in granted() - used(secure_front) if what[2] != "get"} == set()
+
+
+def fails_twice(cluster: Cluster) -> None:
+    """Have an event become a series, which is written with a patch."""
+    cluster.add_pods(pod("big", cpu="64"))
+    eventually(lambda: cluster.events("big", reason="FailedScheduling"))
+    for size in ("1100m", "1200m"):
+        cluster.api.patch("nodes", "n1", {"status": {"allocatable": {"cpu": size}}}, subresource="status")
+    eventually(lambda: any(event.get("series") for event in cluster.events("big")))
+    cluster.delete_pod("big")
+
+
+def preempts(cluster: Cluster) -> None:
+    priority: Json = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}}
+    cluster.api.create("priorityclasses", priority | {"value": 1000})
+    cluster.add_pods(pod("urgent", cpu="1", priorityClassName="urgent"))
+    eventually(lambda: "web" not in cluster.placements())
+    assert cluster.wait_bound("urgent") == {"urgent": "n1"}
+    assert cluster.events("web", reason="Preempted")
+    cluster.delete_pod("urgent")
+
+
+def binds_volumes(cluster: Cluster) -> None:
+    """Bind a claim to a volume that exists, and have another provisioned; we are the volume controllers."""
+    for name, provisioner in (("local", "kubernetes.io/no-provisioner"), ("made", "example.com/disks")):
+        cluster.ensure(
+            "storageclasses",
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "StorageClass",
+                "metadata": {"name": name},
+                "provisioner": provisioner,
+                "volumeBindingMode": "WaitForFirstConsumer",
+            },
+        )
+    cluster.api.create("persistentvolumes", volume("disk", storage_class="local"))
+    cluster.api.patch("persistentvolumes", "disk", {"status": {"phase": "Available"}}, subresource="status")
+    for claim in ("local", "made"):
+        cluster.api.create("persistentvolumeclaims", volume_claim(claim, storage_class=claim))
+        volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+        cluster.add_pods(pod(f"uses-{claim}", volumes=volumes))
+    eventually(lambda: cluster.api.get("persistentvolumes", "disk")["spec"].get("claimRef", {}).get("name") == "local")
+    bind_claim(cluster, "local", to="disk")
+    cluster.wait_bound("uses-local")
+    chosen = "volume.kubernetes.io/selected-node"
+    eventually(
+        lambda: cluster.api.get("persistentvolumeclaims", "made")["metadata"].get("annotations", {}).get(chosen) == "n1"
+    )
+    cluster.api.create("persistentvolumes", volume("fresh", storage_class="made", claim="made"))
+    bind_claim(cluster, "made", to="fresh")
+    cluster.wait_bound("uses-made")
+
+
+def volume(name: str, *, storage_class: str, claim: str = "") -> Json:
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}]}
+    spec: Json = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage_class,
+        "local": {"path": "/disk"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+    }
+    if claim:
+        spec["claimRef"] = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": claim}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+
+
+def volume_claim(name: str, *, storage_class: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": storage_class,
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+
+
+def bind_claim(cluster: Cluster, claim: str, *, to: str) -> None:
+    """Do what the volume controller does when a claim has found its volume."""
+    uid = cluster.api.get("persistentvolumeclaims", claim)["metadata"]["uid"]
+    reference = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": claim, "uid": uid}
+    cluster.api.patch("persistentvolumes", to, {"spec": {"claimRef": reference}})
+    cluster.api.patch("persistentvolumes", to, {"status": {"phase": "Bound"}}, subresource="status")
+    done = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
+    cluster.api.patch("persistentvolumeclaims", claim, {"metadata": {"annotations": done}, "spec": {"volumeName": to}})
+    cluster.api.patch("persistentvolumeclaims", claim, {"status": {"phase": "Bound"}}, subresource="status")
+
+
+def test_without_a_permission_the_log_says_which(
+    cluster: Cluster, secure_front: Front, deployed: SchedulerProcess
+) -> None:
+    role = cluster.api.get("clusterroles", ACCOUNT)
+    rules = [rule | {"resources": [r for r in rule["resources"] if r != "nodes"]} for rule in role["rules"]]
+    cluster.api.patch("clusterroles", ACCOUNT, {"rules": rules})
+    deployed.start_serving()
+    eventually(lambda: "cannot list or watch nodes" in deployed.log())
+    assert deployed.get("/readyz")[0] == 500
+    cluster.api.patch("clusterroles", ACCOUNT, {"rules": role["rules"]})
+    eventually(lambda: deployed.get("/readyz")[0] == 200)
