@@ -21,10 +21,6 @@ MAX_STATEMENT = 16 * 1024
 MAX_BRACKETS = 40
 """Brackets inside one another."""
 
-KEYWORDS = (
-    "policy", "scheduler", "for", "priority", "use", "let", "def", "metric", "require", "filter", "score",
-    "hold", "order", "spread", "pack", "limit", "gang", "preempt",
-)  # fmt: skip
 _BEGINS = re.compile(
     r"[ \t]*(?:for[ \t]+pods|policy|scheduler|priority|use|let|def|metric|require|filter|score|hold|order"
     r"|spread|pack|limit|gang|preempt)(?:[ \t]+[\w\".(\[-]|[ \t]*$)",
@@ -199,9 +195,11 @@ class _Cutter:
             closing = ")" if bracket == "(" else "]"
             self._report(codes.BRACKET, at, at + 1, f"this `{bracket}` is never closed", f"add the missing `{closing}`")
             self._broken = True
-        if len(stripped) > MAX_STATEMENT:
+        # without spaces, so that how it is laid out makes no difference
+        size = len(stripped) - stripped.count(" ")
+        if size > MAX_STATEMENT:
             start = self._start + len(shown) - len(shown.lstrip())
-            message = f"a statement of {len(stripped):,} characters, more than the {MAX_STATEMENT:,} that one may have"
+            message = f"a statement of {size:,} characters, more than the {MAX_STATEMENT:,} that one may have"
             self._report(codes.TOO_LARGE, start, start + 1, message, "name parts of it with `let`")
         elif stripped and not self._broken:
             self._lines.append(Line(self._start + len(shown) - len(shown.lstrip()), stripped))

@@ -14,11 +14,12 @@ from lark.exceptions import UnexpectedInput
 from engine.diagnostics import Diagnostic, Source, Span, closest, in_order
 from engine.lang import codes_syntax as codes
 from engine.lang import syntax
-from engine.lang.layout import KEYWORDS, Line, lay_out
+from engine.lang.layout import Line, lay_out
 from engine.lang.lower_expressions import Expressions
 from engine.lang.lower_statements import Statements
 from engine.lang.lowering import Lowering, lowering
 from engine.lang.parse_errors import explain, foreign_comment
+from engine.lang.statements import KEYWORDS
 from engine.lang.walk import depth
 
 MAX_DEPTH = 100

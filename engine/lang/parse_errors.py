@@ -10,6 +10,7 @@ from engine.diagnostics import Diagnostic, Source, Span
 from engine.lang import codes_syntax as codes
 from engine.lang.layout import Line
 from engine.lang.lower_statements import PARTS
+from engine.lang.statements import EXAMPLES
 
 _OPERANDS = frozenset({"NUMBER", "STRING", "LPAR", "LSQB", "TRUE", "FALSE", "POD"})
 _OPERATORS = frozenset({"PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "EQ", "NE", "LT", "LE", "GT", "GE", "AND", "OR"})
@@ -38,27 +39,6 @@ _FOREIGN_CHARACTERS = {
     "}": ("`}` has no meaning here", _NO_BLOCKS),
     "“": _QUOTE, "”": _QUOTE, "„": _QUOTE,
 }  # fmt: skip
-EXAMPLES = {
-    "policy": "policy batch",
-    "scheduler": "scheduler batch-scheduler",
-    "for": 'for pods where pod.namespace == "batch"',
-    "priority": "priority 10",
-    "use": 'use kubernetes without NodePorts, or use "common.policy"',
-    "let": "let busy = node.used_fraction.cpu > 80%",
-    "def": "def share(used, all) = used / all",
-    "metric": 'metric load = promql("cpu_usage") stale after 2min default 50',
-    "require": 'require pod.label.tenant else "pod missing tenant label"',
-    "filter": "filter node.ready and fits(cpu, mem)",
-    "score": "score -1 if label node=hello",
-    "hold": 'hold if pod.annotation.paused == "true" else "paused"',
-    "order": "order by pod.priority desc, pod.queued asc",
-    "spread": "spread by pod.label.tenant over zone max skew 1",
-    "pack": "pack by pod.label.job over rack",
-    "limit": "limit sum(request.cpu) by pod.label.tenant to 100",
-    "gang": "gang by pod.label.job size 4 within 5min",
-    "preempt": 'preempt if pod.priority > 1000 evict where victim.label.tier == "batch"',
-}
-"""One correct example of each statement, by its first word."""
 
 
 def explain(error: UnexpectedInput, source: Source, line: Line) -> Diagnostic:

@@ -1,0 +1,68 @@
+"""The language reference says what the compiler does: generated parts are up to date, examples are policies."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from engine.builtins.environment import environment
+from engine.lang.statements import STATEMENTS
+from engine.policy.reference import refreshed
+from tests.lang.texts import checked, codes, said
+
+REFERENCE = Path(__file__).parents[2] / "grammar" / "README.md"
+EXAMPLES = re.findall(r"^```policy\n(.*?)^```", REFERENCE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_the_generated_parts_are_up_to_date() -> None:
+    text = REFERENCE.read_text(encoding="utf-8")
+
+    assert refreshed(text) == text, "run: python -m tests.lang.test_reference"
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 6
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_example_is_a_policy_without_errors(example: str) -> None:
+    assert [d for d in said(example) if d.severity.value == "error"] == []
+
+
+@pytest.mark.parametrize("form", STATEMENTS, ids=lambda form: form.written[:30])
+def test_every_statements_example_can_be_read(form: object) -> None:
+    example = form.example  # type: ignore[attr-defined]
+
+    assert set(codes(example)) <= {"P0203", "P0308", "P0321", "P0343", "P0344"}, example
+
+
+@pytest.mark.parametrize("name", sorted(environment().builtins))
+def test_every_function_has_a_manual_entry(name: str) -> None:
+    builtin = environment().builtins[name]
+
+    assert builtin.doc.startswith("Return ")
+    assert builtin.signature.startswith(f"{name}(")
+
+
+@pytest.mark.parametrize("path", sorted(environment().fields))
+def test_every_field_has_a_manual_entry(path: str) -> None:
+    assert len(environment().fields[path].doc) > 10
+
+
+def test_a_backquoted_example_in_a_manual_entry_can_be_read() -> None:
+    snippets = {
+        snippet
+        for builtin in environment().builtins.values()
+        for snippet in re.findall(r"`([^`]*\([^`]*\))`", builtin.doc)
+    }
+    assert len(snippets) >= 3
+
+    for snippet in snippets:
+        found = checked(f"let x = {snippet}\nscore 1 if x is missing").diagnostics
+        assert [d for d in found if d.code < "P0101"] == [], snippet
+
+
+if __name__ == "__main__":
+    REFERENCE.write_text(refreshed(REFERENCE.read_text(encoding="utf-8")), encoding="utf-8")
