@@ -18,6 +18,9 @@ from engine.lang.syntax import Comment
 _WORDS = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"|#[^\n]*|\w+|==|!=|<=|>=|\?\?|[^\w\s]')
 _OPERATORS = frozenset({"and", "or", "in", "not", "is", "matches", "if", "then", "else", "for", "where"})
 
+_MANY = 1000
+"""Words; comparing two texts of as many equal words takes about 0.1 s."""
+
 
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -32,8 +35,10 @@ class Places:
 @dataclass(frozen=True, slots=True)
 class _Word:
     text: str
+    """Without quotes: the value of a label is the same with them and without."""
     start: int
     end: int
+    operator: bool
 
 
 def placed(comments: Sequence[Comment], *, source: str, start: int, canonical: str, breaks: Sequence[Break]) -> Places:
@@ -46,6 +51,8 @@ def placed(comments: Sequence[Comment], *, source: str, start: int, canonical: s
         canonical: the statement as it will be written, on one line.
         breaks: the places of the canonical text where a line may end, in order.
     """
+    if not comments:
+        return Places()
     written, meant = _words(source), _words(canonical)
     partner = _partners(written, meant)
     ends, starts = [word.end for word in written], [word.start for word in written]
@@ -79,7 +86,7 @@ def _after(places: Places, comment: Comment, breaks: Sequence[Break], word: _Wor
         return
     at = bisect_left(breaks, word.end, key=lambda place: place.left)
     before = breaks[at - 1] if at else None
-    if before is not None and before.right == word.start and not before.closing and _is_operator(word.text):
+    if before is not None and before.right == word.start and not before.closing and word.operator:
         at -= 1
     if at == len(breaks):
         places.behind.append(comment)
@@ -87,16 +94,19 @@ def _after(places: Places, comment: Comment, breaks: Sequence[Break], word: _Wor
         places.inside.setdefault(breaks[at], []).append(comment)
 
 
-def _is_operator(word: str) -> bool:
-    return word in _OPERATORS or not (word[:1].isalnum() or word[:1] in '_"([')
-
-
 def _words(text: str) -> list[_Word]:
-    found = (_Word(match[0].strip('"'), match.start(), match.end()) for match in _WORDS.finditer(text))
-    return [word for word in found if not word.text.startswith("#")]
+    found = []
+    for match in _WORDS.finditer(text):
+        word = match[0]
+        if word[0] != "#":
+            operator = word in _OPERATORS or not (word[0].isalnum() or word[0] in '_"([')
+            found.append(_Word(word.strip('"'), match.start(), match.end(), operator))
+    return found
 
 
 def _partners(written: Sequence[_Word], meant: Sequence[_Word]) -> dict[int, int]:
     """Return which word of the canonical text stands for which one of the author's."""
-    matcher = SequenceMatcher(None, [w.text for w in written], [w.text for w in meant], autojunk=False)
+    ours, theirs = [word.text for word in written], [word.text for word in meant]
+    # without words that come often, the time grows with the length alone
+    matcher = SequenceMatcher(None, ours, theirs, autojunk=len(ours) > _MANY)
     return {block.a + step: block.b + step for block in matcher.get_matching_blocks() for step in range(block.size)}

@@ -12,7 +12,8 @@ from typing import TypeAlias
 from engine.diagnostics import Diagnostic, Source, errors
 from engine.lang import syntax
 from engine.lang.comment_places import placed
-from engine.lang.line_breaks import grouped, written
+from engine.lang.line_breaks import grouped
+from engine.lang.line_writer import written
 from engine.lang.parse import parse
 from engine.lang.show import show_statement
 

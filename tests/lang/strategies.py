@@ -9,7 +9,22 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 Tokens = list[str]
 
-NAMES = ["x", "busy", "load", "cpu", "mem", "node", "zone", "cluster", "p", "victim", "size", "default", "policy", "max"]
+NAMES = [
+    "x",
+    "busy",
+    "load",
+    "cpu",
+    "mem",
+    "node",
+    "zone",
+    "cluster",
+    "p",
+    "victim",
+    "size",
+    "default",
+    "policy",
+    "max",
+]
 """Some are words of statements too, which are names all the same where a value stands."""
 FIELDS = [
     "node.ready", "node.name", "node.free.cpu", "node.free.mem", "node.used_fraction.cpu", "node.zone", "node.age",
@@ -27,7 +42,18 @@ AGGREGATES = ["count", "sum", "min", "max", "avg", "any", "all"]
 KEYS = ["disk", "gpu", "topology.kubernetes.io/zone", "a.b/c_d", "not", "in"]
 VALUES = ["ssd", "1", "v1.2", "a-b_c", '"ssd"', '""', "and"]
 OBJECTS = ["batch", "a-b.c", "7", "if", "x_1"]
-COMMENTS = ["# why", "#why", "#", "##", "#!x", '# "quoted" (and', "# filter node.ready", "#é漢“", "#\tindented", "# a  #"]
+COMMENTS = [
+    "# why",
+    "#why",
+    "#",
+    "##",
+    "#!x",
+    '# "quoted" (and',
+    "# filter node.ready",
+    "#é漢“",
+    "#\tindented",
+    "# a  #",
+]
 
 _COMPARATORS = ["==", "!=", "<", "<=", ">", ">=", "in", "not in", "matches"]
 _CONDITIONAL, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _COALESCE, _UNARY, _POSTFIX = range(10)
@@ -69,7 +95,9 @@ def _call(draw: DrawFn, depth: int) -> Tokens:
 def _aggregate(draw: DrawFn, depth: int) -> Tokens:
     function, variable = draw(st.sampled_from(AGGREGATES)), draw(st.sampled_from(["p", "other"]))
     value = [*_expr(draw, depth - 1), "for"] if draw(st.booleans()) else []
-    collection = draw(st.sampled_from([["node.pods"], ["zone.pods"], ["cluster.pods"], ["domain", "(", '"rack"', ")", ".pods"]]))
+    collection = draw(
+        st.sampled_from([["node.pods"], ["zone.pods"], ["cluster.pods"], ["domain", "(", '"rack"', ")", ".pods"]])
+    )
     where = ["where", *_expr(draw, depth - 1)] if draw(st.booleans()) else []
     return [function, "(", *value, variable, "in", *collection, *where, ")"]
 
@@ -240,7 +268,10 @@ _GOES_ON = frozenset({
     "%", "==", "!=", "<", "<=", ">", ">=", ",", "??", "=",
 })  # fmt: skip
 _BEGINS = frozenset({"policy"})
-"""Of the names, the one that a statement begins with: a new line with it would be taken for one."""
+"""Of the names, the one that a statement begins with: a new line with it would be taken for one.
+
+For the same reason no line ends after the first word of a statement.
+"""
 _TIGHT = frozenset("()[],")
 
 
@@ -257,11 +288,11 @@ def laid_out(draw: DrawFn, tokens: Tokens, *, comments: bool = True) -> str:
     for before, token, gap in zip(tokens, tokens[1:], gaps[1:], strict=False):
         goes_on = token not in _BEGINS and (depth > 0 or (token in _GOES_ON and before != token))
         depth += (token in ("(", "[")) - (token in (")", "]"))
-        if goes_on and gap > 8:
+        if goes_on and gap > 8 and out[1:]:
             comment = draw(st.sampled_from(COMMENTS)) if comments and gap > 9 else ""
             own = draw(st.booleans()) if comment else False
             out += ["\n" if own else " ", comment, "\n", " " * (gap - 8)]
-        elif gap < 3 and (token in _TIGHT or before in _TIGHT) and not _merges(before, token):
+        elif out[1:] and gap < 3 and (token in _TIGHT or before in _TIGHT) and not _merges(before, token):
             pass
         else:
             out.append(("  ", "\t", " ")[gap % 3 if gap < 5 else 2])
@@ -289,14 +320,17 @@ def programs(draw: DrawFn, *, comments: bool = True, max_statements: int = 5) ->
 
 # --- what is no policy ------------------------------------------------------------------------------------------
 
-_WORDS = [
-    *"policy scheduler for pods where priority use kubernetes without scores let def metric every stale after default"
+_KEYWORDS = (
+    "policy scheduler for pods where priority use kubernetes without scores let def metric every stale after default"
     " require filter score hold order asc desc spread pack limit gang size within preempt never evict by to as weight"
-    " over max skew min domains if then else not and or in notin is missing matches true false label pod node".split(),
-    *"== != <= >= < > = ?? + - * / % . , ( ) [ ] # & | ! ; { } ' \" \\ ` ~ ^ $ @ :".split(),
-    *NAMES, *NUMBERS, *STRINGS, *KEYS, *COMMENTS, "\n", "\n\n", "\r", "\t", "\x00", "\ufeff", "\u202e", "\u00a0", "\u2028",
-    "4GiB", "5m", "\u0430nd", "１", "²", "999999999999e9", "1e999", '"\\q"', '"\\u12"', '"\\ud800"', "node", "ſ", "İ",
+    " over max skew min domains if then else not and or in notin is missing matches true false label pod node"
+)
+_MARKS = "== != <= >= < > = ?? + - * / % . , ( ) [ ] # & | ! ; { } ' \" \\ ` ~ ^ $ @ :"
+_ODD = [
+    "\n", "\n\n", "\r", "\t", "\x00", "\ufeff", "\u202e", "\u00a0", "\u2028", "4GiB", "5m", "\u0430nd", "１", "²",
+    "999999999999e9", "1e999", '"\\q"', '"\\u12"', '"\\ud800"', "ſ", "İ",
 ]  # fmt: skip
+_WORDS = [*_KEYWORDS.split(), *_MARKS.split(), *NAMES, *NUMBERS, *STRINGS, *KEYS, *COMMENTS, *_ODD]
 
 
 def soups() -> SearchStrategy[str]:
