@@ -1,4 +1,4 @@
-"""What a controller manager does, in small: workloads, owned objects, namespaces, budgets, old events."""
+"""What a controller manager does, in small: workloads, owned objects, namespaces, budgets, volumes, old events."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from engine.embedded.errors import Json
 from engine.embedded.requests import Target
 from engine.embedded.resources import BY_KIND, BY_STORAGE
 from engine.embedded.store import DELETED, Change, Entry, Key
+from engine.embedded.volumes import CLAIMS, VOLUMES, Volumes, claims_of
 from engine.embedded.workloads import Workloads
 
 _WORKLOADS = ("apps/deployments", "apps/replicasets", "apps/statefulsets", "batch/jobs", "replicationcontrollers")
@@ -34,6 +35,8 @@ class ControllerSettings:
 
     workloads: bool = True
     """Whether Deployments, ReplicaSets, StatefulSets and Jobs get pods."""
+    volumes: bool = True
+    """Whether claims are bound to volumes, and new volumes are made for them."""
     event_ttl: timedelta = timedelta(hours=1)
     """How long events are kept."""
 
@@ -53,6 +56,7 @@ class Controllers:
     def __init__(self, api: Api, settings: ControllerSettings) -> None:
         self._api = api
         self._settings = settings
+        self._volumes = Volumes(api)
         self._workloads = Workloads(api, self._dependents_of)
         self._queue: deque[tuple[str, Key]] = deque()
         self._queued: set[tuple[str, Key]] = set()
@@ -91,13 +95,27 @@ class Controllers:
         if change.type == DELETED and entry.uid in self._dependents:
             for dependent in self._dependents.pop(entry.uid):
                 self._add(*dependent)
+        if storage_key in (CLAIMS, VOLUMES):
+            self._volume_changed(storage_key, change)
         if storage_key == "pods":
+            for claim in claims_of(entry):
+                self._add(CLAIMS, (entry.key[0], claim))
             for budget in self._api.store.collection(_BUDGETS).scan(entry.key[0]):
                 self._add(_BUDGETS, budget.key)
         if change.type == DELETED and entry.key[0]:
             namespace = self._api.store.collection("namespaces").get(("", entry.key[0]))
             if namespace is not None and b'"phase":"Terminating"' in namespace.body:
                 self._add("namespaces", namespace.key)
+
+    def _volume_changed(self, storage_key: str, change: Change) -> None:
+        self._add(storage_key, change.entry.key)
+        if storage_key == VOLUMES:
+            for claim in self._volumes.waiting_claims():
+                self._add(CLAIMS, claim.key)
+        elif change.type == DELETED:
+            volume = self._volumes.volume_of(change.entry)
+            if volume is not None:
+                self._add(VOLUMES, volume.key)
 
     def _track_owners(self, storage_key: str, change: Change) -> None:
         entry = change.entry
@@ -146,6 +164,10 @@ class Controllers:
             self._settle_namespace(entry)
         elif storage_key == _BUDGETS:
             self._settle_budget(entry)
+        elif storage_key == CLAIMS and self._settings.volumes:
+            self._volumes.settle_claim(entry)
+        elif storage_key == VOLUMES and self._settings.volumes:
+            self._volumes.settle_volume(entry)
         elif storage_key in _WORKLOADS and self._settings.workloads:
             self._workloads.settle(storage_key, entry)
 

@@ -167,3 +167,55 @@ async def test_a_budget_lets_go_of_no_more_pods_than_it_may(driver: Driver) -> N
         evict(driver.cluster.api, driver.target("pods", name=second), {})
     assert refused.value.code == 429
     assert "disruption budget" in refused.value.message
+
+
+def claim(name: str, storage_class: str, **spec: Any) -> Json:
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"metadata": {"name": name}, "spec": {"storageClassName": storage_class, **wanted, **spec}}
+
+
+def volume(name: str, storage_class: str, storage: str) -> Json:
+    capacity = {"capacity": {"storage": storage}, "accessModes": ["ReadWriteOnce"]}
+    source = {"csi": {"driver": "d", "volumeHandle": name}}
+    return {"metadata": {"name": name}, "spec": {"storageClassName": storage_class, **capacity, **source}}
+
+
+async def test_a_claim_gets_the_smallest_volume_that_is_large_enough(driver: Driver) -> None:
+    for name, storage in (("small", "500Mi"), ("large", "10Gi"), ("right", "2Gi")):
+        driver.create("persistentvolumes", volume(name, "manual", storage))
+    driver.create("persistentvolumeclaims", claim("c", "manual"))
+    await driver.until(lambda: driver.status("persistentvolumeclaims", "c").get("phase") == "Bound")
+    assert (driver.get("persistentvolumeclaims", "c") or {})["spec"]["volumeName"] == "right"
+    bound = driver.get("persistentvolumes", "right", "") or {}
+    assert (bound["status"]["phase"], bound["spec"]["claimRef"]["name"]) == ("Bound", "c")
+
+
+async def test_a_claim_of_a_class_that_waits_gets_its_volume_when_a_node_is_chosen(driver: Driver) -> None:
+    meta = {"metadata": {"name": "fast"}, "provisioner": "p", "volumeBindingMode": "WaitForFirstConsumer"}
+    driver.create("storageclasses", meta, "storage.k8s.io")
+    driver.create("persistentvolumeclaims", claim("c", "fast"))
+    driver.create("persistentvolumeclaims", claim("other", "fast"))
+    chosen = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "a"}}}
+    driver.patch("persistentvolumeclaims", "c", chosen)
+    await driver.until(lambda: driver.status("persistentvolumeclaims", "c").get("phase") == "Bound")
+    assert driver.status("persistentvolumeclaims", "other")["phase"] == "Pending"
+
+
+async def test_a_volume_that_somebody_gave_to_a_claim_is_bound_to_it(driver: Driver) -> None:
+    driver.create("persistentvolumeclaims", claim("c", "manual"))
+    given = volume("v", "manual", "1Gi")
+    given["spec"]["claimRef"] = {"namespace": "default", "name": "c"}
+    driver.create("persistentvolumes", given)
+    await driver.until(lambda: driver.status("persistentvolumeclaims", "c").get("phase") == "Bound")
+
+
+async def test_a_deleted_claim_stays_while_a_pod_uses_it(driver: Driver) -> None:
+    driver.create("persistentvolumeclaims", claim("c", "manual"))
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    spec = {"containers": [{"name": "c", "image": "x"}], "volumes": volumes}
+    driver.create("pods", {"metadata": {"name": "p"}, "spec": spec})
+    driver.delete("persistentvolumeclaims", "c")
+    await asyncio.sleep(0.05)
+    assert driver.get("persistentvolumeclaims", "c") is not None
+    driver.delete("pods", "p")
+    await driver.until(lambda: driver.get("persistentvolumeclaims", "c") is None)
