@@ -9,6 +9,7 @@ from engine.diagnostics import Diagnostic, Source
 from engine.lang.load import Checked, check_sources
 from engine.lint.runner import lint
 
+ENVIRONMENT = environment()
 _FILE = re.compile(r"^# in (\S+\.policy)\S*.*$", re.MULTILINE)
 
 
@@ -22,7 +23,7 @@ def sources(text: str, *, name: str = "test.policy") -> list[Source]:
 
 
 def checked(text: str) -> Checked:
-    return check_sources(sources(text), environment())
+    return check_sources(sources(text), ENVIRONMENT)
 
 
 def said(text: str, *, select: set[str] | None = None) -> list[Diagnostic]:
