@@ -150,7 +150,10 @@ class ScoreClause:
     def score(self, frame: Frame, state: Any) -> FloatArray:
         """Return `float64[rows]`."""
         values: FloatArray = self.clause.evaluate(frame)
-        return np.nan_to_num(values, copy=True, nan=0.0, posinf=0.0, neginf=0.0) if self.clause.maybe else values
+        if not self.clause.maybe:
+            return values
+        missing = np.isnan(values)
+        return np.where(missing, 0.0, values) if missing.any() else values
 
     def missing(self, frame: Frame) -> BoolArray:
         """Return `bool[rows]`: where the score has no value, so that the decision is degraded."""

@@ -40,11 +40,14 @@ class _Grouping:
         counter = frame.cluster.counters.counter(MemberSet(self.clause.members(frame)), terminating=False)
         return counter.per_node()  # type: ignore[return-value]  # int32 here, which adds up alike
 
-    def domain_counts(self, frame: Frame) -> tuple[FloatArray, BoolArray]:
-        """Return `float64[rows]`, pods of the key in each row's domain, and `bool[rows]`, whether it has one."""
+    def domain_counts(self, frame: Frame) -> tuple[FloatArray, BoolArray | None]:
+        """Return `float64[rows]`, pods of the key in each row's domain, and `bool[rows]`, whether it has one.
+
+        None stands for all: every node is a domain.
+        """
         per_node = self._per_node(frame)
         if self.clause.topology is None:
-            return per_node[frame.rows].astype(np.float64), np.ones(frame.size, np.bool_)
+            return per_node[frame.rows].astype(np.float64), None
         domains = topology(frame.cluster.nodes, self.clause.topology)
         totals: FloatArray = np.bincount(domains.index, weights=per_node, minlength=domains.slots).astype(np.float64)
         index: IntArray = domains.index[frame.rows]
@@ -63,7 +66,7 @@ class GroupingScore(_Grouping):
     def score(self, frame: Frame, state: Any) -> FloatArray:
         """Return `float64[rows]`, 0 to 100."""
         counts, inside = self.domain_counts(frame)
-        known = counts[inside]
+        known = counts if inside is None else counts[inside]
         most = float(known.max()) if len(known) else 0.0
         if self.clause.kind is ClauseKind.PACK:
             scores = counts * (100.0 / most) if most else np.zeros(len(counts))
@@ -71,7 +74,7 @@ class GroupingScore(_Grouping):
             scores = (most + float(known.min()) - counts) * (100.0 / most)
         else:
             scores = np.full(len(counts), 100.0)
-        return scores if len(known) == len(counts) else np.where(inside, scores, 0.0)
+        return scores if inside is None or len(known) == len(counts) else np.where(inside, scores, 0.0)
 
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray | FloatArray:
         """Return the raw scores: they are final."""
@@ -88,8 +91,8 @@ class SpreadFilter(_Grouping):
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Return `bool[rows]`: the nodes whose domain may take one more."""
         counts, inside = self.domain_counts(frame)
-        result: BoolArray = (counts + 1 - self._least(frame) <= (self.clause.max_skew or 1)) & inside
-        return result
+        result: BoolArray = counts + 1 - self._least(frame) <= (self.clause.max_skew or 1)
+        return result if inside is None else result & inside
 
     def _least(self, frame: Frame) -> float:
         """Return the fewest pods of the key in one domain, over nodes that the pod's node affinity admits.
@@ -99,7 +102,9 @@ class SpreadFilter(_Grouping):
         whole = frame.at(slice(None))
         counts, inside = self.domain_counts(whole)
         affinity = NodeAffinity()
-        eligible = inside & affinity.filter(whole, affinity.pre_filter(whole)) & ~whole.cluster.nodes.unschedulable
+        eligible = affinity.filter(whole, affinity.pre_filter(whole)) & ~whole.cluster.nodes.unschedulable
+        if inside is not None:
+            eligible &= inside
         if not eligible.any():
             return 0.0
         if self.clause.min_domains is not None and self._domains(whole, eligible) < self.clause.min_domains:
