@@ -19,6 +19,8 @@ from engine.cluster.selectors import Expression, parse_integer
 
 NAME_FIELD = "metadata.name"
 """The only field of a node that a selector can name."""
+_NO_CODE = -2
+"""No value of a label has this code, and an absent label has another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +156,12 @@ def expression_mask(expression: Expression, nodes: NodeTable, rows: Rows = ALL_R
         case "In" | "NotIn":
             wanted = [column.index[value] for value in expression.values if value in column.index]
             codes = column.codes[rows]
-            if len(wanted) == 1:
-                found: BoolArray = codes == wanted[0]
+            if len(wanted) <= 1:
+                found: BoolArray = codes == (wanted[0] if wanted else _NO_CODE)
             else:
                 table = np.zeros(len(column.values) + 1, np.bool_)
                 table[wanted] = True
-                found = table[codes]
+                found = table.take(codes)
             return found if expression.operator == "In" else ~found
         case "Exists":
             return column.codes[rows] >= 0
@@ -172,7 +174,7 @@ def expression_mask(expression: Expression, nodes: NodeTable, rows: Rows = ALL_R
             if bound is None:
                 return np.zeros(len(codes), np.bool_)
             passing: BoolArray = (numbers > bound) if expression.operator == "Gt" else (numbers < bound)
-            result: BoolArray = (passing & valid)[codes]
+            result: BoolArray = (passing & valid).take(codes)
             return result
     return column.test(expression.test(), rows)
 

@@ -51,7 +51,7 @@ class LabelColumn:
         table = np.fromiter(
             (*(predicate(value) for value in self.values), predicate(None)), np.bool_, len(self.values) + 1
         )
-        result: BoolArray = table[self.codes[rows]]
+        result: BoolArray = table.take(self.codes[rows])
         return result
 
     def equal(self, value: str, rows: Rows = ALL_ROWS) -> BoolArray:
@@ -90,6 +90,8 @@ class NodeTable:
         """How many entries were dropped from the front of the journal."""
         self._capacity = _FIRST_CAPACITY
         self._columns: dict[tuple[str, str], IntArray] = {}
+        self._views: dict[tuple[str, str], IntArray] = {}
+        """The columns cut to the number of nodes, made anew when that changes."""
         self._labels: tuple[int, dict[str, LabelColumn]] = (-1, {})
         self._derived: tuple[int, dict[Hashable, Any]] = (-1, {})
 
@@ -204,6 +206,7 @@ class NodeTable:
             self._grow(self.size + 1)
             self.rows[name] = info.row
             self.infos.append(info)
+            self._views.clear()
             changes = frozenset({"added"})
         else:
             changes = _changes(self.infos[info.row], info)
@@ -225,6 +228,7 @@ class NodeTable:
         last = self.size - 1
         self.images.discard(row, self.infos[row].images)
         moved = self.infos.pop()
+        self._views.clear()
         for column in self._columns.values():
             if row != last:
                 column[row] = column[last]
@@ -278,7 +282,10 @@ class NodeTable:
         return column
 
     def _column(self, kind: str, resource: str) -> IntArray:
-        return self._column_whole(kind, resource)[: self.size]
+        view = self._views.get((kind, resource))
+        if view is None:
+            view = self._views[kind, resource] = self._column_whole(kind, resource)[: self.size]
+        return view
 
     def _grow(self, size: int) -> None:
         if size <= self._capacity:

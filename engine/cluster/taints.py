@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.cluster import objects
-from engine.cluster.nodes import CodeArray, IntArray, NodeTable
+from engine.cluster.nodes import IntArray, NodeTable
 from engine.cluster.pods import PodTemplate
 
 UNSCHEDULABLE_KEY = "node.kubernetes.io/unschedulable"
@@ -34,8 +34,8 @@ CORDONED = TaintKey(UNSCHEDULABLE_KEY, "", "NoSchedule")
 class TaintSets:
     """The distinct sets of taints in a node table; compared by identity."""
 
-    codes: CodeArray
-    """`int32[nodes]`: index into `sets`."""
+    codes: IntArray
+    """`int64[nodes]`: index into `sets`."""
     sets: tuple[tuple[TaintKey, ...], ...]
 
 
@@ -46,7 +46,7 @@ def taint_sets(nodes: NodeTable) -> TaintSets:
 
 def _intern(nodes: NodeTable) -> TaintSets:
     index: dict[tuple[TaintKey, ...], int] = {}
-    codes = np.empty(nodes.size, np.int32)
+    codes = np.empty(nodes.size, np.int64)
     for info in nodes.infos:
         taints = tuple(TaintKey(t.key, t.value, t.effect) for t in info.taints)
         codes[info.row] = index.setdefault(taints, len(index))
@@ -73,6 +73,11 @@ def tolerates(toleration: objects.Toleration, taint: TaintKey) -> bool:
 def tolerated(tolerations: Iterable[objects.Toleration], taint: TaintKey) -> bool:
     """Return whether any of the tolerations matches the taint."""
     return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def tolerance(template: PodTemplate) -> tuple[tuple[str, str, str, str], ...]:
+    """Return the pod's tolerations as a value: templates where it is equal tolerate the same taints."""
+    return tuple((t.key, t.operator, t.value, t.effect) for t in template.spec.tolerations or ())
 
 
 def untolerated_hard(template: PodTemplate, nodes: NodeTable) -> IntArray:

@@ -6,7 +6,7 @@ All plugins are values without state of their own: what they derive from a pod's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
@@ -34,6 +34,9 @@ class Ready:
     state: Any = None
     nodes: frozenset[str] | None = None
     """Names of the only nodes that can be meant; None means all."""
+    key: Hashable = None
+    """What the answers on all nodes follow from, with scope TEMPLATE and ROW: templates with equal keys share what
+    is kept. None: nothing is shared, as the answers follow from the template in some other way."""
 
 
 class Skip(Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.cluster.nodes import FloatArray, IntArray
+from engine.cluster.nodes import BoolArray, FloatArray, IntArray
 from engine.cluster.requests import is_scalar
 from engine.framework.frame import Frame
 from engine.framework.plugin import SKIP, Ready, Scope, Skip
@@ -32,43 +32,55 @@ class NodeResourcesBalancedAllocation(Score):
         amounts = [(name, frame.template.requests.get(name, 0)) for name, _ in self.resources]
         if not any(amount for _, amount in amounts):
             return SKIP
-        return Ready(tuple((name, amount) for name, amount in amounts if amount or not is_scalar(name)))
+        added = tuple((name, amount) for name, amount in amounts if amount or not is_scalar(name))
+        return Ready(added, key=added)
 
     def score(self, frame: Frame, state: tuple[tuple[str, int], ...]) -> IntArray:
         """Return final scores, `int64[rows]`."""
         nodes, rows = frame.cluster.nodes, frame.rows
         capacities = [nodes.allocatable(name)[rows] for name, _ in state]
-        held = [nodes.requested(name)[rows] for name, _ in state]
-        before = _balance(held, capacities)
-        after = _balance([h + amount for h, (_, amount) in zip(held, state, strict=True)], capacities)
-        return _HALF + (_HALF + after - before) // 2
+        used = [nodes.requested(name)[rows] + np.array([[0], [amount]]) for name, amount in state]
+        before, after = _balance(used, capacities)
+        result: IntArray = _HALF + (_HALF + after - before) // 2
+        return result
 
 
 def _balance(used: list[IntArray], capacities: list[IntArray]) -> IntArray:
-    """Return `int64[rows]`: 100 where all shares are equal, 50 at worst."""
-    shares = [np.minimum(u / np.maximum(c, 1), 1.0) for u, c in zip(used, capacities, strict=True)]
-    if len(shares) == 2 and all((c != 0).all() for c in capacities):
-        deviation: FloatArray = np.abs((shares[0] - shares[1]) / 2)
+    """Return `int64[2, rows]`, as used: 100 where all shares are equal, 50 at worst."""
+    everywhere = all(np.count_nonzero(c) == len(c) for c in capacities)
+    shares: list[FloatArray] = [
+        u / (c if everywhere else np.maximum(c, 1)) for u, c in zip(used, capacities, strict=True)
+    ]
+    for share in shares:
+        np.minimum(share, 1.0, out=share)
+    if everywhere and len(shares) == 2:
+        # in place, as new arrays would take half of the time
+        deviation, second = shares
+        deviation -= second
+        np.abs(deviation, out=deviation)
+        deviation *= 0.5
     else:
         deviation = _deviation(shares, [c != 0 for c in capacities])
-    return ((1 - deviation) * float(MAX_SCORE)).astype(np.int64)
+    deviation -= 1
+    deviation *= -MAX_SCORE
+    return deviation.astype(np.int64)
 
 
-def _deviation(shares: list[FloatArray], offered: list[np.ndarray[tuple[int], np.dtype[np.bool_]]]) -> FloatArray:
+def _deviation(shares: list[FloatArray], offered: list[BoolArray]) -> FloatArray:
     """Return the standard deviation over the resources that a node offers; added up in order, as in Go."""
     count = np.sum(offered, axis=0)
-    total = np.zeros(len(count))
+    total = np.zeros_like(shares[0])
     for share, on in zip(shares, offered, strict=True):
         total = total + np.where(on, share, 0.0)
     mean = total / np.maximum(count, 1)
-    squares = np.zeros(len(count))
+    squares = np.zeros_like(total)
     for share, on in zip(shares, offered, strict=True):
         squares = squares + np.where(on, (share - mean) * (share - mean), 0.0)
     many = np.sqrt(squares / np.maximum(count, 1))
     if len(shares) < 2:
-        return np.zeros(len(count))
+        return np.zeros_like(total)
     # Two resources have their own, simpler formula.
-    difference = np.zeros(len(count))
+    difference = np.zeros_like(total)
     sign = np.ones(len(count))
     for share, on in zip(shares, offered, strict=True):
         difference = difference + np.where(on, sign * share, 0.0)

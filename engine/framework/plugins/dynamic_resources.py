@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.cluster.nodes import BoolArray, IntArray
 from engine.framework.frame import Frame
-from engine.framework.plugin import SKIP, PreFilterResult
+from engine.framework.plugin import SKIP, PreFilterResult, Ready
 from engine.framework.plugins.base import Filter, Score
 from engine.framework.status import Code, Status
 
@@ -35,6 +35,10 @@ class DynamicResources(Filter, Score):
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Return `bool[rows]`: every node, as only pods without claims come here."""
         return np.ones(frame.size, np.bool_)
+
+    def pre_score(self, frame: Frame) -> Ready:
+        """Score always."""
+        return Ready(key=self.name)
 
     def score(self, frame: Frame, state: Any) -> IntArray:
         """Return 0 for every node, `int64[rows]`."""

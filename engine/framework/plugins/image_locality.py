@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from engine.cluster.nodes import IntArray
 from engine.framework.frame import Frame
+from engine.framework.plugin import Ready
 from engine.framework.plugins.base import MAX_SCORE, Score
 
 _MIB = 1024 * 1024
@@ -17,25 +18,38 @@ MOST_BYTES = 1000 * _MIB
 """Images adding up to more than this per container count no further."""
 
 
+@dataclass(frozen=True, slots=True)
+class PodImages:
+    """The images that a pod needs."""
+
+    names: tuple[str, ...]
+    containers: int
+
+
 class ImageLocality(Score):
     """Scores nodes by the bytes of the pod's images that need not be pulled."""
 
     name = "ImageLocality"
 
-    def score(self, frame: Frame, state: Any) -> IntArray:
-        """Return final scores, `int64[rows]`."""
-        nodes, spec = frame.cluster.nodes, frame.template.spec
+    def pre_score(self, frame: Frame) -> Ready:
+        """Name the images."""
+        spec = frame.template.spec
         containers = [*(spec.init_containers or ()), *(spec.containers or ())]
         names = [c.image for c in containers] + [v.image.reference for v in spec.volumes or () if v.image is not None]
-        present = np.zeros(nodes.size, np.int64)
-        for name in names:
-            image = nodes.images.get(normalized_name(name))
-            if image is not None:
-                # As in Go: an image counts as its size times the share of nodes that have it, cut to whole bytes.
-                present[image.row_array()] += int(image.size_bytes * (len(image.rows) / nodes.size))
-        most = MOST_BYTES * len(containers)
-        if not containers:  # the upper bound would be below the lower one
+        images = PodImages(tuple(map(normalized_name, names)), len(containers))
+        return Ready(images, key=images)
+
+    def score(self, frame: Frame, state: PodImages) -> IntArray:
+        """Return final scores, `int64[rows]`."""
+        nodes = frame.cluster.nodes
+        images = [image for name in state.names if (image := nodes.images.get(name)) is not None]
+        if not images or not state.containers:  # without containers the upper bound would be below the lower one
             return np.zeros(frame.size, np.int64)
+        present = np.zeros(nodes.size, np.int64)
+        for image in images:
+            # As in Go: an image counts as its size times the share of nodes that have it, cut to whole bytes.
+            present[image.row_array()] += int(image.size_bytes * (len(image.rows) / nodes.size))
+        most = MOST_BYTES * state.containers
         present = np.clip(present[frame.rows], LEAST_BYTES, most)
         result: IntArray = MAX_SCORE * (present - LEAST_BYTES) // (most - LEAST_BYTES)
         return result

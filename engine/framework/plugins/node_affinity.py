@@ -28,11 +28,11 @@ class NodeAffinity(Filter, Score):
         """Skip pods that require nothing; narrow the nodes where every term names some."""
         required = _required(frame.template.spec)
         if required is None:
-            return SKIP if frame.template.spec.node_selector is None else Ready()
+            return SKIP if frame.template.spec.node_selector is None else Ready(key=required_nodes(frame.template))
         names = _named(required.node_selector_terms or [])
         if names is not None and not names:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (CONFLICT,))
-        return Ready(nodes=names)
+        return Ready(nodes=names, key=(required_nodes(frame.template), names))
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
@@ -50,7 +50,7 @@ class NodeAffinity(Filter, Score):
         terms = memo.get((self.name, "preferred"))
         if terms is None:
             terms = memo[self.name, "preferred"] = preferred_nodes(affinity.node_affinity.preferred)
-        return Ready(terms)
+        return Ready(terms, key=terms)
 
     def score(self, frame: Frame, state: Any) -> IntArray:
         """Return `int64[rows]`: the sum of the weights of the preferred terms that a node meets."""

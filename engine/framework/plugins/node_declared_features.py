@@ -23,7 +23,7 @@ class NodeDeclaredFeatures(Filter):
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Skip pods that need no such feature."""
         needed = needed_features(frame.template.spec)
-        return Ready(needed) if needed else SKIP
+        return Ready(needed, key=needed) if needed else SKIP
 
     def filter(self, frame: Frame, state: frozenset[str]) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""

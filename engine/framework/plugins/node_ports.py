@@ -26,7 +26,7 @@ class NodePorts(Filter):
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Skip pods without host ports."""
         ports = host_ports(frame.template)
-        return Ready(ports) if ports else SKIP
+        return Ready(ports, key=ports) if ports else SKIP
 
     def filter(self, frame: Frame, state: tuple[HostPort, ...]) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""

@@ -40,7 +40,8 @@ class NodeResourcesFit(Filter):
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Compute what the pod wants; never skip: the number of pods is always limited."""
-        return Ready(self.wanted(frame.template))
+        wanted = self.wanted(frame.template)
+        return Ready(wanted, key=wanted)
 
     def wanted(self, template: PodTemplate) -> Wanted:
         """Return what one more pod of the template takes."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from engine.cluster.nodes import BoolArray
 from engine.cluster.taints import CORDONED, tolerated
 from engine.framework.frame import Frame
+from engine.framework.plugin import PreFilterResult, Ready
 from engine.framework.plugins.base import Filter
 
 
@@ -18,8 +17,13 @@ class NodeUnschedulable(Filter):
     name = "NodeUnschedulable"
     reason = "node(s) were unschedulable"
 
-    def filter(self, frame: Frame, state: Any) -> BoolArray:
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Find out whether the pod tolerates the cordon."""
+        tolerant = tolerated(frame.template.spec.tolerations or (), CORDONED)
+        return Ready(tolerant, key=tolerant)
+
+    def filter(self, frame: Frame, state: bool) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
-        if tolerated(frame.template.spec.tolerations or (), CORDONED):
+        if state:
             return np.ones(frame.size, np.bool_)
         return ~frame.cluster.nodes.unschedulable[frame.rows]

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.cluster.nodes import BoolArray, IntArray
 from engine.cluster.pods import PodTemplate
-from engine.cluster.quantity import rounded
+from engine.cluster.quantity import column_scale, rounded
 from engine.cluster.requests import is_scalar, scoring_request
 from engine.framework.frame import Frame
 from engine.framework.plugin import Ready, Scope, Skip
@@ -44,15 +44,15 @@ class ResourceScore(Score):
 
     def pre_score(self, frame: Frame) -> Ready | Skip:
         """Compute what the pod adds; a scalar resource that it does not request is not looked at."""
-        amounts = _scoring_amounts(frame.template)
-        chosen = (ScoredResource(name, weight, amounts.get(name, 0)) for name, weight in self.resources)
-        return Ready(tuple(r for r in chosen if r.amount or not is_scalar(r.name)))
+        chosen = (ScoredResource(name, weight, _amount(frame.template, name)) for name, weight in self.resources)
+        added = tuple(r for r in chosen if r.amount or not is_scalar(r.name))
+        return Ready(added, key=added)
 
     def score(self, frame: Frame, state: tuple[ScoredResource, ...]) -> IntArray:
         """Return final scores, `int64[rows]`."""
         nodes, rows = frame.cluster.nodes, frame.rows
-        total = np.zeros(frame.size, np.int64)
-        weights = np.zeros(frame.size, np.int64)
+        total: IntArray = np.zeros(frame.size, np.int64)
+        weights: IntArray | int = 0
         for resource in state:
             capacity = nodes.allocatable(resource.name)[rows]
             match resource.name:
@@ -62,21 +62,30 @@ class ResourceScore(Score):
                     held = nodes.nonzero_memory[rows]
                 case _:
                     held = nodes.requested(resource.name)[rows]
-            scores = self.resource_score(held + resource.amount, capacity)
-            counts: BoolArray = (capacity != 0) & self.counts(scores)
-            total += np.where(counts, scores * resource.weight, 0)
-            weights += np.where(counts, resource.weight, 0)
+            offered: BoolArray | None = None if np.count_nonzero(capacity) == len(capacity) else capacity != 0
+            scores = self.resource_score(
+                held + resource.amount, capacity if offered is None else np.maximum(capacity, 1)
+            )
+            counts = self.counts(scores, offered)
+            if counts is None:
+                total += scores * resource.weight
+                weights = weights + resource.weight
+            else:
+                total += np.where(counts, scores * resource.weight, 0)
+                weights = weights + np.where(counts, resource.weight, 0)
+        if isinstance(weights, int):
+            return self.mean(total, weights) if weights else total
         return np.where(weights == 0, 0, self.mean(total, np.maximum(weights, 1)))
 
     def resource_score(self, used: IntArray, capacity: IntArray) -> IntArray:
-        """Return the score `int64[rows]` of one resource; where capacity is 0 the result is not used."""
+        """Return the score `int64[rows]` of one resource; every capacity is at least 1."""
         raise NotImplementedError
 
-    def counts(self, scores: IntArray) -> BoolArray | bool:
-        """Return where a resource enters the mean."""
-        return True
+    def counts(self, scores: IntArray, offered: BoolArray | None) -> BoolArray | None:
+        """Return where a resource enters the mean, of the nodes that offer it; None means everywhere."""
+        return offered
 
-    def mean(self, total: IntArray, weights: IntArray) -> IntArray:
+    def mean(self, total: IntArray, weights: IntArray | int) -> IntArray:
         """Return the weighted mean, cut to a whole number."""
         return total // weights
 
@@ -86,7 +95,8 @@ class LeastAllocated(ResourceScore):
 
     def resource_score(self, used: IntArray, capacity: IntArray) -> IntArray:
         """Return the free share in percent."""
-        return np.where(used > capacity, 0, (capacity - used) * MAX_SCORE // np.maximum(capacity, 1))
+        result: IntArray = np.maximum(capacity - used, 0) * MAX_SCORE // capacity
+        return result
 
 
 class MostAllocated(ResourceScore):
@@ -94,7 +104,7 @@ class MostAllocated(ResourceScore):
 
     def resource_score(self, used: IntArray, capacity: IntArray) -> IntArray:
         """Return the used share in percent."""
-        return np.minimum(used, capacity) * MAX_SCORE // np.maximum(capacity, 1)
+        return np.minimum(used, capacity) * MAX_SCORE // capacity
 
 
 class RequestedToCapacityRatio(ResourceScore):
@@ -113,16 +123,16 @@ class RequestedToCapacityRatio(ResourceScore):
 
     def resource_score(self, used: IntArray, capacity: IntArray) -> IntArray:
         """Return the polyline's value at the used share."""
-        percent = np.where(used > capacity, MAX_SCORE, used * MAX_SCORE // np.maximum(capacity, 1))
+        percent = np.where(used > capacity, MAX_SCORE, used * MAX_SCORE // capacity)
         result: IntArray = self._by_percent[np.clip(percent, 0, MAX_SCORE)]
         return result
 
-    def counts(self, scores: IntArray) -> BoolArray | bool:
+    def counts(self, scores: IntArray, offered: BoolArray | None) -> BoolArray | None:
         """Return where a resource enters the mean: only with a score above 0."""
         positive: BoolArray = scores > 0
-        return positive
+        return positive if offered is None else positive & offered
 
-    def mean(self, total: IntArray, weights: IntArray) -> IntArray:
+    def mean(self, total: IntArray, weights: IntArray | int) -> IntArray:
         """Return the weighted mean, rounded half up."""
         return np.floor(total / weights + 0.5).astype(np.int64)
 
@@ -139,12 +149,12 @@ def _on_polyline(percent: int, shape: tuple[tuple[int, int], ...]) -> int:
     return points[-1][1]
 
 
-def _scoring_amounts(template: PodTemplate) -> dict[str, int]:
-    """Return what scoring counts for a pod of the template, by resource in column units."""
-    known: dict[str, int] | None = template.memo.get("scoring-amounts")
-    if known is None:
-        exact = scoring_request(template.spec)
-        known = template.memo["scoring-amounts"] = {
-            name: rounded(value, 3 if name == "cpu" else 0) for name, value in exact.items()
-        }
-    return known
+def _amount(template: PodTemplate, resource: str) -> int:
+    """Return what scoring counts of a resource for a pod of the template, in column units."""
+    match resource:
+        case "cpu":
+            return template.demand.nonzero_cpu_millis
+        case "memory":
+            return template.demand.nonzero_memory_bytes
+        case _:
+            return rounded(scoring_request(template.spec).get(resource, 0), column_scale(resource))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from engine.cluster.nodes import BoolArray, FloatArray, IntArray
-from engine.cluster.taints import taint_sets, untolerated_hard, untolerated_soft
+from engine.cluster.taints import taint_sets, tolerance, untolerated_hard, untolerated_soft
 from engine.framework.frame import Frame
+from engine.framework.plugin import PreFilterResult, Ready
 from engine.framework.plugins.base import Filter, Score, normalized
 
 
@@ -17,17 +20,27 @@ class TaintToleration(Filter, Score):
     reason = "node(s) had untolerated taint(s)"
     normalizes: ClassVar[bool] = True
 
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Have no objection."""
+        return Ready(key=tolerance(frame.template))
+
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
         nodes = frame.cluster.nodes
         passing = untolerated_hard(frame.template, nodes) == 0
-        result: BoolArray = passing[taint_sets(nodes).codes[frame.rows]]
+        if passing.all():
+            return np.ones(frame.size, np.bool_)
+        result: BoolArray = passing.take(taint_sets(nodes).codes[frame.rows])
         return result
+
+    def pre_score(self, frame: Frame) -> Ready:
+        """Score always."""
+        return Ready(key=tolerance(frame.template))
 
     def score(self, frame: Frame, state: Any) -> IntArray:
         """Return `int64[rows]`: soft taints that the pod does not tolerate."""
         nodes = frame.cluster.nodes
-        result: IntArray = untolerated_soft(frame.template, nodes)[taint_sets(nodes).codes[frame.rows]]
+        result: IntArray = untolerated_soft(frame.template, nodes).take(taint_sets(nodes).codes[frame.rows])
         return result
 
     def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray:
