@@ -205,7 +205,9 @@ def _excerpt(span: Span, mark: str, width: int) -> tuple[str, str]:
     end = min(len(line), start + max(1, span.end - span.start))
     width = max(width, 2 * _MARGIN)
     left = 0
-    if _columns(line) > width and start > width - _MARGIN:
+    # so that the work is not proportional to the line: one may be as long as a file
+    long = len(line) > 2 * width or _columns(line) > width
+    if long and start > width - _MARGIN:
         left = start - _MARGIN
     shown = line[left : left + width]
     before, marked = line[left:start], line[start:end][: max(1, left + width - start)]

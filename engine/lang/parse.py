@@ -55,11 +55,20 @@ def parse(source: Source) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
         if statement is not None:
             statements.append(statement)
         if len(found) > _MAX_ERRORS:
-            span = Span(source, line.start, line.start + len(line.text))
-            message = f"more than {_MAX_ERRORS} errors: the rest of the file is not looked at"
-            found.append(codes.TOO_MANY.at(span, message, help="is this a policy?"))
             break
-    return syntax.File(source, tuple(statements), layout.comments), in_order(found)
+    return syntax.File(source, tuple(statements), layout.comments), _first(in_order(found))
+
+
+def _first(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
+    """Return as many diagnostics as people read, and one that says so."""
+    if len(found) <= _MAX_ERRORS:
+        return found
+    last = found[_MAX_ERRORS].span
+    line, column = last.source.position(last.start)
+    end = last.start + len(last.source.line(line)) - column + 1
+    message = f"more than {_MAX_ERRORS} errors: the rest of the file is not looked at"
+    many = codes.TOO_MANY.at(Span(last.source, last.start, max(last.end, end)), message, help="is this a policy?")
+    return (*found[: _MAX_ERRORS + 1], many)
 
 
 def _statement(source: Source, line: Line, found: list[Diagnostic]) -> syntax.Statement | None:

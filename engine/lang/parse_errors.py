@@ -9,6 +9,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from engine.diagnostics import Diagnostic, Source, Span
 from engine.lang import codes_syntax as codes
 from engine.lang.layout import Line
+from engine.lang.lookalikes import lookalike
 from engine.lang.lower_statements import PARTS
 from engine.lang.statements import EXAMPLES
 
@@ -142,6 +143,9 @@ def _characters(source: Source, line: Line, at: int) -> Diagnostic:
     if char in _FOREIGN_CHARACTERS:
         message, advice = _FOREIGN_CHARACTERS[char]
         return codes.FOREIGN_CHARACTER.at(span, message, help=advice)
+    known = lookalike(char)
+    if known is not None:
+        return codes.FOREIGN_CHARACTER.at(span, known[0], help=known[1])
     if char.isascii() and (char.isalnum() or char in "_\"()[]<>=+-*/%.,?"):
         return codes.UNEXPECTED.at(span, f"unexpected `{char}`", help=_example(line.text.split(None, 1)[0]))
     return codes.FOREIGN_CHARACTER.at(span, f"`{char}` has no meaning here", help="remove it, or put it in quotes")
