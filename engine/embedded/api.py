@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
 import orjson
 
 from engine.embedded import admission, causes, errors, patch, strategic, validation
-from engine.embedded.clock import parse_timestamp, timestamp, utc_now
+from engine.embedded.clock import utc_now
+from engine.embedded.deletion import Deletion
 from engine.embedded.errors import Json
-from engine.embedded.requests import Preconditions, Target, resource_version
+from engine.embedded.requests import Target, resource_version
 from engine.embedded.resources import BY_KIND, BY_STORAGE, RESOURCES, Resource
 from engine.embedded.selection import Selection
 from engine.embedded.store import Collection, Entry, Store
 
-_RETURN_DELETED = frozenset(
-    {
-        "CSIDriver",
-        "CSINode",
-        "PersistentVolume",
-        "PersistentVolumeClaim",
-        "Pod",
-        "Service",
-        "ServiceAccount",
-        "StorageClass",
-        "VolumeAttachment",
-    }
-)
-"""Kinds whose deletion answers with the object and not with a Status."""
 _CREATE_ON_UPDATE = frozenset({"Lease", "Endpoints", "Event"})
 
 
@@ -47,6 +34,7 @@ class Api:
         self.store = Store(history_limit=history_limit)
         self.now = now
         self._new_uid = new_uid
+        self._deletion = Deletion(self.store, lambda: self.now())
         for resource in RESOURCES:
             if resource.storage_key not in self.store.collections():
                 self.store.define(resource.storage_key, BY_STORAGE[resource.storage_key].row)
@@ -148,7 +136,7 @@ class Api:
         if dry_run:
             return orjson.dumps(done), True
         stored = self.collection(resource).put(done)
-        self._finish_deletion(resource, stored, done)
+        self._deletion.finish(resource, stored, done)
         return stored.body, True
 
     def patch(
@@ -196,32 +184,7 @@ class Api:
         Raises:
             ApiError: 404 or 409.
         """
-        resource = target.resource
-        entry = self.get(target)
-        self._check_preconditions(target, entry, Preconditions.of(options))
-        obj = entry.decode()
-        grace = self._grace_seconds(resource, obj, options)
-        meta = obj["metadata"]
-        if grace or meta.get("finalizers") or (resource.kind == "Namespace" and obj["spec"].get("finalizers")):
-            return self._begin_deletion(resource, entry, obj, grace_seconds=grace, dry_run=dry_run)
-        if resource.kind == "Pod":
-            entry = self._mark_last_step(entry, obj, dry_run=dry_run)
-        last = entry if dry_run else self.collection(resource).remove(entry.key)
-        if resource.kind in _RETURN_DELETED:
-            return last.body
-        details = {"name": target.name, "kind": resource.plural, "uid": entry.uid}
-        if resource.group:
-            details["group"] = resource.group
-        return orjson.dumps(errors.success(details=details))
-
-    def _mark_last_step(self, entry: Entry, pod: Json, *, dry_run: bool) -> Entry:
-        """Set a pod's grace period to nothing, which watchers see before it is gone."""
-        meta = pod["metadata"]
-        if "deletionTimestamp" not in meta:
-            meta["deletionTimestamp"] = timestamp(self.now())
-            meta["generation"] = meta.get("generation", 0) + 1
-        meta["deletionGracePeriodSeconds"] = 0
-        return entry if dry_run else self.store.collection("pods").put(pod)
+        return self._deletion.delete(target, self.get(target), options, dry_run=dry_run)
 
     def delete_collection(
         self, target: Target, selection: Selection, options: Mapping[str, Any], *, dry_run: bool = False
@@ -235,59 +198,6 @@ class Api:
             one = Target("delete", target.resource, namespace or None, name, "")
             self.delete(one, options, dry_run=dry_run)
         return chosen
-
-    def _begin_deletion(
-        self, resource: Resource, entry: Entry, obj: Json, *, grace_seconds: int, dry_run: bool
-    ) -> bytes:
-        meta = obj["metadata"]
-        before = meta.get("deletionGracePeriodSeconds")
-        if "deletionTimestamp" in meta and (before is None or before <= grace_seconds):
-            return entry.body
-        started = self.now()
-        if before is not None:
-            started = parse_timestamp(meta["deletionTimestamp"]) - timedelta(seconds=before)
-        meta["deletionTimestamp"] = timestamp(started + timedelta(seconds=grace_seconds))
-        meta["deletionGracePeriodSeconds"] = grace_seconds
-        if "generation" in meta and before is None:
-            meta["generation"] += 1
-        if resource.kind == "Namespace":
-            obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
-        return orjson.dumps(obj) if dry_run else self.collection(resource).put(obj).body
-
-    def _grace_seconds(self, resource: Resource, obj: Json, options: Mapping[str, Any]) -> int:
-        if resource.kind != "Pod":
-            return 0
-        spec, phase = obj["spec"], (obj.get("status") or {}).get("phase")
-        if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
-            return 0
-        given = options.get("gracePeriodSeconds")
-        grace = spec.get("terminationGracePeriodSeconds", 30) if given is None else given
-        return max(int(grace), 0) if int(grace) >= 0 else 1
-
-    def _finish_deletion(self, resource: Resource, entry: Entry, obj: Json) -> None:
-        """Remove an object whose deletion only waited for its finalizers."""
-        meta = obj["metadata"]
-        waits = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
-        if resource.kind == "Namespace":
-            waits = waits or obj["spec"].get("finalizers")
-        if "deletionTimestamp" in meta and not waits:
-            self.collection(resource).remove(entry.key)
-
-    def _check_preconditions(self, target: Target, entry: Entry, wanted: Preconditions) -> None:
-        resource = target.resource
-        if wanted.uid is not None and wanted.uid != entry.uid:
-            text = (
-                f"the UID in the precondition ({wanted.uid}) does not match the UID in record ({entry.uid}). "
-                "The object might have been deleted and then recreated"
-            )
-        elif wanted.resource_version is not None and wanted.resource_version != str(entry.resource_version):
-            text = (
-                f"the ResourceVersion in the precondition ({wanted.resource_version}) does not match the "
-                f"ResourceVersion in record ({entry.resource_version}). The object might have been modified"
-            )
-        else:
-            return
-        raise errors.conflict(target.name, text, group=resource.group, plural=resource.kind)
 
     def _metadata(self, obj: Json, target: Target) -> Json:
         """Return the object's metadata after checking that it belongs where the request puts it."""

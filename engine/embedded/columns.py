@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from engine.embedded import cells, pod_cells
+from engine.embedded import cells, kind_cells, pod_cells
 from engine.embedded.cells import NONE, UNKNOWN, UNSET, at
-from engine.embedded.clock import parse_timestamp
 from engine.embedded.errors import Json
-
-Cell = Callable[[Json, datetime], Any]
+from engine.embedded.kind_cells import Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +49,10 @@ def _truth(name: str, *path: str | int, default: bool = False) -> Column:
     return Column(name, _path(*path, default=default), type="boolean")
 
 
+def _info(name: str, key: str) -> Column:
+    return Column(name, lambda node, now: at(node, "status", "nodeInfo", key) or UNKNOWN, wide=True)
+
+
 _NAME = Column("Name", _path("metadata", "name"), format="name")
 _AGE = Column("Age", cells.age)
 _CREATED = Column("Created At", _path("metadata", "creationTimestamp"), type="date")
@@ -63,155 +64,21 @@ _SELECTOR = Column("Selector", lambda obj, now: cells.label_selector(at(obj, "sp
 _MAP_SELECTOR = Column("Selector", lambda obj, now: cells.labels(at(obj, "spec", "selector")), wide=True)
 
 
-def _pod(function: Callable[[pod_cells.PodSummary, datetime], str]) -> Cell:
-    return lambda pod, now: function(pod_cells.summarise(pod), now)
-
-
-def _node_status(node: Json, now: datetime) -> str:
-    ready = next((item for item in at(node, "status", "conditions", default=[]) if item["type"] == "Ready"), None)
-    status = UNKNOWN.strip("<>").capitalize()
-    if ready is not None:
-        status = "Ready" if ready.get("status") == "True" else "NotReady"
-    return status + (",SchedulingDisabled" if at(node, "spec", "unschedulable") else "")
-
-
-def _node_roles(node: Json, now: datetime) -> str:
-    prefix = "node-role.kubernetes.io/"
-    labels: Mapping[str, str] = at(node, "metadata", "labels", default={})
-    roles = {key.removeprefix(prefix) for key in labels if key.startswith(prefix)} | {labels.get("kubernetes.io/role")}
-    return cells.joined(sorted(role for role in roles if role))
-
-
-def _address(kind: str) -> Cell:
-    def cell(node: Json, now: datetime) -> str:
-        found = (item["address"] for item in at(node, "status", "addresses", default=[]) if item["type"] == kind)
-        return next(found, NONE)
-
-    return cell
-
-
-def _kernel(node: Json, now: datetime) -> str:
-    architecture = at(node, "status", "nodeInfo", "architecture")
-    kernel = at(node, "status", "nodeInfo", "kernelVersion") or UNKNOWN
-    return f"{kernel} ({architecture})" if architecture else str(kernel)
-
-
-def _info(name: str, key: str) -> Column:
-    return Column(name, lambda node, now: at(node, "status", "nodeInfo", key) or UNKNOWN, wide=True)
-
-
-def _phase(obj: Json, now: datetime) -> str:
-    return "Terminating" if at(obj, "metadata", "deletionTimestamp") else str(at(obj, "status", "phase", default=""))
-
-
-def _event_times(event: Json, now: datetime) -> tuple[str, str]:
-    first = cells.since(event.get("firstTimestamp") or event.get("eventTime"), now=now)
-    last = cells.since(event["lastTimestamp"], now=now) if event.get("lastTimestamp") else first
-    if event.get("series"):
-        last = cells.since(event["series"].get("lastObservedTime"), now=now)
-    return first, last
-
-
-def _event_source(event: Json, now: datetime) -> str:
-    component = at(event, "source", "component") or event.get("reportingComponent") or ""
-    host = at(event, "source", "host") or event.get("reportingInstance") or ""
-    return f"{component}, {host}" if host else str(component)
-
-
-def _event_object(event: Json, now: datetime) -> str:
-    about = event.get("involvedObject") or {}
-    return "/".join(part for part in (about.get("kind", "").lower(), about.get("name", "")) if part)
-
-
-def _ports(service: Json, now: datetime) -> str:
-    return cells.joined(
-        f"{port['port']}{':' + str(port['nodePort']) if port.get('nodePort') else ''}/{port.get('protocol', 'TCP')}"
-        for port in at(service, "spec", "ports", default=[])
-    )
-
-
-def _external_address(service: Json, now: datetime) -> str:
-    spec = service.get("spec") or {}
-    if spec.get("type") == "ExternalName":
-        return str(spec.get("externalName", ""))
-    given = at(service, "status", "loadBalancer", "ingress", default=[])
-    addresses = [item.get("ip") or item.get("hostname") for item in given] + (spec.get("externalIPs") or [])
-    return cells.joined(addresses, empty="<pending>" if spec.get("type") == "LoadBalancer" else NONE)
-
-
-def _claim(volume: Json, now: datetime) -> str:
-    claim = at(volume, "spec", "claimRef")
-    return f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else ""
-
-
-def _of_bound_claim(cell: Cell) -> Cell:
-    return lambda claim, now: cell(claim, now) if at(claim, "spec", "volumeName") else ""
-
-
-def _default_class(obj: Json, now: datetime) -> str:
-    annotation = "storageclass.kubernetes.io/is-default-class"
-    default = at(obj, "metadata", "annotations", annotation) == "true"
-    return str(obj["metadata"]["name"]) + (" (default)" if default else "")
-
-
-def _ready_of_desired(obj: Json, now: datetime) -> str:
-    return f"{at(obj, 'status', 'readyReplicas', default=0)}/{at(obj, 'spec', 'replicas', default=0)}"
-
-
-def _claim_state(claim: Json, now: datetime) -> str:
-    deleted, allocated = at(claim, "metadata", "deletionTimestamp"), at(claim, "status", "allocation")
-    states = ["deleted"] if deleted else []
-    if allocated is None:
-        states += [] if deleted else ["pending"]
-    else:
-        states += ["allocated"] + (["reserved"] if at(claim, "status", "reservedFor") else [])
-    return ",".join(states)
-
-
-def _job_status(job: Json, now: datetime) -> str:
-    true = {item["type"] for item in at(job, "status", "conditions", default=[]) if item.get("status") == "True"}
-    for name, text in (("Complete", "Complete"), ("Failed", "Failed"), ("Suspended", "Suspended")):
-        if name in true:
-            return text
-    return "Terminating" if at(job, "metadata", "deletionTimestamp") else "Running"
-
-
-def _job_duration(job: Json, now: datetime) -> str:
-    started, ended = at(job, "status", "startTime"), at(job, "status", "completionTime")
-    if started is None:
-        return ""
-    until = parse_timestamp(ended) if ended else now
-    return cells.human_duration((until - parse_timestamp(started)).total_seconds())
-
-
-def _subjects(kind: str) -> Cell:
-    def cell(obj: Json, now: datetime) -> str:
-        chosen = [item for item in obj.get("subjects") or () if item.get("kind") == kind]
-        space = "ServiceAccount"
-        return ", ".join(f"{i.get('namespace', '')}/{i['name']}" if kind == space else i["name"] for i in chosen)
-
-    return cell
-
-
-def _role(obj: Json, now: datetime) -> str:
-    return f"{at(obj, 'roleRef', 'kind', default='')}/{at(obj, 'roleRef', 'name', default='')}"
-
-
 _SUBJECTS = (
-    Column("Users", _subjects("User"), wide=True),
-    Column("Groups", _subjects("Group"), wide=True),
-    Column("ServiceAccounts", _subjects("ServiceAccount"), wide=True),
+    Column("Users", kind_cells.subjects("User"), wide=True),
+    Column("Groups", kind_cells.subjects("Group"), wide=True),
+    Column("ServiceAccounts", kind_cells.subjects("ServiceAccount"), wide=True),
 )
 _MODES = "volumeLifecycleModes"
 _EVENT = (
-    Column("Last Seen", lambda event, now: _event_times(event, now)[1]),
+    Column("Last Seen", lambda event, now: kind_cells.event_times(event, now)[1]),
     _text("Type", "type"),
     _text("Reason", "reason"),
-    Column("Object", _event_object),
+    Column("Object", kind_cells.event_object),
     _text("Subobject", "involvedObject", "fieldPath", wide=True),
-    Column("Source", _event_source, wide=True),
+    Column("Source", kind_cells.event_source, wide=True),
     Column("Message", lambda event, now: str(event.get("message") or "").strip()),
-    Column("First Seen", lambda event, now: _event_times(event, now)[0], wide=True),
+    Column("First Seen", lambda event, now: kind_cells.event_times(event, now)[0], wide=True),
     Column("Count", lambda e, now: at(e, "series", "count") or e.get("count") or 1, wide=True),
     Column("Name", _path("metadata", "name"), format="name", wide=True),
 )
@@ -222,7 +89,7 @@ _REPLICAS = (
 )
 DEFAULT: tuple[Column, ...] = (_NAME, _CREATED)
 COLUMNS: Mapping[str, tuple[Column, ...]] = {
-    "ClusterRoleBinding": (_NAME, Column("Role", _role), _AGE, *_SUBJECTS),
+    "ClusterRoleBinding": (_NAME, Column("Role", kind_cells.role), _AGE, *_SUBJECTS),
     "ConfigMap": (
         _NAME,
         Column("Data", lambda obj, now: len(obj.get("data") or {}) + len(obj.get("binaryData") or {})),
@@ -266,7 +133,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     ),
     "Deployment": (
         _NAME,
-        Column("Ready", _ready_of_desired),
+        Column("Ready", kind_cells.ready_of_desired),
         Column("Up-to-date", _path("status", "updatedReplicas", default=0)),
         Column("Available", _path("status", "availableReplicas", default=0)),
         _AGE,
@@ -277,12 +144,12 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "Event": _EVENT,
     "Job": (
         _NAME,
-        Column("Status", _job_status),
+        Column("Status", kind_cells.job_status),
         Column(
             "Completions",
             lambda j, now: f"{at(j, 'status', 'succeeded', default=0)}/{at(j, 'spec', 'completions', default=1)}",
         ),
-        Column("Duration", _job_duration),
+        Column("Duration", kind_cells.job_duration),
         _AGE,
         *_TEMPLATE,
         _SELECTOR,
@@ -291,14 +158,14 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "Namespace": (_NAME, _text("Status", "status", "phase"), _AGE),
     "Node": (
         _NAME,
-        Column("Status", _node_status),
-        Column("Roles", _node_roles),
+        Column("Status", kind_cells.node_status),
+        Column("Roles", kind_cells.node_roles),
         _AGE,
         _text("Version", "status", "nodeInfo", "kubeletVersion"),
-        Column("Internal-IP", _address("InternalIP"), wide=True),
-        Column("External-IP", _address("ExternalIP"), wide=True),
+        Column("Internal-IP", kind_cells.address("InternalIP"), wide=True),
+        Column("External-IP", kind_cells.address("ExternalIP"), wide=True),
         _info("OS-Image", "osImage"),
-        Column("Kernel-Version", _kernel, wide=True),
+        Column("Kernel-Version", kind_cells.kernel, wide=True),
         _info("Container-Runtime", "containerRuntimeVersion"),
     ),
     "PersistentVolume": (
@@ -306,8 +173,8 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         _text("Capacity", "spec", "capacity", "storage", default="0"),
         Column("Access Modes", lambda obj, now: cells.access_modes(at(obj, "spec", "accessModes"))),
         _text("Reclaim Policy", "spec", "persistentVolumeReclaimPolicy"),
-        Column("Status", _phase),
-        Column("Claim", _claim),
+        Column("Status", kind_cells.phase),
+        Column("Claim", kind_cells.claim),
         _text("StorageClass", "spec", "storageClassName"),
         _text("VolumeAttributesClass", "spec", "volumeAttributesClassName", default=UNSET),
         _text("Reason", "status", "reason"),
@@ -316,10 +183,12 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     ),
     "PersistentVolumeClaim": (
         _NAME,
-        Column("Status", _phase),
+        Column("Status", kind_cells.phase),
         _text("Volume", "spec", "volumeName"),
-        Column("Capacity", _of_bound_claim(_path("status", "capacity", "storage", default="0"))),
-        Column("Access Modes", _of_bound_claim(lambda o, now: cells.access_modes(at(o, "status", "accessModes")))),
+        Column("Capacity", kind_cells.of_bound_claim(_path("status", "capacity", "storage", default="0"))),
+        Column(
+            "Access Modes", kind_cells.of_bound_claim(lambda o, now: cells.access_modes(at(o, "status", "accessModes")))
+        ),
         _text("StorageClass", "spec", "storageClassName"),
         _text("VolumeAttributesClass", "spec", "volumeAttributesClassName", default=UNSET),
         _AGE,
@@ -327,9 +196,9 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     ),
     "Pod": (
         _NAME,
-        Column("Ready", _pod(lambda pod, now: f"{pod.ready}/{pod.total}")),
-        Column("Status", _pod(lambda pod, now: pod.reason)),
-        Column("Restarts", _pod(pod_cells.restarts)),
+        Column("Ready", kind_cells.pod(lambda pod, now: f"{pod.ready}/{pod.total}")),
+        Column("Status", kind_cells.pod(lambda pod, now: pod.reason)),
+        Column("Restarts", kind_cells.pod(pod_cells.restarts)),
         _AGE,
         _text("IP", "status", "podIPs", 0, "ip", default=NONE, wide=True),
         _text("Node", "spec", "nodeName", default=NONE, wide=True),
@@ -352,7 +221,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     ),
     "ReplicaSet": (_NAME, *_REPLICAS, _AGE, *_TEMPLATE, _SELECTOR),
     "ReplicationController": (_NAME, *_REPLICAS, _AGE, *_TEMPLATE, _MAP_SELECTOR),
-    "ResourceClaim": (_NAME, Column("State", _claim_state), _AGE),
+    "ResourceClaim": (_NAME, Column("State", kind_cells.claim_state), _AGE),
     "ResourceClaimTemplate": (_NAME, _AGE),
     "ResourceSlice": (
         _NAME,
@@ -361,21 +230,21 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         _text("Pool", "spec", "pool", "name"),
         _AGE,
     ),
-    "RoleBinding": (_NAME, Column("Role", _role), _AGE, *_SUBJECTS),
+    "RoleBinding": (_NAME, Column("Role", kind_cells.role), _AGE, *_SUBJECTS),
     "Secret": (_NAME, _text("Type", "type"), Column("Data", lambda o, now: len(o.get("data") or {})), _AGE),
     "Service": (
         _NAME,
         _text("Type", "spec", "type"),
         _text("Cluster-IP", "spec", "clusterIPs", 0, default=NONE),
-        Column("External-IP", _external_address),
-        Column("Port(s)", _ports),
+        Column("External-IP", kind_cells.external_address),
+        Column("Port(s)", kind_cells.ports),
         _AGE,
         _MAP_SELECTOR,
     ),
     "ServiceAccount": (_NAME, _AGE),
-    "StatefulSet": (_NAME, Column("Ready", _ready_of_desired), _AGE, *_TEMPLATE),
+    "StatefulSet": (_NAME, Column("Ready", kind_cells.ready_of_desired), _AGE, *_TEMPLATE),
     "StorageClass": (
-        Column("Name", _default_class, format="name"),
+        Column("Name", kind_cells.default_class, format="name"),
         _text("Provisioner", "provisioner"),
         _text("ReclaimPolicy", "reclaimPolicy", default="Delete"),
         _text("VolumeBindingMode", "volumeBindingMode", default="Immediate"),
