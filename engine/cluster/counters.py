@@ -6,96 +6,22 @@ in O(1), and no decision scans pods. Totals per zone or rack follow from these c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
-from engine.cluster.affinity import CarriedTerm, Carriers, NamespaceLabels, carried_terms
+from engine.cluster.affinity import CarriedTerm, Carriers, carried_terms
+from engine.cluster.counter import Counter, CountKey, PodSet
 from engine.cluster.pods import PodInfo, PodTemplate
-
-CountArray = NDArray[np.int32]
 
 _FIRST_CAPACITY = 64
 _MAX_COUNTERS = 4096
 """Counters kept (80 MB at 5,000 nodes); beyond it those not used of late go, and are made anew when asked for."""
+_MAX_KEPT = 1024
+"""Sets of totals kept, over all templates; one over hostnames takes 40 kB at 5,000 nodes."""
 _LOG_SLACK = 64
 """Dead entries that a log may hold beside as many as there are live ones."""
-_JOURNAL_LIMIT = 512
-"""Changes remembered by a counter; who lags further behind adds up all nodes again (some 20 µs at 5,000)."""
-
-
-class PodSet(Hashable, Protocol):
-    """A set of pods that can be counted: membership follows from the template and its namespace's labels."""
-
-    @property
-    def reads_namespaces(self) -> bool:
-        """Return whether membership depends on the labels of namespaces."""
-        ...
-
-    def matches(self, template: PodTemplate, namespaces: NamespaceLabels) -> bool:
-        """Return whether pods of this template belong to the set."""
-        ...
-
-
-class CountKey(NamedTuple):
-    """What a counter counts."""
-
-    pods: PodSet
-    terminating: bool
-    """Whether pods that are being deleted count (pod affinity) or not (spreading)."""
-
-
-class Counter:
-    """How many pods of one set are on each node."""
-
-    __slots__ = ("_column", "_journal", "_journal_start", "_owner", "key", "live", "used")
-
-    def __init__(self, key: CountKey, *, owner: PodCounters, column: CountArray) -> None:
-        self.key = key
-        self.live = True
-        """False once it is no longer kept up to date: ask for it again."""
-        self.used = True
-        """Set by who reads a counter without asking for it again, so that it is not dropped."""
-        self._owner = owner
-        self._column = column
-        self._journal: list[int] = []
-        self._journal_start = 0
-
-    def per_node(self) -> CountArray:
-        """Return `int32[nodes]`."""
-        return self._column[: self._owner.size]
-
-    @property
-    def version(self) -> int:
-        """Return a number that grows with every change, except that rows move (see `NodeTable.version`)."""
-        return self._journal_start + len(self._journal)
-
-    def changed_since(self, version: int) -> Sequence[int] | None:
-        """Return the changes after a version: `row` for a pod more there, `~row` for one less.
-
-        None means that it is too long ago to know.
-        """
-        return self._journal[version - self._journal_start :] if version >= self._journal_start else None
-
-    def bump(self, row: int, step: int) -> None:
-        """Count one pod more (`step` 1) or less (-1) on a node."""
-        self._column[row] += step
-        self._journal.append(row if step > 0 else ~row)
-        if len(self._journal) > _JOURNAL_LIMIT:
-            drop = _JOURNAL_LIMIT // 2
-            del self._journal[:drop]
-            self._journal_start += drop
-
-    def move(self, source: int, target: int) -> None:
-        """Follow a node to another row, which is empty."""
-        self._column[target], self._column[source] = self._column[source], 0
-
-    def extend(self, more: int) -> None:
-        """Make room for more rows."""
-        self._column = np.concatenate((self._column, np.zeros(more, np.int32)))
 
 
 class _Carried:
@@ -111,7 +37,19 @@ class _Carried:
 class _Known:
     """What a template's memo keeps of one `PodCounters`: the counters and carried terms that match the template."""
 
-    __slots__ = ("carried", "carried_at", "carries", "counters", "counters_at", "deaths", "epoch", "labels", "owner")
+    __slots__ = (
+        "carried",
+        "carried_at",
+        "carried_version",
+        "carries",
+        "counters",
+        "counters_at",
+        "deaths",
+        "epoch",
+        "labels",
+        "owner",
+        "towards",
+    )
 
     def __init__(self, owner: PodCounters, *, template: PodTemplate, epoch: int) -> None:
         self.owner = owner
@@ -124,6 +62,8 @@ class _Known:
         self.deaths = 0
         self.carried: dict[CarriedTerm, None] = {}
         self.carried_at = 0
+        self.carried_version = -1
+        self.towards: tuple[CarriedTerm, ...] = ()
 
 
 class PodCounters:
@@ -145,6 +85,7 @@ class PodCounters:
         self._entries: WeakValueDictionary[CarriedTerm, _Carried] = WeakValueDictionary()
         self._epoch = 0
         """Changes when a log is compacted, so that positions in it mean something else."""
+        self._kept: dict[tuple[PodTemplate, Hashable], None] = {}
         self._capacity = _FIRST_CAPACITY
         self._placed: dict[PodTemplate, dict[int, list[int]]] = {}
         """Pods placed by template and row: [all, those terminating]."""
@@ -165,9 +106,11 @@ class PodCounters:
         """Return the counter of the pods that carry a term."""
         return self.counter(Carriers(term), terminating=True)
 
-    def carried_towards(self, template: PodTemplate) -> Collection[CarriedTerm]:
+    def carried_towards(self, template: PodTemplate) -> tuple[CarriedTerm, ...]:
         """Return the terms of placed pods, of every kind, that select pods of this template."""
         known = self._known(template)
+        if known.carried_version == self.carried_version:
+            return known.towards
         if known.carried_at < len(self._carried_log):
             for term in self._carried_log[known.carried_at :]:
                 if term.term.pods.matches(template, self.namespaces):
@@ -176,7 +119,19 @@ class PodCounters:
         gone = [term for term in known.carried if term not in self._carried]
         for term in gone:
             del known.carried[term]
-        return known.carried.keys()
+        known.carried_version = self.carried_version
+        known.towards = tuple(known.carried)
+        return known.towards
+
+    def keep(self, template: PodTemplate, key: Hashable, totals: object) -> None:
+        """Keep totals made of counters in a template's memo; beyond a limit the oldest of any template go."""
+        template.memo[key] = totals
+        self._kept.pop((template, key), None)
+        self._kept[template, key] = None
+        if len(self._kept) > _MAX_KEPT:
+            oldest = next(iter(self._kept))
+            del self._kept[oldest]
+            oldest[0].memo.pop(oldest[1], None)
 
     def entry(self, term: CarriedTerm) -> _Carried:
         """Return the one count of a carried term that all templates with it share."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.cluster.counters import Counter
+from engine.cluster.counter import Counter
 from engine.cluster.nodes import BoolArray, IntArray, NodeTable
 
 _REPLAY_LIMIT = 64
@@ -27,6 +27,8 @@ class Topology:
     """Number of domains."""
     index: NDArray[np.intp]
     """`intp[nodes]`: the domain of each node; `size` where the node lacks the label."""
+    source: NDArray[np.intp]
+    """`intp[nodes]`: where the pods of each node are added up if all count; `aside` for nodes without the label."""
     values: Sequence[str]
     """The label's value by domain."""
 
@@ -56,7 +58,8 @@ def _topology(nodes: NodeTable, key: str) -> Topology:
     size = len(column.values)
     index = column.codes.astype(np.intp)
     index[index < 0] = size
-    return Topology(size, index, column.values)
+    source = np.where(index == size, size + 1, index)
+    return Topology(size, index, source, column.values)
 
 
 class DomainTotals:
@@ -83,10 +86,11 @@ class DomainTotals:
         """How many counted pods are in any domain, without weights; a pod counts once for every counter."""
         self._counters = tuple(counter for counter, _ in sources)
         self._weights = tuple(weight for _, weight in sources)
-        elsewhere = topology.aside if unlabelled is None else unlabelled
-        source = np.where(topology.index == topology.nothing, elsewhere, topology.index)
-        if counting is not None:
-            source[~counting] = topology.aside
+        source = topology.source
+        if unlabelled is not None:
+            source = np.where(topology.index == topology.nothing, unlabelled, source)
+        if counting is not None and not counting.all():
+            source = np.where(counting, source, topology.aside)
         self._source = source
         self._positions: list[int] = []
 

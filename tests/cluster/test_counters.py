@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.cluster import counter as counter_module
 from engine.cluster import counters, domains, objects
 from engine.cluster.affinity import IncomingTerms, PodTerm, carried_terms
 from engine.cluster.cluster import Cluster
@@ -195,7 +196,7 @@ def test_counts_equal_a_recount_after_any_events(
     other = make_pod(cluster, 98, {"namespace": "blue", "app": "db", "affinity": None, "terminating": False})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counters, "_MAX_COUNTERS", limit)
-        patch.setattr(counters, "_JOURNAL_LIMIT", journal)
+        patch.setattr(counter_module, "_JOURNAL_LIMIT", journal)
         patch.setattr(counters, "_LOG_SLACK", 1)
         patch.setattr(domains, "_REPLAY_LIMIT", journal)
         for event in events:

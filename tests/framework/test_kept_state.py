@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cluster import objects
+from engine.cluster import counters, objects
 from engine.cluster.cluster import Cluster
 from engine.framework.frame import Frame
 from engine.framework.plugin import Ready, Skip
@@ -275,8 +276,14 @@ events = st.lists(
 
 
 @settings(max_examples=120, deadline=None)
-@given(events=events)
-def test_a_cluster_with_a_history_answers_as_one_built_just_now(events: list[tuple[Any, ...]]) -> None:
+@given(events=events, kept=st.sampled_from([2, 1024]))
+def test_a_cluster_with_a_history_answers_as_one_built_just_now(events: list[tuple[Any, ...]], kept: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counters, "_MAX_KEPT", kept)
+        _compare(events)
+
+
+def _compare(events: list[tuple[Any, ...]]) -> None:
     world = World()
     for position, name in enumerate(NODES):
         world.apply(("node", name, "ab"[position % 2], False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from engine.cluster.affinity import AffinityTerm, CarriedTerm, IncomingTerms, affinity_terms
 from engine.cluster.cluster import Cluster
-from engine.cluster.counters import Counter
+from engine.cluster.counter import Counter
 from engine.cluster.domains import DomainTotals, topology
 from engine.cluster.nodes import BoolArray, FloatArray, IntArray, Rows
 from engine.framework.frame import Frame
@@ -68,10 +68,10 @@ class InterPodAffinity:
         carried = frame.cluster.counters.carried_towards(frame.template)
         if not carried and not terms.required and not terms.required_anti:
             return SKIP
-        memo = frame.template.memo
-        kept: _Required | None = memo.get((self.name, "required"))
+        kept: _Required | None = frame.template.memo.get((self.name, "required"))
         if kept is None or not kept.serves(frame.cluster, carried):
-            kept = memo[self.name, "required"] = _Required(frame, carried)
+            kept = _Required(frame, carried)
+            frame.cluster.counters.keep(frame.template, (self.name, "required"), kept)
             kept.serves(frame.cluster, carried)
         sides = kept.sides()
         if not sides.existing and not terms.required and not terms.required_anti:
@@ -108,10 +108,10 @@ class InterPodAffinity:
         carried = frame.cluster.counters.carried_towards(frame.template)
         if not terms.preferred and (not carried or self.ignore_preferred_terms_of_existing_pods):
             return SKIP
-        memo = frame.template.memo
-        kept: _Preferred | None = memo.get((self.name, "preferred"))
+        kept: _Preferred | None = frame.template.memo.get((self.name, "preferred"))
         if kept is None or not kept.serves(frame.cluster, carried, self.hard_pod_affinity_weight):
-            kept = memo[self.name, "preferred"] = _Preferred(frame, carried, self.hard_pod_affinity_weight)
+            kept = _Preferred(frame, carried, self.hard_pod_affinity_weight)
+            frame.cluster.counters.keep(frame.template, (self.name, "preferred"), kept)
             kept.serves(frame.cluster, carried, self.hard_pod_affinity_weight)
         return Ready(kept) if any(totals.mass for totals in kept.totals) else SKIP
 
@@ -137,10 +137,10 @@ class InterPodAffinity:
 class _Required:
     """The required terms that matter to one template over one state of the node table."""
 
-    def __init__(self, frame: Frame, carried: Collection[CarriedTerm]) -> None:
+    def __init__(self, frame: Frame, carried: tuple[CarriedTerm, ...]) -> None:
         self._cluster = frame.cluster
         self._version = frame.cluster.nodes.version
-        self._carried = tuple(carried)
+        self._carried = carried
         terms = affinity_terms(frame.template)
         counters = frame.cluster.counters
         wanted = IncomingTerms(tuple(term.pods for term in terms.required))
@@ -162,13 +162,13 @@ class _Required:
             [(c.term.topology_key, counters.carriers(c)) for c in carried if c.kind == "required_anti"],
         )
 
-    def serves(self, cluster: Cluster, carried: Collection[CarriedTerm]) -> bool:
+    def serves(self, cluster: Cluster, carried: tuple[CarriedTerm, ...]) -> bool:
         """Return whether this still holds."""
         return (
             self._cluster is cluster
             and self._version == cluster.nodes.version
             and self._namespace_labels is cluster.counters.namespaces.get(self._namespace)
-            and self._carried == tuple(carried)
+            and self._carried == carried
             and all(totals.sync() for totals in (*self._affinity, *self._anti_affinity, *self._existing))
         )
 
@@ -194,10 +194,10 @@ def _unless_any(found: Sequence[DomainTotals]) -> list[_Side]:
 class _Preferred:
     """The terms that score a template's pods over one state of the node table."""
 
-    def __init__(self, frame: Frame, carried: Collection[CarriedTerm], hard_weight: int) -> None:
+    def __init__(self, frame: Frame, carried: tuple[CarriedTerm, ...], hard_weight: int) -> None:
         self._cluster = frame.cluster
         self._version = frame.cluster.nodes.version
-        self._carried = tuple(carried)
+        self._carried = carried
         self._hard_weight = hard_weight
         counters = frame.cluster.counters
         sources: list[tuple[str, Counter, int]] = []
@@ -211,13 +211,13 @@ class _Preferred:
         self.totals = _weighted_by_key(frame, sources)
         """Per topology key, the score of each domain."""
 
-    def serves(self, cluster: Cluster, carried: Collection[CarriedTerm], hard_weight: int) -> bool:
+    def serves(self, cluster: Cluster, carried: tuple[CarriedTerm, ...], hard_weight: int) -> bool:
         """Return whether this still holds."""
         return (
             self._cluster is cluster
             and self._version == cluster.nodes.version
             and self._hard_weight == hard_weight
-            and self._carried == tuple(carried)
+            and self._carried == carried
             and all(totals.sync() for totals in self.totals)
         )
 

@@ -65,10 +65,10 @@ class PodTopologySpread:
             return Status(Code.ERROR, self.name, (f"get constraints from pod: {error}",))
         if not constraints:
             return SKIP
-        memo = frame.template.memo
-        kept: _HardSpread | None = memo.get((self.name, HARD))
+        kept: _HardSpread | None = frame.template.memo.get((self.name, HARD))
         if kept is None or not kept.serves(frame.cluster, constraints):
-            kept = memo[self.name, HARD] = _HardSpread(frame, constraints)
+            kept = _HardSpread(frame, constraints)
+            frame.cluster.counters.keep(frame.template, (self.name, HARD), kept)
             kept.serves(frame.cluster, constraints)
         return Ready(kept.verdicts(frame))
 
@@ -111,10 +111,10 @@ class PodTopologySpread:
             return SKIP
         own = bool(frame.template.spec.topology_spread_constraints)
         complete = own or self.defaults is not SYSTEM_DEFAULTS
-        memo = frame.template.memo
-        kept: SoftSpread | None = memo.get((self.name, SOFT))
+        kept: SoftSpread | None = frame.template.memo.get((self.name, SOFT))
         if kept is None or not kept.serves(frame.cluster, constraints, require_all_keys=complete):
-            kept = memo[self.name, SOFT] = SoftSpread(frame, constraints, require_all_keys=complete)
+            kept = SoftSpread(frame, constraints, require_all_keys=complete)
+            frame.cluster.counters.keep(frame.template, (self.name, SOFT), kept)
             kept.serves(frame.cluster, constraints, require_all_keys=complete)
         return Ready(kept.prepare(frame))
 

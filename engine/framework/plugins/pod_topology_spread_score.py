@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.cluster.cluster import Cluster
-from engine.cluster.counters import Counter
+from engine.cluster.counter import Counter
 from engine.cluster.domains import DomainTotals, Topology, topology
 from engine.cluster.nodes import BoolArray, FloatArray, IntArray, Rows
 from engine.framework.frame import Frame

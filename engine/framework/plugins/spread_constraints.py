@@ -14,7 +14,7 @@ import numpy as np
 from engine.cluster import objects
 from engine.cluster.affinity import PodTerm
 from engine.cluster.cluster import Cluster
-from engine.cluster.counters import Counter
+from engine.cluster.counter import Counter
 from engine.cluster.node_selectors import required_nodes
 from engine.cluster.nodes import BoolArray, NodeTable
 from engine.cluster.object_store import key_of
