@@ -1,4 +1,14 @@
-"""A Kubernetes cluster inside the process: the REST API on loopback and simulated nodes. Knows no scheduler."""
+"""A Kubernetes cluster inside the process: the REST API on loopback and simulated nodes. Knows no scheduler.
+
+    async with EmbeddedCluster() as cluster:          # in a loop; `with cluster.in_thread():` without one
+        cluster.load(objects)                         # as if they had always been there, with defaults
+        cluster.kubeconfig(Path("kubeconfig"))        # for kubectl and for any client
+
+kubectl (1.20 to 1.36), the official client and kube-scheduler itself work with it; the answers to some three
+hundred requests are compared with recorded ones of a real API server. What it is not: it keeps nothing on disk, has
+no webhooks, custom resources or quotas, keeps no field ownership (server-side apply is the last writer's), speaks
+JSON only (protobuf is read), and its controllers do no rolling updates.
+"""
 
 from engine.embedded.audit import Permission, Record, RequestLog
 from engine.embedded.cluster import ClusterThread, EmbeddedCluster

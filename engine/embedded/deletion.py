@@ -105,6 +105,8 @@ class Deletion:
                 left = [item for item in references if item.get("uid") != owner.uid]
                 if left != references:
                     obj["metadata"]["ownerReferences"] = left
+                    if not left:
+                        del obj["metadata"]["ownerReferences"]
                     collection.put(obj)
 
 

@@ -219,3 +219,15 @@ async def test_a_deleted_claim_stays_while_a_pod_uses_it(driver: Driver) -> None
     assert driver.get("persistentvolumeclaims", "c") is not None
     driver.delete("pods", "p")
     await driver.until(lambda: driver.get("persistentvolumeclaims", "c") is None)
+
+
+async def test_dependents_stay_when_their_owner_leaves_them_behind(driver: Driver) -> None:
+    driver.create("replicasets", workload("r", 2), "apps")
+    await driver.until(lambda: len(driver.pods()) == 2)
+    options = {"propagationPolicy": "Orphan"}
+    driver.cluster.api.delete(driver.target("replicasets", "apps", "r"), options)
+    await asyncio.sleep(0.05)
+    assert len(driver.pods()) == 2
+    assert all(
+        "ownerReferences" not in pod["metadata"] or not pod["metadata"]["ownerReferences"] for pod in driver.pods()
+    )
