@@ -254,6 +254,12 @@ class Daemon:
     def _activate(self, policies: LivePolicies, record: ReloadRecord) -> None:
         if self._signals is not None:
             self._signals.set_queries(policies.queries)
+        elif policies.queries:
+            logger.warning(
+                "no Prometheus is configured: the values of %d queries are missing; set prometheus.url, or give"
+                " --prometheus-url",
+                len({query.promql for query in policies.queries}),
+            )
         self._scheduler.use_policies(policies)
 
     def _make_reload_events(self) -> ConfigMapEvents | None:
@@ -304,19 +310,27 @@ class Daemon:
             "pods": len(scheduler.cluster.pods),
             "assumed_pods": len(scheduler.informer.assumed),
         }
-        signals = self._signals
-        if signals is not None:
-            live.signals = lambda: [
-                SignalRow(
-                    query=health.promql,
-                    age_seconds=health.age_seconds,
-                    degraded=health.degraded,
-                    series=health.series,
-                    missing_nodes=None,
-                    fetch_seconds=health.fetch_seconds,
-                )
-                for health in signals.health()
-            ]
+        live.signals = self._signal_rows
+
+    def _signal_rows(self) -> list[SignalRow]:
+        if self._signals is None:
+            queries = self._reloader.active.queries if self._reloader.active is not None else ()
+            return [_never_answered(promql) for promql in dict.fromkeys(query.promql for query in queries)]
+        return [
+            SignalRow(
+                query=health.promql,
+                age_seconds=health.age_seconds,
+                degraded=health.degraded,
+                series=health.series,
+                missing_nodes=None,
+                fetch_seconds=health.fetch_seconds,
+            )
+            for health in self._signals.health()
+        ]
+
+
+def _never_answered(promql: str) -> SignalRow:
+    return SignalRow(promql, age_seconds=None, degraded=True, series=0, missing_nodes=None, fetch_seconds=0.0)
 
 
 def _report_malformed(broken: Malformed) -> None:
