@@ -51,6 +51,7 @@ def test_when_the_leader_is_killed_the_other_takes_over(
     second = scheduler("--leader-election", config).start_ready()
     cluster.add_pods(pod("a"))
     cluster.wait_bound("a")
+    eventually(lambda: cluster.events("a", reason="Scheduled"))
     assert not leads(second)
     first.kill()
     cluster.add_pods(pod("b"))
