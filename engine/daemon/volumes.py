@@ -53,6 +53,7 @@ class VolumeBinder:
         After a failure nothing is assumed any more; what was written stays, as with kube-scheduler, and is seen
         by the next attempt.
         """
+        why = "the scheduler is ending"  # what a cancellation leaves
         try:
             for patch in patches(reservation):
                 version = await self._write(patch)
@@ -63,8 +64,9 @@ class VolumeBinder:
             why = f'running PreBind plugin "VolumeBinding": {error}'
         except TimeoutError:
             why = 'running PreBind plugin "VolumeBinding": binding volumes: timed out'
-        if why:
-            undo(reservation, self._cluster)
+        finally:
+            if why:
+                undo(reservation, self._cluster)
         return why
 
     async def _write(self, patch: ApiPatch) -> str:
