@@ -72,18 +72,25 @@ def default_object(
     obj: Mapping[str, Any],
     *,
     priority_classes: Mapping[str, Mapping[str, Any]] = BUILTIN_PRIORITY_CLASSES,
+    runtime_classes: Mapping[str, Mapping[str, Any]] | None = None,
     default_namespace: str = "default",
 ) -> Json:
     """Return any object as the API server would store it, as far as scheduling can tell.
 
-    `priority_classes` are PriorityClass objects by name.
+    `priority_classes` and `runtime_classes` are PriorityClass and RuntimeClass objects by name; without the latter
+    no pod is refused for naming one.
 
     Raises:
         AdmissionError: the API server would refuse it.
     """
     match obj.get("kind"):
         case "Pod":
-            return default_pod(obj, priority_classes=priority_classes, default_namespace=default_namespace)
+            return default_pod(
+                obj,
+                priority_classes=priority_classes,
+                runtime_classes=runtime_classes,
+                default_namespace=default_namespace,
+            )
         case "Node":
             return default_node(obj)
         case "Namespace":
@@ -148,8 +155,9 @@ def default_pod(
     default_pod_spec(spec)
     spec.setdefault("enableServiceLinks", True)
     _resolve_priority(spec, priority_classes)
-    _apply_runtime_class(spec, runtime_classes or {})
     _add_default_tolerations(spec)
+    if runtime_classes is not None:
+        _apply_runtime_class(spec, runtime_classes)
     labels = meta.get("labels") or {}
     _merge_affinity_label_keys(spec, labels)
     _merge_spread_label_keys(spec, labels)
@@ -199,9 +207,12 @@ def _resolve_priority(spec: Json, classes: Mapping[str, Mapping[str, Any]]) -> N
 
 
 def _apply_runtime_class(spec: Json, classes: Mapping[str, Mapping[str, Any]]) -> None:
-    chosen = classes.get(spec.get("runtimeClassName") or "")
-    if chosen is None:
+    name = spec.get("runtimeClassName")
+    if not name:
         return
+    if name not in classes:
+        raise AdmissionError(f'pod rejected: RuntimeClass "{name}" not found')
+    chosen = classes[name]
     if (fixed := (chosen.get("overhead") or {}).get("podFixed")) and "overhead" not in spec:
         spec["overhead"] = dict(fixed)
     scheduling = chosen.get("scheduling") or {}

@@ -19,6 +19,11 @@ _GENERATED_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """No vowels and no look-alikes, as `k8s.io/apimachinery/pkg/util/rand`."""
 
 
+_TOPOLOGY_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+"""Node labels that a pod receives when it comes to a node (PodTopologyLabels admission, on since 1.35)."""
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+
 def stamp_new(obj: Json, resource: Resource, *, namespace: str | None, now: datetime, uid: str) -> None:
     """Give a new object, in place, what the server owns: uid, times, generated name, generation."""
     meta = obj["metadata"]
@@ -49,13 +54,21 @@ def prepare_new(obj: Json, resource: Resource, store: Store, *, now: datetime) -
     if resource.has_status and not resource.status_on_create:
         obj.pop("status", None)
     try:
-        done = defaulting.default_object(obj, priority_classes=_priority_classes(store, resource))
+        done = defaulting.default_object(
+            obj,
+            priority_classes=_by_name(store, "scheduling.k8s.io/priorityclasses", resource),
+            runtime_classes=_by_name(store, "node.k8s.io/runtimeclasses", resource),
+        )
     except defaulting.AdmissionError as error:
         name = obj["metadata"].get("name") or obj["metadata"].get("generateName", "")
         raise errors.forbidden(str(error), name=name, group=resource.group, plural=resource.plural) from error
     kind_defaults.fill(done, now=now)
     if resource.has_status and not resource.status_on_create:
         done["status"] = {**kind_defaults.empty_status(done), **(done.get("status") or {})}
+    if resource.kind == "Pod" and done["spec"].get("nodeName"):
+        copy_topology(store, done, done["spec"]["nodeName"])
+    elif resource.kind == "PersistentVolumeClaim":
+        _default_storage_class(store, done)
     gated = (done.get("status") or {}).get("conditions") or () if resource.kind == "Pod" else ()
     for condition in gated:
         if condition.get("lastTransitionTime", "") is None:
@@ -63,11 +76,31 @@ def prepare_new(obj: Json, resource: Resource, store: Store, *, now: datetime) -
     return done
 
 
-def _priority_classes(store: Store, resource: Resource) -> Mapping[str, Mapping[str, Any]]:
+def _by_name(store: Store, storage_key: str, resource: Resource) -> Mapping[str, Mapping[str, Any]]:
+    """Return the classes pods refer to; no other kind needs them."""
     if resource.kind != "Pod":
         return {}
-    collection = store.collection("scheduling.k8s.io/priorityclasses")
-    return {entry.key[1]: entry.decode() for entry in collection.scan()}
+    return {entry.key[1]: entry.decode() for entry in store.collection(storage_key).scan()}
+
+
+def copy_topology(store: Store, pod: Json, node: str) -> None:
+    """Give a pod the region and zone of its node as labels, in place."""
+    entry = store.collection("nodes").get(("", node))
+    if entry is None:
+        return
+    for label in _TOPOLOGY_LABELS:
+        if label in entry.labels:
+            pod["metadata"].setdefault("labels", {})[label] = entry.labels[label]
+
+
+def _default_storage_class(store: Store, claim: Json) -> None:
+    if "storageClassName" in claim["spec"]:
+        return
+    for entry in store.collection("storage.k8s.io/storageclasses").scan():
+        annotations = entry.decode()["metadata"].get("annotations") or {}
+        if annotations.get(_DEFAULT_CLASS) == "true":
+            claim["spec"]["storageClassName"] = entry.key[1]
+            return
 
 
 _SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -88,7 +121,9 @@ def merge_update(new: Json, old: Json, resource: Resource, *, subresource: str) 
     done = {**new, "metadata": meta}
     if subresource == "finalize":
         return done | {"status": old.get("status") or {}}
-    if subresource == "status":
+    if subresource in ("resize", "ephemeralcontainers"):
+        done = {**old, "metadata": meta, "spec": _changed_part(new["spec"], old["spec"], subresource)}
+    elif subresource == "status":
         if "ownerReferences" in old["metadata"]:
             meta["ownerReferences"] = old["metadata"]["ownerReferences"]
         else:
@@ -102,6 +137,22 @@ def merge_update(new: Json, old: Json, resource: Resource, *, subresource: str) 
         done = _redefault(done, resource)
         if resource.counts_generation and done.get("spec") != old.get("spec"):
             done["metadata"]["generation"] = int(done["metadata"].get("generation", 0)) + 1
+    return done
+
+
+def _changed_part(new: Json, old: Json, subresource: str) -> Json:
+    """Return a pod's spec with what the subresource may change of it."""
+    if subresource == "ephemeralcontainers":
+        return {**old, "ephemeralContainers": new.get("ephemeralContainers") or []}
+    done = dict(old)
+    for field in ("containers", "initContainers"):
+        wanted = {item.get("name"): item for item in new.get(field) or ()}
+        if field in old:
+            done[field] = [
+                {**item, "resources": wanted.get(item["name"], item).get("resources") or {}} for item in old[field]
+            ]
+    if "resources" in new:
+        done["resources"] = new["resources"]
     return done
 
 

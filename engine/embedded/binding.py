@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.embedded import causes, errors
+from engine.embedded import admission, causes, errors
 from engine.embedded.api import Api
 from engine.embedded.clock import timestamp
 from engine.embedded.errors import Json
@@ -13,8 +13,6 @@ from engine.embedded.requests import Target
 _STORAGE_ERROR = (
     "StorageError: invalid object, Code: 4, Key: /registry/pods/{key}, ResourceVersion: 0, AdditionalErrorMsg: "
 )
-_TOPOLOGY_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
-"""Node labels that a pod receives when it is bound (PodTopologyLabels admission, on since 1.35)."""
 
 
 def bind(api: Api, target: Target, binding: Json, *, dry_run: bool = False) -> Json:
@@ -67,7 +65,7 @@ def bind(api: Api, target: Target, binding: Json, *, dry_run: bool = False) -> J
         if meta.get(field):
             pod["metadata"].setdefault(field, {}).update(meta[field])
     if target.name:  # the older collection `bindings` is not seen by the admission plugin that does this
-        copy_topology(api, pod, node)
+        admission.copy_topology(api.store, pod, node)
     if not dry_run:
         collection.put(pod)
     return errors.success(code=201)
@@ -96,13 +94,3 @@ def _assign(pod: Json, node: str, *, now: str) -> None:
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     others = [item for item in status.get("conditions") or () if item.get("type") != "PodScheduled"]
     status["conditions"] = [*others, scheduled]
-
-
-def copy_topology(api: Api, pod: Json, node: str) -> None:
-    """Give a pod the region and zone of its node as labels, in place."""
-    entry = api.store.collection("nodes").get(("", node))
-    if entry is None:
-        return
-    for label in _TOPOLOGY_LABELS:
-        if label in entry.labels:
-            pod["metadata"].setdefault("labels", {})[label] = entry.labels[label]

@@ -32,6 +32,8 @@ from engine.embedded.tables import Table
 from engine.embedded.views import View
 
 JSON = "application/json"
+_OBJECT_SUBRESOURCES = ("", "ephemeralcontainers", "resize", "status")
+"""Those that are read and written as the object itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ def serve(api: Api, call: Call, guard: Guard) -> Answer:
         ApiError: the failure to answer with.
     """
     target = call.target
-    if target.resource.verbs == ("create",) or target.subresource not in ("", "status"):
+    if target.resource.verbs == ("create",) or target.subresource not in _OBJECT_SUBRESOURCES:
         return _serve_special(api, call, guard)
     view = view_of(call, now=api.now)
     match target.verb:

@@ -169,7 +169,7 @@ _TABLE = (
         "Pod",
         short_names=("po",),
         categories=("all",),
-        subresources=("binding", "eviction", "log", "status"),
+        subresources=("binding", "ephemeralcontainers", "eviction", "log", "resize", "status"),
         fields=_POD_FIELDS,
         counts_generation=True,
     ),
@@ -222,8 +222,31 @@ _TABLE = (
         fields=_fields("status.successful", status_successful="0"),
         counts_generation=True,
     ),
+    Resource(
+        "autoscaling",
+        "v2",
+        "horizontalpodautoscalers",
+        "HorizontalPodAutoscaler",
+        short_names=("hpa",),
+        categories=("all",),
+        subresources=_STATUS,
+    ),
     Resource("coordination.k8s.io", "v1", "leases", "Lease"),
     Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+    _cluster("networking.k8s.io", "ingressclasses", "IngressClass", counts_generation=True),
+    Resource(
+        "networking.k8s.io",
+        "v1",
+        "ingresses",
+        "Ingress",
+        short_names=("ing",),
+        subresources=_STATUS,
+        counts_generation=True,
+    ),
+    Resource(
+        "networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", short_names=("netpol",), counts_generation=True
+    ),
+    _cluster("node.k8s.io", "runtimeclasses", "RuntimeClass"),
     Resource("events.k8s.io", "v1", "events", "Event", short_names=("ev",), fields=_NEW_EVENT, storage="events"),
     Resource(
         "policy",
@@ -247,6 +270,7 @@ _TABLE = (
     _cluster(_STORAGE, "csinodes", "CSINode"),
     Resource(_STORAGE, "v1", "csistoragecapacities", "CSIStorageCapacity"),
     _cluster(_STORAGE, "storageclasses", "StorageClass", short_names=("sc",)),
+    _cluster(_STORAGE, "volumeattributesclasses", "VolumeAttributesClass", short_names=("vac",)),
     _cluster(_STORAGE, "volumeattachments", "VolumeAttachment", subresources=_STATUS),
 )
 

@@ -35,7 +35,7 @@ def changed_object(resource: Resource, new: Json, old: Json, subresource: str) -
     if subresource == "status":
         return found
     change = _CHANGE.get(resource.kind)
-    if change is not None:
+    if change is not None and not subresource:
         found += change(new, old)
     return found or _content(resource, new)
 
