@@ -21,6 +21,7 @@ from engine.framework.plugin import Ready, Scope, Weighted
 from engine.framework.plugins.base import Filter, Score
 from engine.framework.profile import Profile
 from engine.framework.status import Code, Status
+from engine.tooling.tester.policies import Conjunct
 from engine.tooling.tester.report import lines, summary
 from engine.tooling.tester.run import SuiteResult, run_suite
 from engine.tooling.tester.suite import read_suite
@@ -73,6 +74,9 @@ class PlainPolicy:
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
+
+    def conjuncts(self, frame: Frame) -> Iterable[Conjunct]:
+        return ()
 
     def hold_reason(self, frame: Frame) -> str | None:
         return "until the label is gone" if "hold" in frame.pod.labels else None

@@ -89,6 +89,7 @@ def _regular_expression(pattern: str | None) -> re.Pattern[str]:
 def _run(path: Path, only: re.Pattern[str]) -> SuiteResult:
     from engine.cli.policies import compiled
     from engine.documents.yaml_document import parse_document, read_source
+    from engine.tooling.tester.policies import CompiledPolicies
     from engine.tooling.tester.run import run_suite
     from engine.tooling.tester.suite import read_suite
 
@@ -97,7 +98,7 @@ def _run(path: Path, only: re.Pattern[str]) -> SuiteResult:
     recorded = _recorded(suite)
     chosen = replace(suite, cases=tuple(case for case in suite.cases if only.search(case.name)))
     # a pod that names no scheduler means the one that its policies serve
-    return run_suite(chosen, policies, recorded, scheduler=min(policies.schedulers))
+    return run_suite(chosen, CompiledPolicies(policies), recorded, scheduler=min(policies.schedulers))
 
 
 def _beside(suite: Suite, part: Part) -> Path:

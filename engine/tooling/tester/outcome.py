@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +11,8 @@ from engine.framework.cycle import Cycle
 from engine.framework.evaluation import evaluate
 from engine.framework.frame import Frame
 from engine.framework.plugin import FilterPlugin, Ready
-from engine.framework.profile import Profile
 from engine.framework.status import Status
+from engine.tooling.tester.policies import Conjunct, TestedPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class Verdict:
     clause: str
     refused: Mapping[str, tuple[str, ...]]
     """Reasons by node; a pod that is refused as a whole is refused on every node."""
+    within: str = ""
+    """The filter of whose `and` it is a part, "" for a whole filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,10 @@ class Outcome:
     """Totals of the feasible nodes."""
     verdicts: tuple[Verdict, ...]
     """One for each filter that applies, in the order in which they are asked."""
+    conjuncts: tuple[Verdict, ...]
+    """One for each part of the filters that are joined by `and`."""
     clauses: frozenset[str]
-    """Names of all filters, also of those that do not apply to the pod."""
+    """Names of all filters and their parts, also of those that do not apply to the pod."""
     message: str
     """Why it goes nowhere, in kube-scheduler's words."""
     held: str | None
@@ -53,18 +57,23 @@ class Outcome:
         return frozenset(self.totals)
 
     def verdict(self, clause: str) -> Verdict | None:
-        """Return what a filter says, None where it does not apply to the pod."""
-        return next((verdict for verdict in self.verdicts if verdict.clause == clause), None)
+        """Return what a filter, or a part of one, says; None where it does not apply to the pod."""
+        everything = (*self.verdicts, *self.conjuncts)
+        return next((verdict for verdict in everything if verdict.clause == clause), None)
 
-    def first_refusal(self, node: str) -> Verdict | None:
-        """Return the first filter that refuses a node."""
-        return next((verdict for verdict in self.verdicts if node in verdict.refused), None)
+    def refusals(self, node: str) -> Iterator[str]:
+        """Return what people read of each filter that refuses a node: its parts that do not hold, or its reasons."""
+        for verdict in self.verdicts:
+            if node in verdict.refused:
+                parts = [p.clause for p in self.conjuncts if p.within == verdict.clause and node in p.refused]
+                yield ", ".join(parts) if parts else f"{verdict.clause} ({', '.join(verdict.refused[node])})"
 
 
-def outcome(frame: Frame, profile: Profile, *, seed: int, held: str | None, degraded: Iterable[str]) -> Outcome:
+def outcome(frame: Frame, policy: TestedPolicy, *, seed: int, held: str | None, degraded: Iterable[str]) -> Outcome:
     """Decide a pod with the scheduling cycle, and ask every filter alone; a pod that is held goes nowhere."""
-    nodes = frame.cluster.nodes
-    clauses = frozenset(plugin.name for plugin in profile.filters)
+    nodes, profile = frame.cluster.nodes, policy.profile
+    parts = tuple(policy.conjuncts(frame))
+    clauses = frozenset((*(plugin.name for plugin in profile.filters), *(part.name for part in parts)))
     if held is not None:
         return Outcome(
             host=None,
@@ -72,6 +81,7 @@ def outcome(frame: Frame, profile: Profile, *, seed: int, held: str | None, degr
             nodes=frozenset(nodes.names),
             totals={},
             verdicts=(),
+            conjuncts=(),
             clauses=clauses,
             message=f"held: {held}",
             held=held,
@@ -89,12 +99,18 @@ def outcome(frame: Frame, profile: Profile, *, seed: int, held: str | None, degr
         nodes=frozenset(nodes.names),
         totals=totals,
         verdicts=tuple(v for plugin in profile.filters if (v := _verdict(plugin, frame)) is not None),
+        conjuncts=tuple(_verdict_of_part(part, nodes.names) for part in parts),
         clauses=clauses,
         message=decision.message,
         held=None,
         victims=frozenset(pod.name for pod in decision.preemption.victims) if decision.preemption else frozenset(),
         degraded=frozenset(degraded),
     )
+
+
+def _verdict_of_part(part: Conjunct, names: Sequence[str]) -> Verdict:
+    refused = {names[int(row)]: (f"{part.name} does not hold",) for row in np.flatnonzero(~part.holds)}
+    return Verdict(part.name, refused, part.clause)
 
 
 def _verdict(plugin: FilterPlugin, frame: Frame) -> Verdict | None:

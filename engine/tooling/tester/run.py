@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from engine.cluster.node_identities import TableIdentities
-from engine.cluster.pods import PodInfo
 from engine.cluster.signal_join import SignalColumns, SignalState
-from engine.cluster.signals import Query, Signals
+from engine.cluster.signals import Signals
 from engine.diagnostics import Diagnostic
 from engine.documents.fixtures import FixtureObject
 from engine.documents.yaml_document import DocumentError
@@ -19,38 +17,14 @@ from engine.framework.kubernetes import kubernetes_filters
 from engine.framework.profile import Profile
 from engine.lang.codes import Code
 from engine.tooling.tester import codes
+from engine.tooling.tester.comparing import Mismatch, compare, went
 from engine.tooling.tester.expect_form import Expected, ExpectReader
-from engine.tooling.tester.expectation import Mismatch, UnknownClauseError, compare, went
+from engine.tooling.tester.expectation import Filtered, Unschedulable
 from engine.tooling.tester.metrics import RESERVED, Metrics, is_series
 from engine.tooling.tester.outcome import Outcome, outcome
+from engine.tooling.tester.policies import TestedPolicies
 from engine.tooling.tester.scene import Scene, SceneBuilder
 from engine.tooling.tester.suite import Case, Part, Path, Suite, did_you_mean
-
-
-class Policy(Protocol):
-    """What a run asks of the policy that governs a pod."""
-
-    @property
-    def profile(self) -> Profile:
-        """Return the plugins that place its pods."""
-        ...
-
-    def hold_reason(self, frame: Frame) -> str | None:
-        """Return why the pod waits outside the active queue, or None."""
-        ...
-
-
-class Policies(Protocol):
-    """What a run asks of a compiled policy set."""
-
-    @property
-    def queries(self) -> Iterable[Query]:
-        """Return every metric that the policies read."""
-        ...
-
-    def governing(self, pod: PodInfo) -> Policy | None:
-        """Return the policy that governs the pod, None where none does."""
-        ...
 
 
 class State(Enum):
@@ -91,7 +65,9 @@ class SuiteResult:
         return sum(result.state is state for result in self.cases)
 
 
-def run_suite(suite: Suite, policies: Policies, recorded: Sequence[FixtureObject], *, scheduler: str) -> SuiteResult:
+def run_suite(
+    suite: Suite, policies: TestedPolicies, recorded: Sequence[FixtureObject], *, scheduler: str
+) -> SuiteResult:
     """Decide every case and compare.
 
     Args:
@@ -107,7 +83,9 @@ def run_suite(suite: Suite, policies: Policies, recorded: Sequence[FixtureObject
 
 
 class _Run:
-    def __init__(self, suite: Suite, policies: Policies, recorded: Sequence[FixtureObject], *, scheduler: str) -> None:
+    def __init__(
+        self, suite: Suite, policies: TestedPolicies, recorded: Sequence[FixtureObject], *, scheduler: str
+    ) -> None:
         self._suite = suite
         self._policies = policies
         self._queries = tuple(dict.fromkeys(policies.queries))
@@ -179,8 +157,7 @@ class _Run:
             attempts=case.attempts,
         )
         held, degraded = policy.hold_reason(frame), self._degraded(scene, signals, case.now)
-        got = outcome(frame, policy.profile, seed=self._suite.seed, held=held, degraded=degraded)
-        return got, policy.profile
+        return outcome(frame, policy, seed=self._suite.seed, held=held, degraded=degraded), policy.profile
 
     def _degraded(self, scene: Scene, signals: Signals, now: float) -> Iterable[str]:
         columns = SignalColumns()
@@ -191,16 +168,16 @@ class _Run:
                 yield query.promql
 
     def _compare(self, case: Case, expected: Expected, got: Outcome, scene: Scene, profile: Profile) -> Mismatch | None:
-        own = frozenset(plugin.name for plugin in profile.filters) - self._kubernetes
-        try:
-            return compare(expected.value, got, facts=scene.facts, policy_clauses=own, tie_ok=case.tie_ok)
-        except UnknownClauseError as error:
-            advice = did_you_mean(error.clause, sorted(got.clauses))
-            message = f"policy `{profile.name}` has no clause `{error.clause}`"
-            problem = self._suite.document.error(
-                (*expected.path, "clause"), codes.UNKNOWN_CLAUSE, message=message, advice=advice
+        clause = expected.value.reason.clause if isinstance(expected.value, Unschedulable | Filtered) else None
+        if clause is not None and clause not in got.clauses:
+            advice = did_you_mean(clause, sorted(got.clauses - self._kubernetes) or sorted(got.clauses))
+            message = f"policy `{profile.name}` has no clause `{clause}`"
+            path = (*expected.path, "clause")
+            raise DocumentError(
+                [self._suite.document.error(path, codes.UNKNOWN_CLAUSE, message=message, advice=advice)]
             )
-            raise DocumentError([problem]) from error
+        own = frozenset(plugin.name for plugin in profile.filters) - self._kubernetes
+        return compare(expected.value, got, facts=scene.facts, policy_clauses=own, tie_ok=case.tie_ok)
 
     # --- metrics -------------------------------------------------------------------------------------
 
