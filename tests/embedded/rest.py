@@ -19,6 +19,7 @@ MEDIA_TYPES = {
     "apply": "application/apply-patch+yaml",
 }
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}")
+_AGE = re.compile(r"\d+s")
 _VARYING = frozenset(
     {
         "clusterIP",
@@ -111,7 +112,7 @@ def _settled(value: Any, namespace: str) -> Any:
     if isinstance(value, list):
         return [_settled(item, namespace) for item in value]
     if isinstance(value, str):
-        return _UID.sub("UID", value).replace(namespace, "{ns}")
+        return "AGE" if _AGE.fullmatch(value) else _UID.sub("UID", value).replace(namespace, "{ns}")
     return value
 
 
