@@ -36,11 +36,17 @@ def rank(frame: Frame, x: Same) -> Number:
 
 @builtin(bounds=(0, 100))
 def scale(x: Same, low: Same, high: Same) -> Number:
-    """Return where x lies between low (0) and high (100), never outside 0 to 100; with low above high, reversed."""
+    """Return where x lies between low (0) and high (100), never outside 0 to 100; with low above high, reversed.
+
+    Where low and high are equal, 0 below them and 100 from there on.
+    """
+    # halves, so that the span of two extremes does not overflow
+    span = np.subtract(np.divide(high, 2), np.divide(low, 2))
+    above = np.subtract(np.divide(x, 2), np.divide(low, 2))
     with np.errstate(all="ignore"):
-        share = np.true_divide(np.subtract(x, low), np.subtract(high, low)) * 100
-    result = np.clip(share, 0, 100)
-    return result if isinstance(result, np.ndarray) and result.ndim else float(result)
+        share = np.where(span == 0, np.where(np.isnan(above), np.nan, np.where(above < 0, 0, 1)), above / span)
+    result = np.clip(share * 100, 0, 100)
+    return result if result.ndim else float(result)
 
 
 def _column(frame: Frame, x: Numbers) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

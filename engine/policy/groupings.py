@@ -102,7 +102,7 @@ class SpreadFilter(_Grouping):
         whole = frame.at(slice(None))
         counts, inside = self.domain_counts(whole)
         affinity = NodeAffinity()
-        eligible = affinity.filter(whole, affinity.pre_filter(whole)) & ~whole.cluster.nodes.unschedulable
+        eligible = affinity.filter(whole, None) & ~whole.cluster.nodes.unschedulable
         if inside is not None:
             eligible &= inside
         if not eligible.any():
