@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import click
 import pytest
@@ -23,6 +24,20 @@ def test_help_names_every_command_and_is_quick() -> None:
     context = click.Context(main.policyctl)
     for name in main.policyctl.list_commands(context):
         assert f"  {name} " in shown
+
+
+HEAVY = ("aiohttp", "jsonschema", "kubernetes", "prometheus_api_client", "prometheus_client", "requests", "rich")
+"""Each of them takes longer to import than a policy takes to check."""
+
+
+def test_lint_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+    (tmp_path / "a.policy").write_text("score -1 if label node=hello\n")
+    script = (
+        f"import sys; from engine.cli.main import run; code = run(['lint', {str(tmp_path)!r}]);"
+        f"print(code, [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[-1] == "0 []"
 
 
 def _timed(command: list[str]) -> float:
