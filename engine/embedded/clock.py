@@ -11,13 +11,13 @@ def utc_now() -> datetime:
 
 
 def timestamp(moment: datetime) -> str:
-    """Return a moment as `metav1.Time`: whole seconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Return a moment in UTC as `metav1.Time`: whole seconds."""
+    return moment.isoformat(timespec="seconds")[:19] + "Z"
 
 
 def micro_timestamp(moment: datetime) -> str:
-    """Return a moment as `metav1.MicroTime`."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """Return a moment in UTC as `metav1.MicroTime`."""
+    return moment.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def parse_timestamp(text: str) -> datetime:

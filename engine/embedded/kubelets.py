@@ -57,6 +57,7 @@ class SimulatedKubelets:
         self._nodes = api.store.collection("nodes")
         self._leases = api.store.collection("coordination.k8s.io/leases")
         self._usage: dict[str, NodeUsage] = {}
+        self._known_nodes: dict[str, tuple[Entry, Json]] = {}
         self._early: dict[str, list[Entry]] = {}  # pods bound to nodes that do not exist yet
         self._due: list[tuple[float, int, _Action, Key, str]] = []
         self._order = count()
@@ -89,6 +90,7 @@ class SimulatedKubelets:
         entry = change.entry
         if change.type == DELETED:
             self._usage.pop(entry.key[1], None)
+            self._known_nodes.pop(entry.key[1], None)
             return
         self._schedule("node", entry)
         if change.previous is None:
@@ -191,7 +193,7 @@ class SimulatedKubelets:
         if node is None:
             self._early.setdefault(name, []).append(entry)
             return
-        decoded = node.decode()
+        decoded = self._decoded(node)
         if node_lifecycle.condition(decoded, "Ready") == "Unknown":
             return
         if self._settings.check_pods:
@@ -207,6 +209,13 @@ class SimulatedKubelets:
         seconds = pod_lifecycle.run_seconds(pod)
         if seconds is not None:
             self._schedule("complete", running, delay_seconds=seconds)
+
+    def _decoded(self, node: Entry) -> Json:
+        """Return a node's content, decoded once for each of its versions; only to be read."""
+        known = self._known_nodes.get(node.key[1])
+        if known is None or known[0] is not node:
+            known = self._known_nodes[node.key[1]] = (node, node.decode())
+        return known[1]
 
     def _stop_pod(self, entry: Entry) -> None:
         namespace, name = entry.key
