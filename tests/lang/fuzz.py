@@ -22,6 +22,7 @@ from tests.lang.clusters import NOW, cluster, node, place, pod, signals
 ROOT = Path(__file__).parents[2]
 SECONDS_PER_CASE = 1.0
 """More than any text of this size may take, on a machine that also does other things."""
+# ruff: noqa: E501  (lists of snippets)
 _PIECES = (
     "(", ")", "[", "]", '"', "\\", "#", "\n", " ", "-", "- ", "not ", "if ", " then ", " else ", " and ", " or ", "??",
     "==", "!=", "<", ">=", "+", "*", "/", "%", ".", ",", "=", " in ", " is missing", "1e30", "0", "500m", "4Gi", "5min",

@@ -25,7 +25,9 @@ def _conditions(depth: int) -> st.SearchStrategy[str]:
         st.tuples(text, st.sampled_from(["==", "!="]), text).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
         st.tuples(text, st.sampled_from(["in", "not in"])).map(lambda t: f'({t[0]} {t[1]} ["red", "7"])'),
         st.tuples(number, st.sampled_from(["in", "not in"])).map(lambda t: f"({t[0]} {t[1]} [0, 1])"),
-        st.sampled_from(["node.yes", "pod.yes", "(label k)", "(label k=red)", "(label k!=red)", "(label l in (red, x))"]),
+        st.sampled_from(
+            ["node.yes", "pod.yes", "(label k)", "(label k=red)", "(label k!=red)", "(label l in (red, x))"]
+        ),
         st.sampled_from(["(node.label.k is missing)", "(node.label.k is not missing)", "true", "false"]),
     )
     if depth == 0:
