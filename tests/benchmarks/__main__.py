@@ -1,0 +1,98 @@
+"""`python -m tests.benchmarks`: measure, print tables, write JSON and a chart to build/benchmarks/."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.benchmarks.chart import svg
+from tests.benchmarks.decisions import measure, start
+from tests.benchmarks.growth import curves
+from tests.benchmarks.memory import measure_memory
+from tests.benchmarks.reference import Reference
+from tests.benchmarks.reload import measure_reload
+from tests.benchmarks.report import Results, missed, show, slower, store_baseline
+from tests.benchmarks.startup import measure_start
+from tests.benchmarks.workloads import WORKLOADS
+
+PARTS = ("decisions", "start", "memory", "reload", "growth")
+NODES = (100, 1_000, 5_000, 20_000)
+
+
+def main(arguments: list[str]) -> int:
+    """Run what was asked for; return 1 where `--check` finds something slower, or a goal missed."""
+    options = _parser().parse_args(arguments)
+    reference = Reference()
+    console = Console(width=150) if not sys.stdout.isatty() else Console()
+    results = Results(turn_us=reference.seconds() * 1e6)
+    parts = options.part or (["decisions"] if options.only else PARTS)
+    if "decisions" in parts:
+        _decisions(results, reference, options)
+    if "start" in parts:
+        for pods in (10_000, 50_000):
+            _say(f"start with {pods:,} pods")
+            results.starts.append(measure_start(reference, nodes=5_000, pods=pods))
+    if "memory" in parts:
+        _say("memory")
+        results.memory.append(measure_memory(nodes=5_000, pods=50_000))
+    if "reload" in parts:
+        for policies, clauses in ((1, 20), (100, 4), (100, 20)):
+            _say(f"compile {policies} × {clauses} clauses")
+            results.reloads.append(measure_reload(reference, policies=policies, clauses=clauses))
+    if "growth" in parts:
+        _say("growth")
+        results.growth += curves(reference, at_least=2_000 if options.long else 300)
+    _say("")
+    show(results, console)
+    _write(results, options.out)
+    if options.store:
+        store_baseline(results)
+    problems = [*missed(results), *slower(results)]
+    for problem in problems:
+        console.print(problem)
+    return 1 if options.check and problems else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this part; may be repeated")
+    parser.add_argument("--only", action="append", metavar="WORKLOAD", help="only this workload; may be repeated")
+    parser.add_argument("--nodes", type=int, action="append", help=f"instead of {NODES}; may be repeated")
+    parser.add_argument("--long", action="store_true", help="scheduler_perf's numbers of pods: takes 10 minutes")
+    parser.add_argument("--store", action="store_true", help="make this run the baseline")
+    parser.add_argument("--check", action="store_true", help="fail where a goal is missed or something is slower")
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), help="folder for JSON and chart")
+    return parser
+
+
+def _decisions(results: Results, reference: Reference, options: argparse.Namespace) -> None:
+    for workload in WORKLOADS:
+        if options.only and workload.name not in options.only:
+            continue
+        for nodes in options.nodes or NODES:
+            _say(f"{workload.name}, {nodes:,} nodes")
+            at_least = workload.measured if options.long else 1_000
+            if workload.preempts and not options.long:
+                at_least = 100
+            results.decisions.append(measure(start(workload, nodes=nodes), reference, at_least=at_least))
+
+
+def _write(results: Results, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(results.json(), encoding="utf-8")
+    if results.growth:
+        chart = svg(results.growth, title="How the cost of a decision grows")
+        (folder / "growth.svg").write_text(chart, encoding="utf-8")
+
+
+def _say(text: str) -> None:
+    """Show on terminals what is under way."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,167 @@
+"""Results as tables for people and JSON for machines, and held against a stored baseline.
+
+Compared are multiples of the reference loop, measured in the same run: machines differ, and so does one machine
+from one minute to the next.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks.decisions import Measurement
+from tests.benchmarks.growth import Curve
+from tests.benchmarks.memory import Memory
+from tests.benchmarks.reload import Reload
+from tests.benchmarks.startup import StartUp
+
+BASELINE = Path(__file__).with_name("baseline.json")
+SLOWER = 1.3
+"""A ratio beyond is reported as slower than the baseline: two runs on a busy machine differ by up to 1.2."""
+
+
+@dataclass
+class Results:
+    """Everything that one run measured."""
+
+    turn_us: float
+    """One turn of the reference loop, CPU time."""
+    decisions: list[Measurement] = field(default_factory=list)
+    starts: list[StartUp] = field(default_factory=list)
+    memory: list[Memory] = field(default_factory=list)
+    reloads: list[Reload] = field(default_factory=list)
+    growth: list[Curve] = field(default_factory=list)
+
+    def relatives(self) -> dict[str, float]:
+        """Return every cost that is compared, in turns of the reference loop, by name."""
+        found = {f"{m.workload}/{m.nodes}": m.relative for m in self.decisions}
+        found |= {f"start/{s.nodes}/{s.pods}": s.relative for s in self.starts}
+        return found | {f"reload/{r.policies}x{r.clauses}": r.relative for r in self.reloads}
+
+    def json(self) -> str:
+        """Return everything as JSON."""
+        machine = {
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "machine": platform.machine(),
+        }
+        decisions = [asdict(m) | {"per_second": m.per_second} for m in self.decisions]
+        return json.dumps({"machine": machine} | asdict(self) | {"decisions": decisions}, indent=1) + "\n"
+
+
+def baseline() -> dict[str, float]:
+    """Return the stored costs by name; empty where there are none."""
+    if not BASELINE.exists():
+        return {}
+    stored: Mapping[str, Any] = json.loads(BASELINE.read_text(encoding="utf-8"))
+    return dict(stored["relative"])
+
+
+def store_baseline(results: Results) -> None:
+    """Make these costs the baseline; those that were not measured now stay."""
+    kept = baseline() | {name: round(value, 3) for name, value in results.relatives().items()}
+    BASELINE.write_text(
+        json.dumps({"turn_us": round(results.turn_us, 2), "relative": dict(sorted(kept.items()))}, indent=1) + "\n",
+        encoding="utf-8",
+    )
+
+
+def slower(results: Results) -> list[str]:
+    """Return what became slower than the baseline, as texts."""
+    stored = baseline()
+    return [
+        f"{name}: {value / stored[name]:.2f} times its baseline"
+        for name, value in results.relatives().items()
+        if name in stored and value > SLOWER * stored[name]
+    ]
+
+
+def missed(results: Results) -> list[str]:
+    """Return which goals were not reached, as texts."""
+    return [
+        f"{m.workload} at {m.nodes:,} nodes: {m.per_second:,.0f}/s, the goal is {m.goal:,}/s"
+        for m in results.decisions
+        if m.goal is not None and m.nodes >= 5_000 and m.per_second < m.goal
+    ]
+
+
+def show(results: Results, console: Console) -> None:
+    """Print all tables."""
+    stored = baseline()
+    if results.decisions:
+        console.print(_decisions(results.decisions, stored))
+    if results.starts or results.reloads:
+        console.print(_others(results, stored))
+    for memory in results.memory:
+        console.print(
+            f"memory: {memory.empty_mb:.0f} MB empty, {memory.per_1000_nodes_mb:.2f} MB per 1,000 nodes, "
+            f"{memory.per_1000_pods_mb:.2f} MB per 1,000 pods, {memory.per_1000_templates_mb:.2f} MB more where each "
+            f"has a template of its own"
+        )
+    if results.growth:
+        console.print(_growth(results.growth))
+    console.print(f"one turn of the reference loop: {results.turn_us:.1f} µs")
+
+
+def _ratio(stored: Mapping[str, float], name: str, relative: float) -> str:
+    return f"{relative / stored[name]:.2f}" if name in stored else ""
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for position, column in enumerate(columns):
+        table.add_column(column, justify="right" if position else "left", no_wrap=True)
+    return table
+
+
+def _decisions(measured: Sequence[Measurement], stored: Mapping[str, float]) -> Table:
+    table = _table(
+        "decisions, one core, no API", "workload", "nodes", "placed", "per s", "CPU µs", "p50", "p99", "goal", "× base"
+    )
+    for m in measured:
+        goal = "" if m.goal is None or m.nodes < 5_000 else f"{m.goal:,} {'✓' if m.per_second >= m.goal else '✗'}"
+        table.add_row(
+            m.workload,
+            f"{m.nodes:,}",
+            f"{m.placed:,}",
+            f"{m.per_second:,.0f}",
+            f"{m.cpu_us:,.1f}",
+            f"{m.p50_us:,.0f}",
+            f"{m.p99_us:,.0f}",
+            goal,
+            _ratio(stored, f"{m.workload}/{m.nodes}", m.relative),
+        )
+    return table
+
+
+def _others(results: Results, stored: Mapping[str, float]) -> Table:
+    table = _table("start and reload", "what", "CPU ms", "beside decisions, ms", "worst decision, ms", "× base")
+    for s in results.starts:
+        name = f"start/{s.nodes}/{s.pods}"
+        what = f"bytes to first decision: {s.nodes:,} nodes, {s.pods:,} pods"
+        table.add_row(what, f"{s.seconds * 1e3:,.0f}", "", "", _ratio(stored, name, s.relative))
+    for r in results.reloads:
+        table.add_row(
+            f"compile {r.policies} {'policies' if r.policies > 1 else 'policy'} of {r.clauses} clauses",
+            f"{r.cpu_seconds * 1e3:,.1f}",
+            f"{r.swap_seconds * 1e3:,.1f}",
+            f"{r.worst_decision_seconds * 1e3:,.1f}",
+            _ratio(stored, f"reload/{r.policies}x{r.clauses}", r.relative),
+        )
+    return table
+
+
+def _growth(curves: Sequence[Curve]) -> Table:
+    table = _table("growth: CPU µs per decision", "axis", "workload", "")
+    for curve in curves:
+        points = "  ".join(f"{x:,}: {y:,.0f}" for x, y in zip(curve.xs, curve.cpu_us, strict=True))
+        table.add_row(curve.axis, curve.label, points)
+    return table
