@@ -49,12 +49,12 @@ def command(paths: tuple[Path, ...], check: bool, diff: bool) -> int:
             click.echo(text, nl=False)
         elif text != source.text:
             changed += 1
-            if diff:
+            if not (check or diff) and not _written(path, text):
+                unusable += 1
+            elif diff:
                 click.echo(_difference(source, text), nl=False)
             else:
                 click.echo(source.name)
-            if not (check or diff):
-                _write(path, text)
     if unusable:
         return 2
     return 1 if changed and (check or diff) else 0
@@ -90,15 +90,20 @@ def _difference(source: Source, text: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def _write(path: Path, text: str) -> None:
-    """Replace a file in one step: whoever reads it sees the old text or the new one, whole."""
+def _written(path: Path, text: str) -> bool:
+    """Replace a file in one step, so that whoever reads it sees the old text or the new one; say why if it fails."""
     target = path.resolve()
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        Path(name).chmod(target.stat().st_mode & 0o7777)
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+            Path(name).chmod(target.stat().st_mode & 0o7777)
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        click.echo(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}", err=True)
+        return False
+    return True
