@@ -35,7 +35,11 @@ from engine.lang.types import (
 MAX_LEVELS = 160
 """Expressions inside one another once names are expanded; keeps recursion far below Python's limit."""
 MAX_COST = 5_000
-"""Operations of one statement for one pod: at 1 µs per operation and 1,000 nodes 5 ms."""
+"""Operations of one expression for one pod: at 1 µs per operation and 1,000 nodes 5 ms."""
+MAX_STEPS = 20_000
+"""Expressions looked at for one statement: what is called twice is looked at twice."""
+MAX_POLICY_COST = 20_000
+"""Operations of all expressions of a policy together."""
 
 
 @dataclass(slots=True)
@@ -59,13 +63,20 @@ class Inference:
     """Names that are being expanded."""
     level: int = 0
     deepest: int = 0
+    total: int = 0
+    """Operations so far."""
+    steps: int = 0
+    """Expressions looked at for the statement at hand, those of expanded names included."""
+    known_levels: dict[int, tuple[int, typed.Typed]] = field(default_factory=dict)
 
     def infer(self, expr: syntax.Expr, scope: Scope) -> typed.Typed:
         """Return what an expression means in a scope."""
         self.level += 1
         self.deepest = max(self.deepest, self.level)
         try:
-            if self.level > MAX_LEVELS:
+            self.steps += 1
+            if self.level > MAX_LEVELS or self.steps > MAX_STEPS:
+                self.deepest = MAX_LEVELS + 1
                 return unknown(expr.span)
             return self._infer(expr, scope)
         finally:
@@ -73,15 +84,19 @@ class Inference:
 
     def top(self, expr: syntax.Expr, scope: Scope) -> typed.Typed:
         """Return what a whole expression of a statement means, or unknown where it is too large."""
-        self.deepest = 0
+        self.deepest = self.steps = 0
         before = len(self.found)
         value = self.infer(expr, scope)
-        if self.deepest > MAX_LEVELS or (
-            len(self.found) == before and typed.cost(value, {}) > MAX_COST
-        ):
+        cost = typed.cost(value, {}) if len(self.found) == before and self.deepest <= MAX_LEVELS else 0
+        if self.deepest > MAX_LEVELS or cost > MAX_COST:
             message = f"expanded, this takes more than {MAX_COST:,} operations or {MAX_LEVELS} levels"
             self.found.append(codes.COSTLY.at(expr.span, message, help="use each name once, or simplify"))
             return unknown(expr.span)
+        if self.total <= MAX_POLICY_COST < self.total + cost:
+            message = f"with this the policy takes more than {MAX_POLICY_COST:,} operations for every pod"
+            advice = "split it into policies for different pods, or simplify"
+            self.found.append(codes.COSTLY.at(expr.span, message, help=advice))
+        self.total += cost
         return value
 
     def _infer(self, expr: syntax.Expr, scope: Scope) -> typed.Typed:
@@ -211,6 +226,9 @@ class Inference:
         name = expr.name
         if name in scope.parameters:
             value = scope.parameters[name]
+            self.deepest = max(self.deepest, self.level + self.levels(value))
+            if self.deepest > MAX_LEVELS:
+                return unknown(expr.span)
             return typed.Reference(replace(value.info, literal=value.info.literal), expr.span, name, value)
         definition = self.definitions.get(name)
         if definition is not None:
@@ -255,6 +273,14 @@ class Inference:
         self.deepest = max(self.deepest, self.level + definition.levels)
         reference = typed.Reference(value.info, span, definition.tree.name, value)
         return reference if self.allowed(reference, scope) else unknown(span)
+
+    def levels(self, value: typed.Typed) -> int:
+        """Return how deep a value is."""
+        known = self.known_levels.get(id(value))
+        if known is None:
+            found = 1 + max((self.levels(part) for part in typed.parts(value)), default=0)
+            known = self.known_levels[id(value)] = (found, value)  # the id is the value's as long as that lives
+        return known[0]
 
     def value_of(self, definition: Definition, span: Span) -> typed.Typed:
         """Return the value of a `let` or `metric`, inferring it when it is first used."""

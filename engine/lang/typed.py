@@ -268,5 +268,10 @@ def cost(typed: Typed, known: dict[int, int]) -> int:
     """Return how many operations one evaluation takes; what is used twice counts twice."""
     found = known.get(id(typed))
     if found is None:
-        found = known[id(typed)] = 1 + sum(cost(part, known) for part in parts(typed))
+        own = _FOLD_COST if isinstance(typed, Fold) else 1
+        found = known[id(typed)] = own + sum(cost(part, known) for part in parts(typed))
     return found
+
+
+_FOLD_COST = 20
+"""Operations that an aggregate stands for: its domains are added up, its members looked up."""

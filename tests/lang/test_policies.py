@@ -165,13 +165,16 @@ def test_pods_without_the_label_are_a_group_of_their_own() -> None:
 # --- aggregates, held to a recount -----------------------------------------------------------------------
 
 AGGREGATES: list[tuple[str, Any]] = [
-    ("count(p in node.pods where p.label.tenant == pod.label.tenant)", lambda pods, me: float(sum(_same(p, me) for p in pods))),
+    ("count(p in node.pods where p.label.tenant == pod.label.tenant)",
+     lambda pods, me: float(sum(_same(p, me) for p in pods))),
     ("count(p in node.pods)", lambda pods, me: float(len(pods))),
     ("sum(p.request.cpu for p in node.pods)", lambda pods, me: sum(p[1] for p in pods)),
     ("max(p.request.cpu for p in node.pods where p.label.tenant != pod.label.tenant) ?? -1",
      lambda pods, me: max([p[1] for p in pods if not _same(p, me)], default=-1.0)),
-    ("avg(p.request.cpu for p in node.pods) ?? 0", lambda pods, me: sum(p[1] for p in pods) / len(pods) if pods else 0.0),
-    ('if any(p in node.pods where p.label.tenant == "red") then 1 else 0', lambda pods, me: float(any(p[0] == "red" for p in pods))),
+    ("avg(p.request.cpu for p in node.pods) ?? 0",
+     lambda pods, me: sum(p[1] for p in pods) / len(pods) if pods else 0.0),
+    ('if any(p in node.pods where p.label.tenant == "red") then 1 else 0',
+     lambda pods, me: float(any(p[0] == "red" for p in pods))),
     ("if all(p.request.cpu > 1 for p in node.pods) then 1 else 0", lambda pods, me: float(all(p[1] > 1 for p in pods))),
 ]  # fmt: skip
 
@@ -325,7 +328,11 @@ def test_predicted_adds_what_was_placed_since_the_sample() -> None:
 
 
 def test_a_policy_tells_which_queries_it_reads() -> None:
-    text = 'metric load = promql("load1") every 30s stale after 5min by instance\nscore -load ?? 0\nscore -promql("x") ?? 0'
+    text = """
+metric load = promql("load1") every 30s stale after 5min by instance
+score -load ?? 0
+score -promql("x") ?? 0
+"""
 
     found = {query.promql: query for query in policy(text).queries}
 
