@@ -50,11 +50,11 @@ class PodTemplate:
     controller: objects.OwnerReference | None
     demand: Demand
     memo: dict[Any, Any] = field(default_factory=dict)
+    priority: int = field(init=False)
+    """A pod without one counts as 0."""
 
-    @property
-    def priority(self) -> int:
-        """Return the priority; a pod without one counts as 0."""
-        return self.spec.priority or 0
+    def __post_init__(self) -> None:
+        self.priority = self.spec.priority or 0
 
     @property
     def requests(self) -> Mapping[str, int]:

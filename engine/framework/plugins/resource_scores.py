@@ -68,7 +68,7 @@ class ResourceScore(Score):
             )
             counts = self.counts(scores, offered)
             if counts is None:
-                total += scores * resource.weight
+                total += scores if resource.weight == 1 else scores * resource.weight
                 weights = weights + resource.weight
             else:
                 total += np.where(counts, scores * resource.weight, 0)
