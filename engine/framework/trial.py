@@ -92,8 +92,7 @@ class Trial:
         ranked = by_importance(pool, self._frame.now)
         violating, others = self._budgets.split(ranked)
         if self._room is not None:
-            chosen = self._room.spare(position, violating), self._room.spare(position, others)
-            self._room.done(position)
+            chosen = self._room.spare(position, violating, others)
         else:
             tried = self._rehearse(row, name, violating, others)
             if isinstance(tried, Status):
@@ -101,7 +100,10 @@ class Trial:
             chosen = tried
         if not any(chosen):
             return Status(Code.ERROR, "", (f"expected at least one victim pod on node {name!r}",))
-        return Victims(tuple(by_importance((*chosen[0], *chosen[1]), self._frame.now)), len(chosen[0]))
+        going = (*chosen[0], *chosen[1])
+        if all(chosen):
+            going = tuple(by_importance(going, self._frame.now))
+        return Victims(going, len(chosen[0]))
 
     def _rehearse(
         self, row: int, name: str, violating: list[PodInfo], others: list[PodInfo]
@@ -180,16 +182,17 @@ class _Room:
         self._offered = {name: nodes.allocatable(name)[rows] for name in ("pods", *(n for n, _ in wanted))}
         held = {"pods": nodes.pod_count} | {name: nodes.requested(name) for name, _ in wanted}
         self._held = {
-            name: (column - cluster.priorities.below(priority, name, nodes.size))[rows]
-            for name, column in held.items()
+            name: (column - cluster.priorities.below(priority, name, nodes.size))[rows] for name, column in held.items()
         }
         for position, others in (*nominated.items(), *(spared.by_position.items() if spared is not None else ())):
             for other in others:
                 self._held["pods"][position] += 1
                 for name, _ in wanted:
                     self._held[name][position] += other.demand.requests.get(name, 0)
-        self._free: dict[int, list[int]] = {}
-        """What is left by position while pods come back, in the order of `wanted`; last the number of pods."""
+        self._free = [
+            (self._offered[name] - self._held[name] - amount).tolist() for name, amount in (*wanted, ("pods", 1))
+        ]
+        """What is left with the pod on the node, in the order of `wanted`; last the number of pods."""
 
     def shortages(self) -> list[Refusal]:
         """Return what is short for the pod even so, `[rows]`."""
@@ -201,27 +204,22 @@ class _Room:
             pod_count=self._held["pods"],
         )
 
-    def spare(self, position: int, pods: Iterable[PodInfo]) -> list[PodInfo]:
-        """Let pods back in, in turn, where the incoming pod still fits; return those that cannot."""
-        free = self._free.get(position)
-        if free is None:
-            free = [int(self._offered[n][position] - self._held[n][position]) - amount for n, amount in self._wanted]
-            free.append(int(self._offered["pods"][position] - self._held["pods"][position]) - 1)
-            self._free[position] = free
-        leaving = []
-        for pod in pods:
-            requests = pod.demand.requests
-            left = [spare - requests.get(name, 0) for spare, (name, _) in zip(free, self._wanted, strict=False)]
-            left.append(free[-1] - 1)
-            if min(left) < 0:
-                leaving.append(pod)
-            else:
-                free[:] = left
+    def spare(
+        self, position: int, violating: Iterable[PodInfo], others: Iterable[PodInfo]
+    ) -> tuple[list[PodInfo], list[PodInfo]]:
+        """Let pods back in, in turn, where the incoming pod still fits; return those of both groups that cannot."""
+        free = [column[position] for column in self._free]
+        leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
+        for group, gone in zip((violating, others), leaving, strict=True):
+            for pod in group:
+                requests = pod.demand.requests
+                left = [spare - requests.get(name, 0) for spare, (name, _) in zip(free, self._wanted, strict=False)]
+                left.append(free[-1] - 1)
+                if min(left) < 0:
+                    gone.append(pod)
+                else:
+                    free = left
         return leaving
-
-    def done(self, position: int) -> None:
-        """Forget who came back on a node."""
-        del self._free[position]
 
 
 def _only(refusals: Iterable[Refusal], where: BoolArray) -> list[Refusal]:

@@ -29,10 +29,9 @@ class Victims:
         Violated budgets, the highest priority, the sum of priorities, the number, and how early the first of
         those with the highest priority started (a pod that has not started counts as started `now`).
         """
-        highest = max(pod.priority for pod in self.pods)
-        earliest = min(started(pod, now) for pod in self.pods if pod.priority == highest)
-        total = sum(pod.priority + _PRIORITY_SHIFT for pod in self.pods)
-        return self.violations, highest, total, len(self.pods), -earliest
+        first = self.pods[0]  # of the highest priority, and of those the one that runs longest
+        total = sum([pod.priority for pod in self.pods]) + len(self.pods) * _PRIORITY_SHIFT
+        return self.violations, first.priority, total, len(self.pods), -started(first, now)
 
 
 def started(pod: PodInfo, now: float) -> float:
