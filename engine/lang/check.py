@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
 
-from engine.diagnostics import Diagnostic, Label, Source, Span, closest, in_order
+from engine.diagnostics import Diagnostic, Label, Source, closest, in_order
 from engine.lang import checked, operators, syntax, typed
 from engine.lang import codes_meaning as meaning
 from engine.lang import codes_policy as codes
-from engine.lang.calls import constant_of
+from engine.lang.check_clauses import ClauseChecks
 from engine.lang.checked import CheckedPolicy, ClauseKind
 from engine.lang.environment import Environment
 from engine.lang.infer import Definition, Inference
-from engine.lang.literals import label_problem
 from engine.lang.scope import Scope
-from engine.lang.show import clause_text
-from engine.lang.types import BYTES, NUMBER, PLAIN, SECONDS, Depends, Info, Kind, Shape, Unit
+from engine.lang.types import Depends
 
 DEFAULT_GANG_SECONDS = 300.0
 """How long a gang waits for its last member: long enough for an autoscaler to bring a node."""
@@ -35,7 +32,7 @@ def check(
         source: the policy's own file.
         name: of the policy, where no statement says otherwise.
     """
-    checker = _Checker(Inference(environment), source, name)
+    checker = _Checker(inference=Inference(environment), source=source, name=name)
     checker.define(statements)
     for statement in statements:
         checker.statement(statement)
@@ -43,9 +40,10 @@ def check(
     return checker.policy(tuple(statements)), in_order(checker.found)
 
 
-@dataclass(slots=True)
-class _Checker:
-    inference: Inference
+@dataclass(slots=True, kw_only=True)
+class _Checker(ClauseChecks):
+    """Checks one policy."""
+
     source: Source
     name: str
     scheduler: str | None = None
@@ -54,12 +52,6 @@ class _Checker:
     clauses: list[checked.Clause] = field(default_factory=list)
     without: set[str] = field(default_factory=set)
     scores: float | None = None
-    once: dict[str, Span] = field(default_factory=dict)
-    names: dict[str, Span] = field(default_factory=dict)
-
-    @property
-    def found(self) -> list[Diagnostic]:
-        return self.inference.found
 
     # --- names -------------------------------------------------------------------------------------------
 
@@ -102,256 +94,28 @@ class _Checker:
         """Check one statement."""
         match tree:
             case syntax.PolicyName(name=name):
-                if self._once("policy", tree.span):
+                if self.once("policy", tree.span):
                     self.name = name
             case syntax.SchedulerName(name=name):
-                if self._once("scheduler", tree.span):
+                if self.once("scheduler", tree.span):
                     self.scheduler = name
             case syntax.ForPods(condition=condition):
-                if self._once("for pods", tree.span):
-                    self.governs = self._settled(self._truth(condition, self._pod_scope("for pods where")), "for pods")
+                if self.once("for pods", tree.span):
+                    self.governs = self.settled(self.truth(condition, self.pod_scope("for pods where")), "for pods")
             case syntax.Priority(value=value):
-                if self._once("priority", tree.span):
-                    self.priority = int(self._whole(value, "priority", low=-1e9))
+                if self.once("priority", tree.span):
+                    self.priority = int(self.whole(value, "priority", low=-1e9))
             case syntax.UseKubernetes(without=without):
                 self._leave_out(without)
             case syntax.UseScores(weight=weight):
-                if self._once("use kubernetes scores", tree.span):
-                    self.scores = self._number(weight, "weight", low=0)
+                if self.once("use kubernetes scores", tree.span):
+                    self.scores = self.number(weight, "weight", low=0)
             case syntax.UseFile() | syntax.Let() | syntax.Def() | syntax.Metric():
                 pass
             case _:
-                clause = self._clause(tree)
+                clause = self.clause(tree)
                 if clause is not None:
                     self.clauses.append(clause)
-
-    def _clause(self, tree: syntax.Clause) -> checked.Clause | None:
-        name = self._named(tree)
-        match tree:
-            case syntax.Require(value=value, condition=condition):
-                scope = self._pod_scope("require")
-                test, when = self._truth(value, scope), self._condition(condition, scope)
-                return self._test(ClauseKind.REQUIRE, tree, name, test, when)
-            case syntax.Filter(value=value, condition=condition):
-                scope = Scope("filter")
-                clause = self._test(
-                    ClauseKind.FILTER, tree, name, self._truth(value, scope), self._condition(condition, scope)
-                )
-                self._answers(clause)
-                return clause
-            case syntax.Score(value=value, condition=condition):
-                scope = Scope("score", scores=True)
-                result = self._score_value(self.inference.top(value, scope))
-                return self._test(
-                    ClauseKind.SCORE, tree, name, result, self._condition(condition, scope), weight=tree.weight
-                )
-            case syntax.Hold(condition=condition):
-                return self._test(ClauseKind.HOLD, tree, name, self._truth(condition, self._pod_scope("hold")), None)
-            case syntax.Order():
-                return self._order(tree, name)
-            case syntax.Spread() | syntax.Pack():
-                return self._grouping(tree, name)
-            case syntax.Limit():
-                return self._limit(tree, name)
-            case syntax.Gang():
-                return self._gang(tree, name)
-            case syntax.Preempt():
-                return self._preempt(tree, name)
-            case _:
-                assert_never(tree)
-
-    def _test(
-        self,
-        kind: ClauseKind,
-        tree: syntax.Require | syntax.Filter | syntax.Score | syntax.Hold,
-        name: str,
-        value: typed.Typed,
-        condition: typed.Typed | None,
-        *,
-        weight: syntax.Expr | None = None,
-    ) -> checked.Test:
-        return checked.Test(kind, tree, name, value, condition, self._number(weight, "weight", low=0))
-
-    def _score_value(self, value: typed.Typed) -> typed.Typed:
-        info = value.info
-        if operators.bad(value):
-            return value
-        if info.type.kind is Kind.TRUTH:
-            message = "a score is a number, this is true or false"
-            advice = f"write `score 1 if {' '.join(value.span.text.split())}`"
-            self.found.append(meaning.WRONG_TYPE.at(value.span, message, help=advice))
-        elif info.type.kind is not Kind.NUMBER:
-            self.found.append(operators.wrong_type(value, "a number"))
-        elif info.type.unit.bytes or info.type.unit.seconds:
-            shown = " ".join(value.span.text.split())
-            one = {BYTES: "1Gi", SECONDS: "1h"}.get(info.type.unit)
-            advice = f"write `{shown} / {one}`, or `scale({shown}, …)`" if one else "divide it by an amount of its kind"
-            message = f"a score is a plain number, this is {info.type}"
-            self.found.append(meaning.SCORE_UNIT.at(value.span, message, help=advice))
-        return value
-
-    def _answers(self, clause: checked.Test) -> None:
-        """Report a filter that may have no answer for a node."""
-        for value in (clause.value, clause.condition):
-            if value is not None and value.info.maybe:
-                cause = _cause(value)
-                shown = " ".join(cause.span.text.split())
-                message = f"`{shown}` can be missing, and then this filter has no answer"
-                numeric = cause.info.type.kind is Kind.NUMBER
-                bare = isinstance(cause, typed.Read | typed.Apply | typed.Reference)
-                example = f"{shown if bare else f'({shown})'} ?? {'…' if numeric else 'true'}"
-                advice = f"say what then holds: `{example}`"
-                self.found.append(meaning.MISSING.at(cause.span, message, help=advice, notes=_why(cause)))
-
-    def _order(self, tree: syntax.Order, name: str) -> checked.Clause | None:
-        if not self._once("order by", tree.span):
-            return None
-        keys = []
-        for key in tree.keys:
-            value = self._settled(self.inference.top(key.value, self._pod_scope("order by")), "order by")
-            if value.info.type.kind in (Kind.LIST, Kind.PODS):
-                self.found.append(operators.wrong_type(value, "a number or text to order by"))
-            keys.append((value, key.descending))
-        return checked.Ordering(ClauseKind.ORDER, tree, name, tuple(keys))
-
-    def _grouping(self, tree: syntax.Spread | syntax.Pack, name: str) -> checked.Clause:
-        spreads = isinstance(tree, syntax.Spread)
-        kind = ClauseKind.SPREAD if spreads else ClauseKind.PACK
-        topology = self._topology(tree.topology)
-        skew = domains = None
-        if isinstance(tree, syntax.Spread):
-            skew = int(self._whole(tree.max_skew, "max skew", low=1)) if tree.max_skew else None
-            domains = int(self._whole(tree.min_domains, "min domains", low=1)) if tree.min_domains else None
-        return checked.Grouping(
-            kind,
-            tree,
-            name,
-            self._key(tree.key, kind.value),
-            topology,
-            skew,
-            domains,
-            self._condition(tree.condition, self._pod_scope(kind.value)),
-            self._number(tree.weight, "weight", low=0),
-        )
-
-    def _topology(self, tree: syntax.Topology | None) -> str | None:
-        if tree is None:
-            return None
-        topologies = self.inference.environment.topologies
-        if tree.key in topologies:
-            return topologies[tree.key]
-        problem = label_problem(tree.key, of="key")
-        if problem:
-            self.found.append(meaning.BAD_ARGUMENT.at(tree.span, f"`{tree.key}` can't be a label key", help=problem))
-        return tree.key
-
-    def _limit(self, tree: syntax.Limit, name: str) -> checked.Clause:
-        scope = self._pod_scope("limit")
-        measure = self._measure(tree.measure)
-        bound = self.inference.top(tree.bound, scope)
-        if not operators.bad(bound):
-            if bound.info.type.kind is not Kind.NUMBER:
-                self.found.append(operators.wrong_type(bound, "a number"))
-            elif measure is None or not operators.bad(measure):
-                counted = measure or typed.Constant(Info(NUMBER), tree.measure.span, 0.0)
-                operators.units(counted, bound, "compare {left} with {right}", self.found, bound.span)
-        condition = self._condition(tree.condition, scope)
-        return checked.Quota(ClauseKind.LIMIT, tree, name, measure, self._key(tree.key, "limit"), bound, condition)
-
-    def _measure(self, tree: syntax.Expr) -> typed.Typed | None:
-        if isinstance(tree, syntax.Call) and not tree.named:
-            if tree.function == "count" and not tree.arguments:
-                return None
-            if tree.function == "sum" and len(tree.arguments) == 1:
-                scope = Scope("limit", nodes=False, bare_item=True)
-                value = self.inference.top(tree.arguments[0], scope)
-                if not operators.bad(value) and value.info.type.kind is not Kind.NUMBER:
-                    self.found.append(operators.wrong_type(value, "a number"))
-                return value
-        message = "`limit` adds up `sum(…)` or `count()` over pods"
-        self.found.append(codes.MEASURE.at(tree.span, message, help="write `limit sum(request.cpu) by … to …`"))
-        return operators.unknown(tree.span)
-
-    def _gang(self, tree: syntax.Gang, name: str) -> checked.Clause:
-        scope = self._pod_scope("gang")
-        size = self.inference.top(tree.size, scope)
-        if not operators.bad(size):
-            if size.info.type.kind is not Kind.NUMBER:
-                self.found.append(operators.wrong_type(size, "a number of pods"))
-            else:
-                operators.in_unit(size, PLAIN, self.found)
-        within = self._number(tree.within, "within", low=1, unit=SECONDS, default=DEFAULT_GANG_SECONDS)
-        condition = self._condition(tree.condition, scope)
-        return checked.Gang(ClauseKind.GANG, tree, name, self._key(tree.key, "gang"), size, within, condition)
-
-    def _preempt(self, tree: syntax.Preempt, name: str) -> checked.Clause | None:
-        if not self._once("preempt", tree.span):
-            return None
-        condition = self._condition(tree.condition, self._pod_scope("preempt"))
-        evict = None
-        if tree.evict is not None:
-            scope = Scope("evict where", nodes=False, items=frozenset({"victim"}), item_depends=_SETTLED)
-            evict = self._truth(tree.evict, scope)
-        return checked.Preemption(ClauseKind.PREEMPT, tree, name, condition, evict)
-
-    # --- parts -------------------------------------------------------------------------------------------
-
-    def _pod_scope(self, statement: str) -> Scope:
-        return Scope(statement, nodes=False)
-
-    def _truth(self, tree: syntax.Expr, scope: Scope) -> typed.Typed:
-        return operators.truth(self.inference.top(tree, scope), self.found)
-
-    def _condition(self, tree: syntax.Expr | None, scope: Scope) -> typed.Typed | None:
-        return None if tree is None else self._truth(tree, scope)
-
-    def _key(self, tree: syntax.Expr, statement: str) -> typed.Typed:
-        value = self.inference.top(tree, self._pod_scope(statement))
-        if operators.bad(value):
-            return value
-        if value.info.type.kind is not Kind.TEXT or value.info.depends & ~Depends.TEMPLATE:
-            message = f"`{statement}` groups pods by a text of their template, this is not one"
-            advice = "write a label such as `pod.label.tenant`, or `pod.namespace`"
-            self.found.append(meaning.KEY.at(value.span, message, help=advice))
-            return operators.unknown(tree.span)
-        return value
-
-    def _settled(self, value: typed.Typed, statement: str) -> typed.Typed:
-        if value.info.depends & ~_SETTLED:
-            message = f"`{statement}` is settled when the pod arrives, but this changes afterwards"
-            advice = "use what the pod itself says: labels, namespace, priority, `pod.created`, `pod.queued`"
-            self.found.append(codes.UNSTABLE.at(_unsettled(value).span, message, help=advice))
-        return value
-
-    def _number(
-        self, tree: syntax.Expr | None, what: str, *, low: float, unit: Unit = PLAIN, default: float = 1.0
-    ) -> float:
-        """Return a constant, or the default after reporting that it is none."""
-        if tree is None:
-            return default
-        value = self.inference.top(tree, Scope(what, nodes=False))
-        if operators.bad(value):
-            return default
-        constant = constant_of(value)
-        if value.info.type.kind is not Kind.NUMBER:
-            self.found.append(operators.wrong_type(value, f"a number as `{what}`"))
-        elif constant is None:
-            message = f"`{what}` must be a number written out"
-            self.found.append(meaning.NOT_CONSTANT.at(tree.span, message, help="write the number itself here"))
-        elif operators.in_unit(value, unit, self.found):
-            if constant >= low:
-                return float(constant)
-            advice = "negate the expression instead" if what == "weight" else "write a larger number"
-            message = f"`{what}` must be {low:g} or more, this is {constant:g}"
-            self.found.append(codes.NUMBER.at(tree.span, message, help=advice))
-        return default
-
-    def _whole(self, tree: syntax.Expr, what: str, *, low: float) -> float:
-        value = self._number(tree, what, low=low)
-        if value != int(value):
-            message = f"`{what}` must be a whole number, this is {value:g}"
-            self.found.append(codes.NUMBER.at(tree.span, message, help=f"write {round(value)}"))
-        return value
 
     def _leave_out(self, without: tuple[syntax.PluginName, ...]) -> None:
         plugins = self.inference.environment.plugins
@@ -362,25 +126,6 @@ class _Checker:
                 message = f"there is no default filter `{plugin.name}`"
                 self.found.append(codes.NO_PLUGIN.at(plugin.span, message, help=advice))
             self.without.add(plugin.name)
-
-    def _once(self, what: str, span: Span) -> bool:
-        earlier = self.once.setdefault(what, span)
-        if earlier is span:
-            return True
-        label = Label(earlier, "said here before")
-        self.found.append(codes.REPEATED.at(span, f"`{what}` is said twice", help="remove one of them", labels=[label]))
-        return False
-
-    def _named(self, tree: syntax.Clause) -> str:
-        given: str | None = getattr(tree, "name", None)
-        if given is None:
-            return clause_text(tree)
-        earlier = self.names.setdefault(given, tree.span)
-        if earlier is not tree.span:
-            label = Label(earlier, "used here before")
-            message = f"two clauses are called `{given}`"
-            self.found.append(codes.SAME_CLAUSE.at(tree.span, message, help="rename one of them", labels=[label]))
-        return given
 
     def policy(self, statements: tuple[syntax.Statement, ...]) -> CheckedPolicy:
         """Return the policy as far as it was understood."""
@@ -398,35 +143,3 @@ class _Checker:
             definitions=self.inference.definitions,
             statements=statements,
         )
-
-
-def _cause(value: typed.Typed) -> typed.Typed:
-    """Return the innermost part that makes a value maybe missing."""
-    for part in typed.parts(value):
-        if part.info.maybe and part.info.type.kind in (Kind.NUMBER, Kind.TRUTH):
-            if isinstance(value, typed.Otherwise) and part is value.left:
-                continue
-            if isinstance(value, typed.Reference):
-                return value
-            return _cause(part)
-    return value
-
-
-def _why(cause: typed.Typed) -> tuple[str, ...]:
-    match cause:
-        case typed.Arithmetic(operator="/" | "%"):
-            return ("a division by zero is missing, not zero",)
-        case typed.Apply(builtin=builtin) if builtin.depends & Depends.SIGNAL:
-            return ("a metric is missing on nodes without a fresh sample, and on all while Prometheus is down",)
-        case typed.Read(info=Info(shape=Shape.NODE), key=str(key)):
-            return (f"nodes that do not offer {key} have no amount of it",)
-        case _:
-            return ()
-
-
-def _unsettled(value: typed.Typed) -> typed.Typed:
-    """Return the innermost part that changes after the pod arrived."""
-    for part in typed.parts(value):
-        if part.info.depends & ~_SETTLED:
-            return _unsettled(part)
-    return value

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from engine.diagnostics import Diagnostic, Edit, Fix, Span, closest
+from engine.diagnostics import Diagnostic, Edit, Fix, Span
 from engine.lang import calls, folds, operators, syntax, typed
 from engine.lang import codes_meaning as codes
 from engine.lang.environment import Environment
 from engine.lang.literals import BYTES, DECIMALS, DURATIONS
 from engine.lang.members import read_member
+from engine.lang.names import name_value
 from engine.lang.operators import unknown
 from engine.lang.scope import ANYWHERE, Scope
 from engine.lang.types import (
@@ -109,7 +110,7 @@ class Inference:
             case syntax.Truth(value=true):
                 return typed.Constant(Info(TRUTH), span, true)
             case syntax.Name():
-                return self._name(expr, scope)
+                return name_value(self, expr, scope)
             case syntax.Member() | syntax.Index():
                 return read_member(self, expr, scope)
             case syntax.Call():
@@ -222,57 +223,10 @@ class Inference:
 
     # --- names -------------------------------------------------------------------------------------------
 
-    def _name(self, expr: syntax.Name, scope: Scope) -> typed.Typed:
-        name = expr.name
-        if name in scope.parameters:
-            value = scope.parameters[name]
-            self.deepest = max(self.deepest, self.level + self.levels(value))
-            if self.deepest > MAX_LEVELS:
-                return unknown(expr.span)
-            return typed.Reference(replace(value.info, literal=value.info.literal), expr.span, name, value)
-        definition = self.definitions.get(name)
-        if definition is not None:
-            if isinstance(definition.tree, syntax.Def):
-                definition.used = True
-                advice = f"call it: `{name}({', '.join(p.name for p in definition.tree.parameters)})`"
-                self.found.append(codes.WRONG_TYPE.at(expr.span, f"`{name}` is a function", help=advice))
-                return unknown(expr.span)
-            return self._reference(definition, expr.span, scope)
-        if scope.bare_item and f"pod.{name}" in self.environment.fields:
-            return read_member(self, expr, scope)
-        self.found.append(self._unknown_name(expr, scope))
-        return unknown(expr.span)
-
-    def _unknown_name(self, expr: syntax.Name, scope: Scope) -> Diagnostic:
-        name = expr.name
-        if name in ("node", "pod") or name in scope.items:
-            root = "pod" if name in scope.items else name
-            message = f"`{name}` by itself is no value"
-            advice = f"name a field of it, such as `{name}.{'label.app' if root == 'pod' else 'ready'}`"
-            return codes.UNKNOWN_NAME.at(expr.span, message, help=advice)
-        if name in self.environment.builtins:
-            advice = f"call it: `{self.environment.builtins[name].signature}`"
-            return codes.UNKNOWN_NAME.at(expr.span, f"`{name}` is a function", help=advice)
-        fields = [path for path in self.environment.fields if path.split(".")[-1] == name]
-        known = [*self.definitions, *scope.parameters, *scope.items]
-        meant = closest(name, known)
-        if meant:
-            advice = f"did you mean `{meant}`?"
-        elif fields:
-            advice = f"did you mean `{fields[0]}`?"
-        elif scope.parameters or known:
-            advice = f"the names here are {', '.join(sorted(known))}; texts stand in quotes"
-        else:
-            advice = f'texts stand in quotes: "{name}"; names are made with `let {name} = …`'
-        return codes.UNKNOWN_NAME.at(expr.span, f"unknown name `{name}`", help=advice)
-
-    def _reference(self, definition: Definition, span: Span, scope: Scope) -> typed.Typed:
-        value = self.value_of(definition, span)
-        if operators.bad(value):
-            return unknown(span)
-        self.deepest = max(self.deepest, self.level + definition.levels)
-        reference = typed.Reference(value.info, span, definition.tree.name, value)
-        return reference if self.allowed(reference, scope) else unknown(span)
+    def reaches(self, levels: int) -> bool:
+        """Note that something so many levels deep stands here; return whether that is few enough."""
+        self.deepest = max(self.deepest, self.level + levels)
+        return self.deepest <= MAX_LEVELS
 
     def levels(self, value: typed.Typed) -> int:
         """Return how deep a value is."""
