@@ -13,25 +13,23 @@ import numpy as np
 
 from engine.lang import intervals, typed
 from engine.lang.columns import (
-    FALSE,
     MISSING,
     TRUE,
-    as_texts,
     contained_in_lists,
     contained_text,
     divide,
     finite,
-    full,
     is_nan,
     remainder,
     same_text,
-    select_text,
     texts_of,
     to_kleene,
 )
 from engine.lang.compile_apply import apply
-from engine.lang.environment import Members, Pods, Texts
-from engine.lang.types import Info, Kind, Shape
+from engine.lang.compile_choices import choose, otherwise
+from engine.lang.compile_folds import fold
+from engine.lang.environment import Pods, Texts
+from engine.lang.types import Kind, Shape
 
 Evaluate: TypeAlias = Callable[[Any], Any]
 """From a frame (or an `Item`) to a value."""
@@ -50,7 +48,7 @@ class Compiler:
     """Compiles the expressions of one policy; shared parts become shared callables."""
 
     def __init__(self, pods: Pods) -> None:
-        self._pods = pods
+        self.pods = pods
         self._made: dict[int, Evaluate] = {}
         self._keep: list[typed.Typed] = []
         self._captures: list[typed.Typed] | None = None
@@ -104,9 +102,9 @@ class Compiler:
             case typed.Logic():
                 return self._logic(value)
             case typed.Choose():
-                return self._choose(value)
+                return choose(self, value)
             case typed.Otherwise():
-                return self._otherwise(value)
+                return otherwise(self, value)
             case typed.Missing():
                 return self._missing(value)
             case typed.Element():
@@ -115,7 +113,7 @@ class Compiler:
                 made = [self.compile(item) for item in items]
                 return lambda frame: tuple(item(frame) for item in made)
             case typed.Fold():
-                return self._fold(value)
+                return fold(self, value)
             case typed.Unknown():
                 raise ValueError(f"{value.span}: an expression with errors can't be compiled")
             case _:
@@ -169,7 +167,7 @@ class Compiler:
         if value.left.info.type.kind is Kind.TEXT:
             equal: Evaluate = lambda frame: same_text(x(frame), y(frame))  # noqa: E731
             return _negated(equal, maybe=False) if value.negated else equal
-        a, b = self._kleene(value.left), self._kleene(value.right)
+        a, b = self.kleene(value.left), self.kleene(value.right)
         if not value.info.maybe:
             compare = operator.ne if value.negated else operator.eq
             return lambda frame: compare(x(frame), y(frame))
@@ -241,7 +239,7 @@ class Compiler:
 
     # --- truth -------------------------------------------------------------------------------------------
 
-    def _kleene(self, value: typed.Typed) -> Evaluate:
+    def kleene(self, value: typed.Typed) -> Evaluate:
         """Return a truth expression as three-valued, whatever it is."""
         made = self.compile(value)
         return made if value.info.maybe else lambda frame: to_kleene(made(frame))
@@ -250,7 +248,7 @@ class Compiler:
         both = value.operator == "and"
         if not value.info.maybe:
             return _plain_logic([self.compile(o) for o in value.operands], both, value.info.shape)
-        operands = [self._kleene(o) for o in value.operands]
+        operands = [self.kleene(o) for o in value.operands]
         if value.info.shape is Shape.NODE:
             combine: Callable[[Any, Any], Any] = np.minimum if both else np.maximum
         else:
@@ -289,74 +287,6 @@ class Compiler:
             case _:
                 return lambda frame: negated
 
-    # --- choices -----------------------------------------------------------------------------------------
-
-    def _choose(self, value: typed.Choose) -> Evaluate:
-        condition, kind = self._kleene(value.condition), value.info.type.kind
-        node = value.info.shape is Shape.NODE
-        truth = kind is Kind.TRUTH and value.info.maybe
-        then = self._kleene(value.then) if truth else self.compile(value.then)
-        other = self._kleene(value.otherwise) if truth else self.compile(value.otherwise)
-        absent: Any = MISSING if kind is Kind.TRUTH else float("nan") if kind is Kind.NUMBER else None
-
-        def choose(frame: Any) -> Any:
-            which = condition(frame)
-            if not isinstance(which, np.ndarray):
-                chosen = absent if which == MISSING else then(frame) if which == TRUE else other(frame)
-                if not node:
-                    return chosen
-                return as_texts(chosen, frame.size) if kind is Kind.TEXT else full(chosen, frame.size)
-            if kind is Kind.TEXT:
-                chosen = select_text(which == TRUE, then(frame), other(frame), frame.size)
-                return select_text(which != MISSING, chosen, None, frame.size)
-            if kind is Kind.LIST:
-                rows = zip(which.tolist(), _rows(then(frame), frame.size), _rows(other(frame), frame.size), strict=True)
-                return [a if w == TRUE else b if w == FALSE else () for w, a, b in rows]
-            picked = np.where(which == TRUE, then(frame), other(frame))
-            if kind is Kind.TRUTH:
-                return np.where(which == MISSING, np.uint8(MISSING), picked) if truth else picked
-            return np.where(which == MISSING, np.nan, picked)
-
-        return choose
-
-    def _otherwise(self, value: typed.Otherwise) -> Evaluate:
-        kind, node = value.info.type.kind, value.info.shape is Shape.NODE
-        if not value.left.info.maybe:
-            return self.compile(value.left)
-        if kind is Kind.TRUTH:
-            return self._otherwise_truth(value)
-        x, y = self.compile(value.left), self.compile(value.right)
-
-        def otherwise(frame: Any) -> Any:
-            left = x(frame)
-            if kind is Kind.TEXT:
-                if isinstance(left, Texts):
-                    return select_text(left.codes >= 0, left, y(frame), len(left.codes))
-                chosen = y(frame) if left is None else left
-                return as_texts(chosen, frame.size) if node else chosen
-            missing = is_nan(left)
-            if isinstance(left, np.ndarray):
-                return np.where(missing, y(frame), left) if missing.any() else left
-            chosen = y(frame) if missing else left
-            return full(chosen, frame.size) if node else chosen
-
-        return otherwise
-
-    def _otherwise_truth(self, value: typed.Otherwise) -> Evaluate:
-        x, y, maybe = self._kleene(value.left), self._kleene(value.right), value.info.maybe
-        node = value.info.shape is Shape.NODE
-
-        def otherwise(frame: Any) -> Any:
-            left, right = x(frame), y(frame)
-            if node:
-                column = full(left, frame.size)
-                chosen: Any = np.where(column == MISSING, right, column)
-            else:
-                chosen = right if left == MISSING else left
-            return chosen if maybe else chosen == TRUE
-
-        return otherwise
-
     # --- aggregates --------------------------------------------------------------------------------------
 
     def item(self, value: typed.Typed) -> tuple[Evaluate, list[Evaluate]]:
@@ -377,45 +307,6 @@ class Compiler:
             return lambda item: inner(item) == TRUE, captured
         return evaluate, captured
 
-    def _fold(self, value: typed.Fold) -> Evaluate:
-        pods, topology, function = self._pods, value.topology, value.function
-        where = value.where
-        if function in ("any", "all") and value.value is not None:
-            test = value.value
-            if function == "all":
-                # what is not surely true is an exception
-                test = typed.Not(test.info, test.span, test)
-                if test.info.maybe:
-                    info = Info(test.info.type, test.info.shape, False, test.info.depends)
-                    true = typed.Constant(Info(test.info.type), test.span, True)
-                    test = typed.Otherwise(info, test.span, test, true)
-            if where is None:
-                where = test
-            else:
-                info = Info(test.info.type, Shape.ITEM, where.info.maybe or test.info.maybe)
-                where = typed.Logic(info, value.span, "and", (where, test))
-        members = self._members(where)
-        if function == "count":
-            return lambda frame: pods.count(frame, members(frame), topology=topology)
-        if function == "any":
-            return lambda frame: pods.count(frame, members(frame), topology=topology) > 0
-        if function == "all":
-            return lambda frame: pods.count(frame, members(frame), topology=topology) == 0
-        values = self._members(value.value)
-        return lambda frame: pods.fold(frame, members(frame), values(frame), function=function, topology=topology)
-
-    def _members(self, value: typed.Typed | None) -> Callable[[Any], Members]:
-        if value is None:
-            everyone = Members(_EVERYONE, (), lambda item: True)
-            return lambda frame: everyone
-        evaluate, captured = self.item(value)
-        if not captured:
-            constant = Members(value, (), evaluate)
-            return lambda frame: constant
-        return lambda frame: Members(value, tuple(capture(frame) for capture in captured), evaluate)
-
-
-_EVERYONE = "every pod"
 
 
 def _negated(evaluate: Evaluate, *, maybe: bool) -> Evaluate:
@@ -446,7 +337,3 @@ def _plain_logic(operands: list[Evaluate], both: bool, shape: Shape) -> Evaluate
         return result
 
     return logic
-
-
-def _rows(value: Any, size: int) -> Any:
-    return value if isinstance(value, list) else [value] * size
