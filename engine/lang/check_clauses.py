@@ -13,9 +13,10 @@ from engine.lang.calls import constant_of
 from engine.lang.checked import ClauseKind
 from engine.lang.infer import Inference
 from engine.lang.literals import label_problem
+from engine.lang.missing import cause_of, remedy, why
 from engine.lang.scope import Scope
 from engine.lang.show import clause_text
-from engine.lang.types import BYTES, NUMBER, PLAIN, SECONDS, Depends, Info, Kind, Shape, Unit
+from engine.lang.types import BYTES, NUMBER, PLAIN, SECONDS, Depends, Info, Kind, Unit
 
 DEFAULT_GANG_SECONDS = 300.0
 """How long a gang waits for its last member: long enough for an autoscaler to bring a node."""
@@ -107,14 +108,11 @@ class ClauseChecks:
         """Report a filter that may have no answer for a node."""
         for value in (clause.value, clause.condition):
             if value is not None and value.info.maybe:
-                cause = _cause(value)
+                cause = cause_of(value)
                 shown = " ".join(cause.span.text.split())
                 message = f"`{shown}` can be missing, and then this filter has no answer"
-                numeric = cause.info.type.kind is Kind.NUMBER
-                bare = isinstance(cause, typed.Read | typed.Apply | typed.Reference)
-                example = f"{shown if bare else f'({shown})'} ?? {'…' if numeric else 'true'}"
-                advice = f"say what then holds: `{example}`"
-                self.found.append(meaning.MISSING.at(cause.span, message, help=advice, notes=_why(cause)))
+                advice = f"say what then holds: `{remedy(cause)}`"
+                self.found.append(meaning.MISSING.at(cause.span, message, help=advice, notes=why(cause)))
 
     def _order(self, tree: syntax.Order, name: str) -> checked.Clause | None:
         if not self.once("order by", tree.span):
@@ -289,30 +287,6 @@ class ClauseChecks:
             message = f"two clauses are called `{given}`"
             self.found.append(codes.SAME_CLAUSE.at(tree.span, message, help="rename one of them", labels=[label]))
         return given
-
-
-def _cause(value: typed.Typed) -> typed.Typed:
-    """Return the innermost part that makes a value maybe missing."""
-    for part in typed.parts(value):
-        if part.info.maybe and part.info.type.kind in (Kind.NUMBER, Kind.TRUTH):
-            if isinstance(value, typed.Otherwise) and part is value.left:
-                continue
-            if isinstance(value, typed.Reference):
-                return value
-            return _cause(part)
-    return value
-
-
-def _why(cause: typed.Typed) -> tuple[str, ...]:
-    match cause:
-        case typed.Arithmetic(operator="/" | "%"):
-            return ("a division by zero is missing, not zero",)
-        case typed.Apply(builtin=builtin) if builtin.depends & Depends.SIGNAL:
-            return ("a metric is missing on nodes without a fresh sample, and on all while Prometheus is down",)
-        case typed.Read(info=Info(shape=Shape.NODE), key=str(key)):
-            return (f"nodes that do not offer {key} have no amount of it",)
-        case _:
-            return ()
 
 
 def _unsettled(value: typed.Typed) -> typed.Typed:

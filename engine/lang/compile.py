@@ -308,7 +308,6 @@ class Compiler:
         return evaluate, captured
 
 
-
 def _negated(evaluate: Evaluate, *, maybe: bool) -> Evaluate:
     if maybe:
         return lambda frame: TRUE - evaluate(frame)

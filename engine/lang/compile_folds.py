@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -52,4 +53,9 @@ def _members(compiler: Compiler, value: typed.Typed | None) -> Callable[[Any], M
     if not captured:
         constant = Members(value, (), evaluate)
         return lambda frame: constant
-    return lambda frame: Members(value, tuple(capture(frame) for capture in captured), evaluate)
+    return lambda frame: Members(value, tuple(_comparable(capture(frame)) for capture in captured), evaluate)
+
+
+def _comparable(value: Any) -> Any:
+    """Return a captured value as one that equals itself: all missing numbers are one object."""
+    return math.nan if isinstance(value, float) and value != value else value

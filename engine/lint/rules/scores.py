@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.diagnostics import Label, Span
-from engine.lang import syntax, typed
+from engine.lang import syntax
 from engine.lang.checked import CheckedPolicy, ClauseKind, Grouping, Test
+from engine.lang.missing import cause_of, remedy, why
 from engine.lang.types import Depends, Shape
 from engine.lint.rule import Finding, rule
 
@@ -66,18 +67,9 @@ def missing_score(policy: CheckedPolicy) -> Iterator[Finding]:
     for test in _scores(policy):
         for value in (test.value, test.condition):
             if value is not None and value.info.maybe:
-                cause = _cause(value)
-                shown = _short(cause.span)
-                bare = isinstance(cause, typed.Read | typed.Apply | typed.Reference)
-                message = f"`{shown}` can be missing, and then this score adds 0"
-                yield Finding(cause.span, message, f"say what it counts as: `{shown if bare else f'({shown})'} ?? …`")
-
-
-def _cause(value: typed.Typed) -> typed.Typed:
-    for part in typed.parts(value):
-        if part.info.maybe and not (isinstance(value, typed.Otherwise) and part is value.left):
-            return value if isinstance(value, typed.Reference) else _cause(part)
-    return value
+                cause = cause_of(value)
+                message = f"`{_short(cause.span)}` can be missing, and then this score adds 0"
+                yield Finding(cause.span, message, f"say what it counts as: `{remedy(cause)}`", notes=why(cause))
 
 
 @rule("P0323")
