@@ -52,6 +52,8 @@ class Cluster:
         """Pods on known nodes by `namespace/claim` (persistentVolumeClaim volumes only) and uid."""
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         """Pending pods that preemption made room for, by node name and uid."""
+        self.stranded: dict[str, PodInfo] = {}
+        """Pods on nodes that are not in the table, by uid: they are in no column and no counter."""
         self._placed_on: dict[str, str] = {}
         self.store = ObjectStore()
         """Objects of all other kinds."""
@@ -72,6 +74,7 @@ class Cluster:
             self.counters.resize(self.nodes.size)
             row = self.nodes.rows[node.metadata.name]
             for pod in self.on_node.get(node.metadata.name, {}).values():
+                del self.stranded[pod.uid]
                 self._count(pod, row, 1)
         return changes
 
@@ -82,6 +85,7 @@ class Cluster:
             return
         for pod in self.on_node.get(name, {}).values():
             self._count(pod, row, -1)
+            self.stranded[pod.uid] = pod
         last = self.nodes.infos[-1]
         staying = self.on_node.get(last.name, {}).values() if last.name != name else ()
         for pod in staying:
@@ -106,6 +110,8 @@ class Cluster:
         row = self.nodes.rows.get(node_name)
         if row is not None:
             self._count(pod, row, 1)
+        else:
+            self.stranded[pod.uid] = pod
         if self._rehearsal is not None:
             self._rehearsal.append(Rehearsed(pod, node_name, 1))
 
@@ -121,6 +127,8 @@ class Cluster:
             and known.demand == pod.demand
         ):
             self.pods[pod.uid] = self.on_node[node_name][pod.uid] = pod
+            if pod.uid in self.stranded:
+                self.stranded[pod.uid] = pod
             return False
         self.place(pod, node_name)
         return True
@@ -138,6 +146,8 @@ class Cluster:
         row = self.nodes.rows.get(node_name)
         if row is not None:
             self._count(pod, row, -1)
+        else:
+            del self.stranded[uid]
         if self._rehearsal is not None:
             self._rehearsal.append(Rehearsed(pod, node_name, -1))
         return pod

@@ -37,6 +37,8 @@ class Informer:
         serves: Callable[[PodInfo], bool],
         clock: Callable[[], float],
         wake: Callable[[], None],
+        left: Callable[[str], None] = lambda uid: None,
+        node_changed: Callable[[str], None] = lambda name: None,
     ) -> None:
         """Make one.
 
@@ -46,12 +48,18 @@ class Informer:
             serves: whether a pending pod is ours to place.
             clock: unix seconds.
             wake: called when there may be something to decide.
+            left: called with the uid of a pod that is gone or on a node, before the cluster knows.
+            node_changed: called with the name of a node that went, or changed in what rules may read.
         """
         self._cluster = cluster
         self._queue = queue
         self._serves = serves
         self._clock = clock
         self._wake = wake
+        self._left = left
+        self._node_changed = node_changed
+        self.changes = 0
+        """Grows with everything that may change a decision, other than what the scheduler itself places."""
         self.assumed: dict[str, str] = {}
         """Node by uid, of pods that were decided and whose binding the watch has not shown yet."""
         self._foreign: dict[str, PodInfo] = {}
@@ -85,7 +93,9 @@ class Informer:
             if known is not None and not info.nominated_node:
                 # our own nomination, which the API server does not show yet
                 info = replace(info, nominated_node=known.pod.nominated_node)
-            self._cluster.nominate(info, info.nominated_node)
+            if info.nominated_node or self._cluster.nominated:
+                self.changes += 1
+                self._cluster.nominate(info, info.nominated_node)
             self._queue.add(info, self._clock())
             self._wake()
 
@@ -95,13 +105,17 @@ class Informer:
 
     def _pod_assigned(self, info: PodInfo) -> None:
         known = info.uid in self._cluster.pods
-        self.assumed.pop(info.uid, None)
+        self._left(info.uid)
+        assumed = self.assumed.pop(info.uid, None) is not None
         self._queue.remove(info.uid)
         self._cluster.nominate(info, "")
         if self._cluster.confirm(info, info.node_name):
-            self.happened(ClusterEvent.POD_UPDATE if known else ClusterEvent.POD_ADD)
+            self.happened(ClusterEvent.POD_UPDATE if known and not assumed else ClusterEvent.POD_ADD)
+        elif assumed:
+            self.happened(ClusterEvent.POD_ADD)
 
     def _pod_gone(self, uid: str) -> None:
+        self._left(uid)
         self.assumed.pop(uid, None)
         self._foreign.pop(uid, None)
         waiting = self._queue.remove(uid)
@@ -113,7 +127,7 @@ class Informer:
     def pods_replaced(self, pods: Sequence[objects.Pod]) -> None:
         """Take a whole list: pods that are not in it are gone."""
         known = {*self._cluster.pods, *(queued.pod.uid for queued in self._queue)}
-        for uid in known.difference(pod.metadata.uid for pod in pods):
+        for uid in sorted(known.difference(pod.metadata.uid for pod in pods)):
             self._pod_gone(uid)
         for pod in pods:
             self.pod_changed(pod)
@@ -122,14 +136,17 @@ class Informer:
 
     def nodes_replaced(self, nodes: Sequence[objects.Node]) -> None:
         """Take a whole list: nodes that are not in it are gone."""
-        for name in set(self._cluster.nodes.names).difference(node.metadata.name for node in nodes):
+        for name in sorted(set(self._cluster.nodes.names).difference(node.metadata.name for node in nodes)):
             self._node_gone(name)
         for node in nodes:
             self.node_changed(node)
 
     def node_changed(self, node: objects.Node) -> None:
         """Take over a node that was added or modified."""
-        for event in sorted(node_events(self._cluster.set_node(node)), key=lambda event: event.value):
+        events = node_events(self._cluster.set_node(node))
+        if events:
+            self._node_changed(node.metadata.name)
+        for event in sorted(events, key=lambda event: event.value):
             self.happened(event)
 
     def node_deleted(self, node: objects.Node) -> None:
@@ -138,6 +155,7 @@ class Informer:
 
     def _node_gone(self, name: str) -> None:
         self._cluster.remove_node(name)
+        self._node_changed(name)
         self.happened(ClusterEvent.NODE_DELETE)
 
     # --- other objects -------------------------------------------------------------------------------
@@ -178,6 +196,7 @@ class Informer:
 
     def happened(self, event: ClusterEvent) -> None:
         """Wake the pods that an event may help."""
+        self.changes += 1
         if self._queue.happened(event, self._clock()):
             self._wake()
 

@@ -10,6 +10,7 @@ from engine.cluster.signals import Query
 from engine.daemon.reload import Accepted, Refused
 from engine.diagnostics import Diagnostic, Severity, Source, render
 from engine.framework.frame import Frame
+from engine.framework.permit import Claim
 from engine.framework.profile import Profile
 from engine.framework.queue import QueuedPod, Turn, gates, priority_sort, priority_turn
 from engine.policy.policy_set import PolicySet, load
@@ -22,6 +23,7 @@ class LivePolicies:
         """scheduler_names: those that we serve whatever the policies say."""
         self._set = policy_set
         self._names = scheduler_names | policy_set.schedulers
+        self._has_gangs = any(policy.gangs for policy in policy_set.policies)
         self.queries: Sequence[Query] = policy_set.queries
 
     def serves(self, pod: PodInfo) -> bool:
@@ -39,6 +41,15 @@ class LivePolicies:
             return waits
         policy = self._set.governing(queued.pod)
         return policy.hold_reason(frame) if policy is not None and policy.holds else None
+
+    def claims(self, queued: QueuedPod, frame: Frame) -> tuple[Claim, ...]:
+        """Return the groups without which the pod must not bind.
+
+        Raises:
+            ValueError: a policy says no size for one of them.
+        """
+        policy = self._set.governing(queued.pod) if self._has_gangs else None
+        return policy.claims(frame) if policy is not None and policy.gangs else ()
 
     def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
         """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""

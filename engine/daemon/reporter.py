@@ -26,6 +26,10 @@ class ApiReporter:
         nominated = None if found is None or found.keeps_nomination else found.nominated_node or ""
         self._report(decision.pod, "Unschedulable", decision.message, nominated_node=nominated)
 
+    def held(self, pod: PodInfo, why: str) -> None:
+        """Write the condition of a pod that a policy keeps out of the queue; no Event, as for scheduling gates."""
+        self._statuses.unschedulable(pod, reason="SchedulingGated", message=why)
+
     def failed(self, pod: PodInfo, why: str) -> None:
         """Record an attempt that broke."""
         self._report(pod, "SchedulerError", why)

@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, NoReturn, Protocol, assert_never
 
 import numpy as np
@@ -20,13 +21,17 @@ from engine.cluster.cluster import Cluster
 from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Signals
 from engine.daemon.informer import Informer
+from engine.daemon.permitting import Permitting, Reserved
 from engine.daemon.preempting import Evictor, PreemptionReporter, evict_all, nominate
 from engine.framework.cycle import Cycle, Decision
+from engine.framework.evaluation import pre_filter
 from engine.framework.events import ClusterEvent
 from engine.framework.frame import Frame
+from engine.framework.permit import Claim, Group
 from engine.framework.preemption import Preemption
 from engine.framework.profile import Profile
-from engine.framework.queue import QueuedPod, SchedulingQueue, Turn
+from engine.framework.queue import Place, QueuedPod, SchedulingQueue, Turn, gates
+from engine.framework.refusal_memo import RefusalMemo
 from engine.framework.volume_reservation import VolumeReservation, reserve
 
 logger = logging.getLogger(__name__)
@@ -41,6 +46,9 @@ HELD_EVERY_SECONDS = 5.0
 STALE_POLL_SECONDS = 0.05
 """How often it is asked whether the view is current again."""
 NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a matching `for pods where`"
+
+NOTHING_WAKES: Mapping[str, frozenset[ClusterEvent]] = {NO_POLICY: frozenset()}
+"""But other policies, which always do."""
 
 
 class Binder(Protocol):
@@ -70,6 +78,10 @@ class Reporter(PreemptionReporter, Protocol):
         """Report that a pod fits nowhere."""
         ...
 
+    def held(self, pod: PodInfo, why: str) -> None:
+        """Report that a pod must wait before it is decided at all."""
+        ...
+
     def failed(self, pod: PodInfo, why: str) -> None:
         """Report an attempt that broke."""
         ...
@@ -92,6 +104,10 @@ class Policies(Protocol):
 
     def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
         """Return when the pod's turn is."""
+        ...
+
+    def claims(self, queued: QueuedPod, frame: Frame) -> tuple[Claim, ...]:
+        """Return the groups without which the pod must not bind; raises ValueError where a size has no value."""
         ...
 
 
@@ -118,6 +134,7 @@ class Scheduler:
         reporter: Reporter,
         observer: Observer,
         clock: Callable[[], float] = time.time,
+        stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.cluster = cluster
         self.queue = queue
@@ -135,12 +152,23 @@ class Scheduler:
         self._reporter = reporter
         self._observer = observer
         self._clock = clock
+        self._stopwatch = stopwatch
         self._wake = asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
         self._leftovers_at = self._held_at = 0.0
         self._awaiting_volumes = 0
         """Of those under way, how many wait for a volume controller: a slow one must not hold up other pods."""
-        self.informer = Informer(cluster, queue, serves=self._serves, clock=clock, wake=self._wake.set)
+        self.informer = Informer(
+            cluster,
+            queue,
+            serves=self._serves,
+            clock=clock,
+            wake=self._wake.set,
+            left=self._left,
+            node_changed=self._node_changed,
+        )
+        self.permitting = Permitting(cluster, queue, self.informer.assumed)
+        self._refused = RefusalMemo()
 
     def _serves(self, pod: PodInfo) -> bool:
         return self.policies is not None and self.policies.serves(pod)
@@ -148,12 +176,16 @@ class Scheduler:
     # --- what decisions rest on ----------------------------------------------------------------------
 
     def use_policies(self, policies: Policies) -> None:
-        """Decide by these from the next pod on."""
+        """Decide by these from the next pod on; who waits for a group is decided anew."""
         self.policies = policies
         self.queue.use(
             turn=lambda queued: policies.turn(queued, self._frame(queued)),
             hold=lambda queued: policies.hold(queued, self._frame(queued)),
+            groups=self._groups,
+            short=self._short,
         )
+        for reserved in self.permitting.waiting():
+            self._withdraw(reserved)
         self.informer.policies_changed()
         self._wake.set()
 
@@ -165,6 +197,9 @@ class Scheduler:
     def lead(self, leading: bool) -> None:
         """Begin or stop to decide."""
         self.leading = leading
+        if not leading:
+            for reserved in self.permitting.waiting():
+                self._withdraw(reserved)
         self._wake.set()
 
     # --- the loop ------------------------------------------------------------------------------------
@@ -178,7 +213,7 @@ class Scheduler:
                 continue
             self._keep_queue()
             self.decide_batch()
-            if self._may_decide() and self.queue.has_active():
+            if self._may_decide() and (self.permitting.has_next() or self.queue.has_active()):
                 await asyncio.sleep(0)
             else:
                 await self._wait()
@@ -186,7 +221,8 @@ class Scheduler:
     async def _wait(self) -> None:
         # what may not be decided is not due either: it would be waited for in a busy loop
         due = self.queue.next_due() if self._may_decide() else None
-        pause = HELD_EVERY_SECONDS if due is None else min(HELD_EVERY_SECONDS, due - self._clock())
+        ends = [at - self._clock() for at in (due, self.permitting.permit.next_due()) if at is not None]
+        pause = min(HELD_EVERY_SECONDS, *ends, HELD_EVERY_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(pause, 0.001)):
                 await self._wake.wait()
@@ -200,6 +236,26 @@ class Scheduler:
         if not 0 <= now - self._held_at < HELD_EVERY_SECONDS:
             self._held_at = now
             self.queue.recheck_held()
+            self._report_held(now)
+            self.informer.happened(ClusterEvent.CLOCK)
+        self._expire(now)
+
+    def _report_held(self, now: float) -> None:
+        """Tell why pods are held that have been for a while; of gates the API server tells itself."""
+        for queued in self.queue.held():
+            self._drop_nomination(queued)
+            why = queued.held_because
+            if queued.told != why and now - queued.timestamp >= HELD_EVERY_SECONDS and gates(queued) is None:
+                queued.told = why
+                self._reporter.held(queued.pod, why)
+
+    def _drop_nomination(self, queued: QueuedPod) -> None:
+        """Keep no room for a pod that will not come to take it."""
+        if queued.pod.nominated_node:
+            nominate(self.cluster, queued, Preemption(), self._reporter)
+            self._reporter.nominated(queued.pod, "")
+            self._refused.clear()
+            self.informer.happened(ClusterEvent.POD_DELETE)
 
     def _may_decide(self) -> bool:
         binding = len(self._under_way) - self._awaiting_volumes
@@ -207,29 +263,39 @@ class Scheduler:
 
     def decide_batch(self) -> int:
         """Decide pods until none is left, the time is up or too many bindings are under way; return how many."""
-        end = time.perf_counter() + BATCH_SECONDS
+        end = self._stopwatch() + BATCH_SECONDS
         decided = 0
         while self._may_decide():
-            queued = self.queue.pop(self._clock())
+            queued = self.permitting.next() or self.queue.pop(self._clock())
             if queued is None:
                 break
             self._attempt(queued)
             decided += 1
-            if time.perf_counter() > end:
+            if self._stopwatch() > end:
                 break
         return decided
 
     def _attempt(self, queued: QueuedPod) -> None:
-        pod, began = queued.pod, time.perf_counter()
+        pod, began = queued.pod, self._stopwatch()
         logger.debug("Attempting to schedule pod", extra={"pod": pod.key})
         try:
+            claims, why = self._why_held(queued)
+            if why is not None:
+                self.queue.hold(queued, why, self._clock())
+                self._drop_nomination(queued)
+                return
             decision = self._decide(queued)
+            if decision.host is None and claims and (gone := self._make_way(queued, claims)):
+                self._return_places(gone, "gave its place back to {by}, which is complete with it", by=queued.pod.key)
+                decision = self._decide(queued)
         except Exception as error:
             logger.exception("attempt broke", extra={"pod": pod.key})
             self._broken(queued, f"internal error: {error!r}; see the scheduler's log", began)
             return
         if decision.host is None:
-            self._observer.attempt("unschedulable", time.perf_counter() - began)
+            if claims:
+                decision = replace(decision, message=f"{decision.message} {self.permitting.refused(claims)}.")
+            self._observer.attempt("unschedulable", self._stopwatch() - began)
             logger.info("Unable to schedule pod", extra={"pod": pod.key, "why": decision.message})
             self._reporter.unschedulable(decision)
             self._rejected(queued, decision)
@@ -241,7 +307,10 @@ class Scheduler:
         self.cluster.nominate(pod, "")
         self.cluster.place(pod, decision.host)
         self.informer.assumed[pod.uid] = decision.host
-        self._start(self._bind(queued, decision.host, began, reservation))
+        self._refused.clear()
+        reserved = Reserved(queued, decision.host, began, reservation, claims)
+        for each in self.permitting.arrive(reserved, self._clock()) if claims else (reserved,):
+            self._start(self._bind(each.queued, each.host, each.began, each.reservation))
 
     def _reserve(self, pod: PodInfo, host: str) -> VolumeReservation | str | None:
         """Assume the pod's volumes on its node; None where nothing is left to do for them."""
@@ -265,15 +334,24 @@ class Scheduler:
         found = decision.preemption
         if found is not None and not found.keeps_nomination:
             nominate(self.cluster, queued, found, self._reporter)
+            self._refused.clear()
         if found is not None and found.victims:
             self._start(self._preempt(queued, decision.rejectors, found))
         else:
-            self.queue.rejected(queued, decision.rejectors, self._clock())
+            self._wait_for_events(queued, decision.rejectors)
+
+    def _wait_for_events(self, queued: QueuedPod, rejectors: frozenset[str]) -> None:
+        profile = self.policies.profile(queued.pod) if self.policies is not None else None
+        if profile is None:
+            rejectors, wakes = frozenset((NO_POLICY,)), NOTHING_WAKES
+        else:
+            wakes = profile.wakes
+        self.queue.rejected(queued, rejectors, self._clock(), wakes=wakes)
 
     async def _preempt(self, queued: QueuedPod, rejectors: frozenset[str], found: Preemption) -> None:
         """Evict, with the pod in flight: the end of a victim is then an event that it will not miss."""
         if await evict_all(self._evictor, queued, found, self._reporter):
-            self.queue.rejected(queued, rejectors, self._clock())
+            self._wait_for_events(queued, rejectors)
         else:
             self.queue.failed(queued, self._clock())
 
@@ -283,7 +361,104 @@ class Scheduler:
         profile = self.policies.profile(pod)
         if profile is None:
             return Decision(pod, None, total=self.cluster.nodes.size, message=NO_POLICY)
-        return self._cycle.decide(self._frame(queued), profile)
+        known = self._refused.get(pod, profile, self.informer.changes)
+        if known is not None:
+            return replace(known, pod=pod)
+        decision = self._cycle.decide(self._frame(queued), profile)
+        self._refused.note(decision, profile, self.informer.changes)
+        return decision
+
+    # --- groups --------------------------------------------------------------------------------------
+
+    def _claims(self, queued: QueuedPod) -> tuple[Claim, ...]:
+        return self.policies.claims(queued, self._frame(queued)) if self.policies is not None else ()
+
+    def _groups(self, queued: QueuedPod) -> tuple[Group, ...]:
+        try:
+            return tuple(claim.group for claim in self._claims(queued))
+        except ValueError:
+            return ()  # its attempt tells
+
+    def _short(self, queued: QueuedPod) -> str | None:
+        return self.permitting.short(self._claims(queued), pending=queued)
+
+    def _why_held(self, queued: QueuedPod) -> tuple[tuple[Claim, ...], str | None]:
+        """Return the groups of a pod, and why it cannot be decided yet."""
+        try:
+            claims = self._claims(queued)
+        except ValueError as error:
+            return (), str(error)
+        return claims, self.permitting.short(claims, pending=queued) if claims else None
+
+    def _make_way(self, queued: QueuedPod, claims: tuple[Claim, ...]) -> dict[str, Claim]:
+        if not len(self.permitting.permit):
+            return {}
+        self._refused.clear()
+        try:
+            return self.permitting.make_way(queued, claims, self._decide)
+        finally:
+            self._refused.clear()
+
+    def _expire(self, now: float) -> None:
+        """Have those give their places back whose group was not complete in time."""
+        gone = self.permitting.permit.expire(now)
+        if gone:
+            self._return_places(gone, "not enough members had a place in time")
+
+    def _return_places(self, gone: dict[str, Claim], why: str, *, by: str = "") -> None:
+        """Free the places first, then back off with all, and only then wake others: they are to have the room."""
+        numbers = {claim.group: self.permitting.placed(claim) for claim in gone.values()}
+        returned = [(reserved, gone[uid]) for uid in gone if (reserved := self.permitting.give_back(uid)) is not None]
+        for reserved, claim in returned:
+            queued = reserved.queued
+            text = f'gang "{claim.group}": {numbers[claim.group]} of {claim.size} members had a place'
+            decision = Decision(queued.pod, None, message=f"{text}; {why.format(by=by)} ({claim.text})")
+            self._observer.attempt("unschedulable", self._stopwatch() - reserved.began)
+            self._reporter.unschedulable(decision)
+            logger.info(
+                "Gave back a place", extra={"pod": queued.pod.key, "node": reserved.host, "why": decision.message}
+            )
+        # their siblings back off with them, or these would take the room again before anyone else can
+        groups = {claim.group for _, claim in returned}
+        siblings = [queued for group in groups for queued in self.queue.group(group).values()]
+        for queued in siblings:
+            if queued.place in (Place.PERMIT, Place.ACTIVE, Place.UNSCHEDULABLE):
+                self.queue.returned(queued, self._clock())
+        self._refused.clear()
+        if returned:
+            self.informer.happened(ClusterEvent.POD_DELETE)
+
+    def _withdraw(self, reserved: Reserved) -> None:
+        """Have a waiting pod decided anew, at once."""
+        if self.permitting.give_back(reserved.queued.pod.uid) is not None:
+            self.queue.activate(reserved.queued, self._clock())
+            self.informer.happened(ClusterEvent.POD_DELETE)
+
+    def _left(self, uid: str) -> None:
+        """Take note that a pod is gone, or on a node."""
+        self.permitting.forget(uid)
+
+    def _node_changed(self, name: str) -> None:
+        """Look again at the pods that wait with a place on a node: it may be gone, or no longer take them."""
+        for reserved in self.permitting.waiting_on(name):
+            if not self._still_fits(reserved):
+                logger.info("a place is lost", extra={"pod": reserved.queued.pod.key, "node": name})
+                self._withdraw(reserved)
+
+    def _still_fits(self, reserved: Reserved) -> bool:
+        pod, row = reserved.queued.pod, self.cluster.nodes.rows.get(reserved.host)
+        profile = self.policies.profile(pod) if self.policies is not None else None
+        if row is None or profile is None:
+            return False
+        self.cluster.displace(pod.uid)
+        try:
+            frame = self._frame(reserved.queued).at(np.array([row]))
+            prepared = pre_filter(frame, profile.filters)
+            if prepared.rejection is not None or (prepared.nodes is not None and reserved.host not in prepared.nodes):
+                return False
+            return all(bool(plugin.filter(frame, state)[0]) for plugin, state in prepared.active)
+        finally:
+            self.cluster.place(pod, reserved.host)
 
     def _frame(self, queued: QueuedPod) -> Frame:
         return Frame(
@@ -308,7 +483,7 @@ class Scheduler:
             match outcome:
                 case Bound():
                     self.queue.done(pod.uid)
-                    self._observer.attempt("scheduled", time.perf_counter() - began)
+                    self._observer.attempt("scheduled", self._stopwatch() - began)
                     logger.info("Successfully bound pod to node", extra={"pod": pod.key, "node": host})
                     self._reporter.bound(pod, host)
                     return
@@ -338,7 +513,7 @@ class Scheduler:
             self.informer.happened(ClusterEvent.POD_DELETE)
 
     def _broken(self, queued: QueuedPod, why: str, began: float) -> None:
-        self._observer.attempt("error", time.perf_counter() - began)
+        self._observer.attempt("error", self._stopwatch() - began)
         self.queue.failed(queued, self._clock())
         if self.queue.get(queued.pod.uid) is queued:
             self._reporter.failed(queued.pod, why)

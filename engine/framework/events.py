@@ -1,11 +1,12 @@
 """What happens in a cluster that may make a rejected pod schedulable, and which plugins care.
 
 Names and table follow kube-scheduler's cluster events and queueing hints (coarser: by kind of event, not by
-content). A plugin that is not in the table, such as a policy clause, is woken by everything.
+content). Policy clauses say themselves what may help them; a plugin that nobody knows is woken by everything.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 
@@ -20,6 +21,7 @@ class ClusterEvent(Enum):
     NODE_CONDITION = "NodeUpdateNodeCondition"
     NODE_ANNOTATION = "NodeUpdateNodeAnnotation"
     NODE_FEATURE = "NodeUpdateNodeDeclaredFeature"
+    NODE_IMAGES = "NodeUpdateNodeImages"
     POD_ADD = "AssignedPodAdd"
     POD_UPDATE = "AssignedPodUpdate"
     POD_DELETE = "AssignedPodDelete"
@@ -27,6 +29,8 @@ class ClusterEvent(Enum):
     NAMESPACE = "NamespaceUpdate"
     WORKLOAD = "WorkloadChange"
     SIGNALS = "SignalsRefreshed"
+    CLOCK = "ClockTick"
+    GROUP = "GroupChange"
     POLICY = "PolicyReload"
     TIMEOUT = "UnschedulableTimeout"
 
@@ -40,6 +44,7 @@ _NODE_CHANGES = {
     "conditions": ClusterEvent.NODE_CONDITION,
     "annotations": ClusterEvent.NODE_ANNOTATION,
     "features": ClusterEvent.NODE_FEATURE,
+    "images": ClusterEvent.NODE_IMAGES,
 }
 
 
@@ -66,11 +71,26 @@ WAKES: dict[str, frozenset[ClusterEvent]] = {
     "VolumeZone": frozenset({_E.STORAGE, _E.NODE_ADD, _E.NODE_LABEL}),
     "NodeDeclaredFeatures": frozenset({_E.NODE_ADD, _E.NODE_FEATURE}),
     "DynamicResources": frozenset({_E.NODE_ADD}),
+    "": frozenset({_E.NODE_ADD, _E.NODE_LABEL, _E.STORAGE}),  # PreFilter named the only nodes that can be meant
 }
 
 
-def wakes(rejectors: frozenset[str], event: ClusterEvent) -> bool:
-    """Return whether an event may help a pod that these plugins rejected."""
-    if event in (ClusterEvent.TIMEOUT, ClusterEvent.POLICY):
-        return True
-    return any(event in cares if (cares := WAKES.get(name)) is not None else True for name in rejectors)
+ALWAYS = frozenset({_E.TIMEOUT, _E.POLICY})
+"""Events that may help any pod."""
+
+
+def cares(rejectors: frozenset[str], clauses: Mapping[str, frozenset[ClusterEvent]]) -> frozenset[ClusterEvent] | None:
+    """Return the events that may help a pod that these plugins and clauses rejected; None: any event may.
+
+    Args:
+        rejectors: names of plugins of Kubernetes, and of clauses.
+        clauses: the events that may help against clauses, by name.
+    """
+    found: frozenset[ClusterEvent] = frozenset()
+    for name in rejectors:
+        own = clauses.get(name)
+        events = own if own is not None else WAKES.get(name)
+        if events is None:
+            return None
+        found |= events
+    return found if rejectors else None

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from engine.cluster.cluster import Cluster
 from engine.framework.queue import Place, SchedulingQueue
 
+_WITH_A_PLACE = (Place.IN_FLIGHT, Place.PERMIT)
+
 
 def violations(cluster: Cluster, queue: SchedulingQueue, assumed: Mapping[str, str]) -> list[str]:
     """Return what is wrong; nothing if all is well.
@@ -58,7 +60,9 @@ def _places(cluster: Cluster, queue: SchedulingQueue, assumed: Mapping[str, str]
     for queued in queue:
         uid = queued.pod.uid
         placed = cluster.node_of(uid)
-        if placed is not None and (queued.place is not Place.IN_FLIGHT or uid not in assumed):
+        if queued.place is Place.PERMIT and uid not in assumed:
+            yield f"pod {queued.pod.key} waits for its group and holds no place"
+        if placed is not None and (queued.place not in _WITH_A_PLACE or uid not in assumed):
             yield f"pod {queued.pod.key} waits ({queued.place.value}) and counts on {placed}"
     total: Counter[str] = Counter()
     for node_name, pods in cluster.on_node.items():
@@ -69,5 +73,7 @@ def _places(cluster: Cluster, queue: SchedulingQueue, assumed: Mapping[str, str]
     for uid, times in total.items():
         if times > 1:
             yield f"pod {uid} is on {times} nodes"
+    if cluster.stranded.keys() != {uid for uid in cluster.pods if cluster.node_of(uid) not in cluster.nodes.rows}:
+        yield f"pods known to be on no known node: {sorted(cluster.stranded)}"
     if total.keys() != cluster.pods.keys():
         yield f"pods known and pods on nodes differ by {sorted(total.keys() ^ cluster.pods.keys())}"

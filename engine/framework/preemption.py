@@ -103,7 +103,7 @@ def preempt(
     rule = profile.preemption
     refusal = _ineligible(frame, rule, diagnosis)
     if refusal:
-        return Preemption(message=refusal, keeps_nomination=True)
+        return Preemption(message=refusal, keeps_nomination=not refusal.startswith(NOT_ALLOWED))
     potential = potential_rows(diagnosis)
     spares = rule.spares if rule is not None else None
     trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster), potential, spares=spares)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from engine.cluster.pods import PodInfo
+from engine.framework.events import ClusterEvent
 from engine.framework.frame import Frame
 from engine.framework.plugin import FilterPlugin, Weighted
 
@@ -34,3 +35,7 @@ class Profile:
     """Whether PostFilter is asked at all."""
     preemption: PreemptionRule | None = None
     """Who may evict, and who may be evicted, beside Kubernetes' own rules."""
+    wakes: Mapping[str, frozenset[ClusterEvent]] = field(default_factory=dict)
+    """The events that may help a pod that a clause refused, by the clause's name."""
+    by_template: bool = True
+    """Whether pods of one template are answered alike at one moment, but for their volumes and nominations."""

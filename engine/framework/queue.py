@@ -1,4 +1,4 @@
-"""Where pending pods wait: active, backing off, unschedulable or held. Pure; the time is an argument.
+"""Where pending pods wait: active, backing off, unschedulable, held or at permit. Pure; the time is an argument.
 
 Every pending pod is in exactly one place. A pod that is being decided or bound is in flight: it is in none of
 the places, and events that arrive meanwhile are remembered for it, so that none is missed.
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import count
-from typing import Any
+from typing import assert_never
 
 from engine.cluster.pods import PodInfo
-from engine.framework.events import ClusterEvent, wakes
+from engine.framework.active_queue import ActiveQueue
+from engine.framework.events import ALWAYS, ClusterEvent, cares
+from engine.framework.queued_pod import Place, QueuedPod, Turn, gates, priority_sort, priority_turn
+
+__all__ = ["Place", "QueuedPod", "SchedulingQueue", "Turn", "gates", "priority_sort", "priority_turn"]
 
 INITIAL_BACKOFF_SECONDS = 1.0
 MAX_BACKOFF_SECONDS = 10.0
@@ -25,66 +27,11 @@ UNSCHEDULABLE_TIMEOUT_SECONDS = 300.0
 _REMEMBERED_EVENTS = 4096
 
 
-class Place(Enum):
-    """Where a pending pod is."""
-
-    ACTIVE = "active"
-    BACKOFF = "backoff"
-    UNSCHEDULABLE = "unschedulable"
-    HELD = "gated"
-    IN_FLIGHT = "in flight"
-
-
-@dataclass(slots=True, eq=False)
-class QueuedPod:
-    """A pending pod and its history in the queue."""
-
-    pod: PodInfo
-    queued: float
-    """Unix seconds at which it was first seen."""
-    timestamp: float
-    """Unix seconds of the last return to the queue: equal priorities are served in this order."""
-    place: Place = Place.ACTIVE
-    attempts: int = 0
-    rejections: int = 0
-    errors: int = 0
-    """Consecutive internal errors."""
-    rejectors: frozenset[str] = frozenset()
-    held_because: str = ""
-    seen_events: int = 0
-    """Position in the event log at which its current attempt began."""
-    ticket: int = field(default=0)
-    """Number of its newest heap entry; older entries are stale."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """When a pod's turn is: among the pods of its line, the smallest key first."""
-
-    line: str
-    """Pods of different lines are never compared by key; the heads of the lines compete by PrioritySort."""
-    key: Any
-
-
 TurnOf = Callable[[QueuedPod], Turn]
 HoldReason = Callable[[QueuedPod], str | None]
 """PreEnqueue: why a pod must wait outside, or None."""
-
-
-def priority_turn(queued: QueuedPod) -> Turn:
-    """Return the turn that Kubernetes gives a pod."""
-    return Turn("", priority_sort(queued))
-
-
-def priority_sort(queued: QueuedPod) -> tuple[float, float]:
-    """Order by priority, then by time of return (PrioritySort)."""
-    return (-queued.pod.priority, queued.timestamp)
-
-
-def gates(queued: QueuedPod) -> str | None:
-    """Return why a pod with scheduling gates waits (SchedulingGates)."""
-    names = queued.pod.template.spec.scheduling_gates
-    return f"waiting for scheduling gates: [{' '.join(g.name for g in names)}]" if names else None
+GroupsOf = Callable[[QueuedPod], tuple[Hashable, ...]]
+_NOBODY: Mapping[str, QueuedPod] = {}
 
 
 class SchedulingQueue:
@@ -93,12 +40,18 @@ class SchedulingQueue:
     def __init__(self, *, turn: TurnOf = priority_turn, hold: HoldReason = gates) -> None:
         self._turn = turn
         self._hold = hold
+        self._groups_of: GroupsOf = lambda queued: ()
+        self._short: HoldReason = lambda queued: None
         self._pods: dict[str, QueuedPod] = {}
-        self._active: dict[str, list[tuple[Any, int, QueuedPod]]] = {}
-        """A heap for each line."""
-        self._backoff: list[tuple[float, int, QueuedPod]] = []
-        self._waiting: dict[str, QueuedPod] = {}
         self._tickets = count(1)
+        self._active = ActiveQueue(self._tickets)
+        self._backoff: list[tuple[float, int, QueuedPod]] = []
+        self._held: dict[str, QueuedPod] = {}
+        self._unschedulable: dict[str, QueuedPod] = {}
+        self._waiting_for: dict[ClusterEvent | None, dict[str, QueuedPod]] = {}
+        """Unschedulable pods by the events that may help them; those that any event may help under None."""
+        self._groups: dict[Hashable, dict[str, QueuedPod]] = {}
+        """Pods that nothing but their group's number may hold, by group."""
         self._events: deque[ClusterEvent] = deque(maxlen=_REMEMBERED_EVENTS)
         self._event_count = 0
         self._in_flight = 0
@@ -115,6 +68,10 @@ class SchedulingQueue:
         """Return a pending pod by uid."""
         return self._pods.get(uid)
 
+    def held(self) -> Iterator[QueuedPod]:
+        """Return the pods that must wait outside."""
+        return iter(list(self._held.values()))
+
     def counts(self) -> dict[Place, int]:
         """Return how many pods are in each place."""
         counts = dict.fromkeys(Place, 0)
@@ -124,11 +81,15 @@ class SchedulingQueue:
 
     def has_active(self) -> bool:
         """Return whether a pod could be popped that is not backing off."""
-        return self._next_line() is not None
+        return bool(self._active)
+
+    def group(self, group: Hashable) -> Mapping[str, QueuedPod]:
+        """Return the pending pods of a group by uid, without those held for a reason of their own."""
+        return self._groups.get(group, _NOBODY)
 
     def next_due(self) -> float | None:
         """Return when a pod may next come out of back-off, unix seconds; None where none backs off."""
-        self._drop_stale(self._backoff, Place.BACKOFF)
+        self._drop_stale()
         return self._backoff[0][0] if self._backoff else None
 
     # --- pods come, change and go --------------------------------------------------------------------
@@ -139,21 +100,21 @@ class SchedulingQueue:
         if known is None:
             queued = self._pods[pod.uid] = QueuedPod(pod, queued=now, timestamp=now)
             self._enqueue(queued)
+            self._let_in(queued)
             return
         before, known.pod = known.pod, pod
-        if known.place is Place.HELD or (known.place is Place.UNSCHEDULABLE and before.template is not pod.template):
-            self._leave_waiting(known)
+        changed = before.template is not pod.template or before.annotations != pod.annotations
+        if known.place is Place.HELD or (changed and known.place in (Place.UNSCHEDULABLE, Place.ACTIVE)):
+            self._leave(known)
             self._enqueue(known)
-        elif known.place is Place.ACTIVE:
-            self._push_active(known)
+            self._let_in(known)
 
     def remove(self, uid: str) -> QueuedPod | None:
         """Forget a pod (deleted, bound, or no longer ours)."""
         queued = self._pods.pop(uid, None)
         if queued is not None:
-            if queued.place is Place.IN_FLIGHT:
-                self._in_flight -= 1
-            self._waiting.pop(uid, None)
+            self._leave(queued)
+            self._quit(queued)
             queued.ticket = 0
         return queued
 
@@ -162,33 +123,82 @@ class SchedulingQueue:
     def pop(self, now: float) -> QueuedPod | None:
         """Take the next pod to decide; with nothing active, the pod whose back-off ends first."""
         self.flush(now)
-        heap = self._next_line()
-        if heap is None:
-            self._drop_stale(self._backoff, Place.BACKOFF)
-            heap = self._backoff
-            if not heap or heap[0][2].errors:
+        queued = self._active.pop()
+        if queued is None:
+            self._drop_stale()
+            if not self._backoff or self._backoff[0][2].errors:
                 return None
-        queued = heapq.heappop(heap)[2]
+            queued = heapq.heappop(self._backoff)[2]
+        self._begin(queued)
+        return queued
+
+    def take(self, uid: str) -> QueuedPod | None:
+        """Take a certain pod to decide out of turn; None where it is held, broken, or being decided already."""
+        queued = self._pods.get(uid)
+        if queued is None or queued.place not in _READY or queued.errors:
+            return None
+        self._leave(queued)
+        self._begin(queued)
+        return queued
+
+    def _begin(self, queued: QueuedPod) -> None:
         queued.place = Place.IN_FLIGHT
         queued.attempts += 1
         queued.seen_events = self._event_count
         self._in_flight += 1
-        return queued
 
-    def rejected(self, queued: QueuedPod, rejectors: frozenset[str], now: float) -> None:
-        """Put back a pod that fits nowhere: it waits for an event, or backs off if one came meanwhile."""
+    def rejected(
+        self,
+        queued: QueuedPod,
+        rejectors: frozenset[str],
+        now: float,
+        *,
+        wakes: Mapping[str, frozenset[ClusterEvent]] | None = None,
+    ) -> None:
+        """Put back a pod that fits nowhere: it waits for an event, or backs off if one came meanwhile.
+
+        wakes: which events may help against rejectors that are no plugins of Kubernetes.
+        """
         if not self._land(queued, now):
             return
         queued.rejectors = rejectors
+        queued.cares = cares(rejectors, wakes or {})
         queued.rejections += 1
         queued.errors = 0
         missed = self._event_count - queued.seen_events
         recent = list(self._events)[-missed:] if missed else []
-        if missed > len(self._events) or any(wakes(rejectors, event) for event in recent):
+        if missed > len(self._events) or any(_helps(queued, event) for event in recent):
             self._back_off(queued)
         else:
-            queued.place = Place.UNSCHEDULABLE
-            self._waiting[queued.pod.uid] = queued
+            self._put_aside(queued)
+
+    def wait(self, queued: QueuedPod) -> None:
+        """Let a pod that has a place wait for others; no event concerns it then."""
+        self._leave(queued)
+        queued.place = Place.PERMIT
+
+    def resume(self, queued: QueuedPod) -> None:
+        """Go on with a pod that waited for others: it will be bound, or fail."""
+        queued.place = Place.IN_FLIGHT
+        queued.seen_events = self._event_count
+        self._in_flight += 1
+
+    def returned(self, queued: QueuedPod, now: float) -> None:
+        """Put back a pod that had to give its place back to others: it backs off, whatever happens meanwhile."""
+        if self._land(queued, now):
+            queued.rejections += 1
+            queued.errors = 0
+            self._back_off(queued)
+
+    def hold(self, queued: QueuedPod, why: str, now: float) -> None:
+        """Put back a pod that must wait outside after all."""
+        if self._land(queued, now):
+            self._hold_back(queued, why)
+
+    def activate(self, queued: QueuedPod, now: float) -> None:
+        """Put back a pod that is to be tried again at once, as if it had not been."""
+        if self._land(queued, now):
+            self._enqueue(queued)
 
     def failed(self, queued: QueuedPod, now: float) -> None:
         """Put back a pod whose attempt broke: it backs off."""
@@ -205,29 +215,47 @@ class SchedulingQueue:
         if self._in_flight:
             self._events.append(event)
             self._event_count += 1
-        woken = [q for q in self._waiting.values() if q.place is Place.UNSCHEDULABLE and wakes(q.rejectors, event)]
+        if event in ALWAYS:
+            woken = list(self._unschedulable.values())
+        else:
+            woken = [q for key in (event, None) for q in self._waiting_for.get(key, _NOBODY).values()]
         for queued in woken:
-            del self._waiting[queued.pod.uid]
+            self._leave(queued)
             if _backoff_end(queued) > now:
                 self._back_off(queued)
             else:
                 self._push_active(queued)
         return len(woken)
 
-    def use(self, *, turn: TurnOf, hold: HoldReason) -> None:
-        """Order and hold pods by other rules from now on, those that wait included."""
-        self._turn, self._hold = turn, hold
+    def use(
+        self,
+        *,
+        turn: TurnOf,
+        hold: HoldReason,
+        groups: GroupsOf = lambda queued: (),
+        short: HoldReason = lambda queued: None,
+    ) -> None:
+        """Order, hold and group pods by other rules from now on, those that wait included.
+
+        short: why a pod must wait outside until there are more pods of its groups, or None.
+        """
+        self._turn, self._hold, self._groups_of, self._short = turn, hold, groups, short
         self._active.clear()  # keys of two orders cannot be compared
+        for queued in self._pods.values():
+            if queued.place is not Place.HELD:
+                self._join(queued)
         for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
             self._enqueue(queued)
         self.recheck_held()
 
     def recheck_held(self) -> int:
         """Ask again about held pods; return how many were let in."""
-        held = [q for q in self._waiting.values() if q.place is Place.HELD]
+        held = [q for q in self._held.values() if gates(q) is None]  # gates go by an update of the pod
         for queued in held:
-            self._leave_waiting(queued)
-            self._enqueue(queued)
+            if queued.place is Place.HELD:
+                self._leave(queued)
+                self._enqueue(queued)
+                self._let_in(queued)
         return sum(q.place is not Place.HELD for q in held)
 
     def flush(self, now: float) -> None:
@@ -239,13 +267,9 @@ class SchedulingQueue:
 
     def flush_leftovers(self, now: float) -> int:
         """Try pods again that no event has concerned for long; return how many."""
-        left = [
-            q
-            for q in self._waiting.values()
-            if q.place is Place.UNSCHEDULABLE and now - q.timestamp > UNSCHEDULABLE_TIMEOUT_SECONDS
-        ]
+        left = [q for q in self._unschedulable.values() if now - q.timestamp > UNSCHEDULABLE_TIMEOUT_SECONDS]
         for queued in left:
-            self._leave_waiting(queued)
+            self._leave(queued)
             self._push_active(queued)
         return len(left)
 
@@ -253,28 +277,52 @@ class SchedulingQueue:
 
     def _enqueue(self, queued: QueuedPod) -> None:
         why = self._hold(queued)
+        if why is not None:
+            self._quit(queued)
+        else:
+            self._join(queued)
+            why = self._short(queued) if queued.groups else None
         if why is None:
             self._push_active(queued)
         else:
-            queued.place, queued.held_because = Place.HELD, why
-            self._waiting[queued.pod.uid] = queued
+            self._hold_back(queued, why)
+
+    def _hold_back(self, queued: QueuedPod, why: str) -> None:
+        queued.place, queued.held_because = Place.HELD, why
+        self._held[queued.pod.uid] = queued
+
+    def _let_in(self, queued: QueuedPod) -> None:
+        """Let the other pods of its groups in, now that a pod has come that is not held itself."""
+        if queued.place is Place.HELD:
+            return
+        for group in queued.groups:
+            for other in list(self.group(group).values()):
+                if other.place is Place.HELD:
+                    self._leave(other)
+                    self._enqueue(other)
+
+    def _join(self, queued: QueuedPod) -> None:
+        self._quit(queued)
+        queued.groups = self._groups_of(queued)
+        for group in queued.groups:
+            self._groups.setdefault(group, {})[queued.pod.uid] = queued
+
+    def _quit(self, queued: QueuedPod) -> None:
+        for group in queued.groups:
+            there = self._groups[group]
+            del there[queued.pod.uid]
+            if not there:
+                del self._groups[group]
+        queued.groups = ()
 
     def _push_active(self, queued: QueuedPod) -> None:
-        queued.place = Place.ACTIVE
-        queued.ticket = next(self._tickets)
-        turn = self._turn(queued)
-        heapq.heappush(self._active.setdefault(turn.line, []), (turn.key, queued.ticket, queued))
+        self._active.push(queued, self._turn(queued))
 
-    def _next_line(self) -> list[tuple[Any, int, QueuedPod]] | None:
-        """Return the heap whose head is the next to be decided; None where no pod is active."""
-        found = None
-        for line, heap in list(self._active.items()):
-            self._drop_stale(heap, Place.ACTIVE)
-            if not heap:
-                del self._active[line]
-            elif found is None or priority_sort(heap[0][2]) < priority_sort(found[0][2]):
-                found = heap
-        return found
+    def _put_aside(self, queued: QueuedPod) -> None:
+        queued.place = Place.UNSCHEDULABLE
+        self._unschedulable[queued.pod.uid] = queued
+        for event in _wake_keys(queued):
+            self._waiting_for.setdefault(event, {})[queued.pod.uid] = queued
 
     def _back_off(self, queued: QueuedPod) -> None:
         queued.place = Place.BACKOFF
@@ -285,17 +333,42 @@ class SchedulingQueue:
         """End an attempt; return whether the pod is still ours to place."""
         if self._pods.get(queued.pod.uid) is not queued:
             return False
-        self._in_flight -= 1
+        self._leave(queued)
         queued.timestamp = now
         return True
 
-    def _leave_waiting(self, queued: QueuedPod) -> None:
-        self._waiting.pop(queued.pod.uid, None)
+    def _leave(self, queued: QueuedPod) -> None:
+        """Take a pod out of its place; heap entries are left behind, stale by the pod's next place."""
+        uid = queued.pod.uid
+        match queued.place:
+            case Place.IN_FLIGHT:
+                self._in_flight -= 1
+            case Place.HELD:
+                del self._held[uid]
+            case Place.UNSCHEDULABLE:
+                del self._unschedulable[uid]
+                for event in _wake_keys(queued):
+                    del self._waiting_for[event][uid]
+            case Place.ACTIVE | Place.BACKOFF | Place.PERMIT:
+                pass
+            case _:
+                assert_never(queued.place)
 
-    @staticmethod
-    def _drop_stale(heap: list[tuple[Any, int, QueuedPod]], place: Place) -> None:
-        while heap and (heap[0][2].ticket != heap[0][1] or heap[0][2].place is not place):
+    def _drop_stale(self) -> None:
+        heap = self._backoff
+        while heap and (heap[0][2].ticket != heap[0][1] or heap[0][2].place is not Place.BACKOFF):
             heapq.heappop(heap)
+
+
+_READY = (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)
+
+
+def _wake_keys(queued: QueuedPod) -> tuple[ClusterEvent | None, ...]:
+    return (None,) if queued.cares is None else tuple(queued.cares)
+
+
+def _helps(queued: QueuedPod, event: ClusterEvent) -> bool:
+    return event in ALWAYS or queued.cares is None or event in queued.cares
 
 
 def _backoff_end(queued: QueuedPod) -> float:

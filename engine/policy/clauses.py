@@ -86,7 +86,10 @@ class RequireClause:
 
 
 class LimitClause:
-    """`limit`: refuses the pod while those of its key hold too much. Assumed pods count, so Reserve has no part."""
+    """`limit`: refuses the pod while those of its key hold too much. Assumed pods count, so Reserve has no part.
+
+    Pods count until they are gone, also while they are deleted, and on nodes that are not there any more.
+    """
 
     scope = Scope.CLUSTER
 
@@ -109,12 +112,13 @@ class LimitClause:
         clause, counters = self.clause, frame.cluster.counters
         members = clause.members(frame)
         bound = float(clause.bound(frame))
+        stranded = [pod.template for pod in frame.cluster.stranded.values() if members(pod.template)]
         if clause.measure is None:
             counter = counters.counter(MemberSet(members), terminating=True)
-            return float(counter.per_node().sum()), 1.0, bound if bound == bound else 0.0
+            return float(counter.per_node().sum() + len(stranded)), 1.0, bound if bound == bound else 0.0
         assert clause.measure_members is not None
         measure = clause.measure_members(frame)
-        used = 0.0
+        used = sum(_worth(measure(template)) for template in stranded)
         for template, rows in counters.placements(terminating=True):
             if members(template):
                 used += _worth(measure(template)) * sum(rows.values())

@@ -12,6 +12,7 @@ from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Query
 from engine.framework.frame import Frame
 from engine.framework.kubernetes import kubernetes_filters, kubernetes_scores
+from engine.framework.permit import Claim
 from engine.framework.plugin import FilterPlugin, Weighted
 from engine.framework.profile import PreemptionRule, Profile
 from engine.lang.checked import ClauseKind
@@ -26,8 +27,11 @@ from engine.lang.compiled import (
     CompiledScore,
     CompiledTest,
 )
+from engine.lang.types import Depends
 from engine.policy.clauses import FilterClause, LimitClause, RequireClause, ScoreClause
+from engine.policy.gangs import claim_of
 from engine.policy.groupings import GroupingScore, SpreadFilter
+from engine.policy.wakeups import wake_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +94,15 @@ class Policy:
         """Return the `gang` clauses."""
         return tuple(clause for clause in self.clauses if isinstance(clause, CompiledGang))
 
+    def claims(self, frame: Frame) -> tuple[Claim, ...]:
+        """Return what the `gang` clauses ask for a pod.
+
+        Raises:
+            ValueError: a size has no value.
+        """
+        found = [claim_of(clause, frame, policy=self.name) for clause in self.gangs]
+        return tuple(claim for claim in found if claim is not None)
+
     @cached_property
     def preemption(self) -> CompiledPreemption | None:
         """Return the `preempt` clause, if there is one."""
@@ -129,7 +142,14 @@ def make_policy(compiled: CompiledPolicy) -> Policy:
         weight = compiled.kubernetes_scores
         scores.extend(Weighted(score.plugin, score.weight * weight) for score in kubernetes_scores())
     rule = next((_preemption_rule(c) for c in clauses if isinstance(c, CompiledPreemption)), None)
-    profile = Profile(compiled.name, (*requires, *limits, *filters), tuple(scores), preemption=rule)
+    profile = Profile(
+        compiled.name,
+        (*requires, *limits, *filters),
+        tuple(scores),
+        preemption=rule,
+        wakes=wake_table(clauses),
+        by_template=not any(clause.depends & (Depends.POD | Depends.CLOCK) for clause in clauses),
+    )
     return Policy(compiled, profile)
 
 

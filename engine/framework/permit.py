@@ -1,0 +1,149 @@
+"""Permit: pods that have a place wait here until enough of their group have one. Pure; the time is an argument.
+
+Knows groups and how many of each are placed, not nodes: who waits holds its room elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from engine.cluster.counter import PodSet
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Pods that start together or not at all: of one namespace, with one key."""
+
+    rule: str
+    """The policy and its `gang` clause."""
+    namespace: str
+    key: str | None
+    """None: the pods without a key are a group of their own."""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.key}" if self.key is not None else f"{self.namespace} without a key"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one `gang` clause asks for one of its pods."""
+
+    group: Group
+    size: int
+    """No member may bind before this many have a place."""
+    within_seconds: float
+    """How long places are held for the others, from the first member that has one."""
+    members: PodSet
+    """Who counts, once it is on a node."""
+    text: str
+    """The clause as written."""
+
+
+Placed = Callable[[Claim], int]
+"""How many members of a claim's group have a place: they run, are being bound, or wait here."""
+
+
+class Permit:
+    """Who waits, for which groups, until when."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, tuple[Claim, ...]] = {}
+        self._members: dict[Group, dict[str, None]] = {}
+        self._since: dict[Group, float] = {}
+        self._due: dict[Group, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._claims
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._claims)
+
+    def groups(self) -> tuple[Group, ...]:
+        """Return the groups of which somebody waits, longest first."""
+        return tuple(self._since)
+
+    def since(self, group: Group) -> float | None:
+        """Return when the first of those who wait came, unix seconds; None where nobody waits."""
+        return self._since.get(group)
+
+    def members(self, group: Group) -> tuple[str, ...]:
+        """Return the uids of a group's pods that wait, in the order in which they came."""
+        return tuple(self._members.get(group, ()))
+
+    def wait(self, uid: str, claims: tuple[Claim, ...], now: float) -> None:
+        """Let a pod that has a place wait."""
+        self.leave(uid)
+        self._claims[uid] = claims
+        for claim in claims:
+            if claim.group not in self._since:
+                self._since[claim.group] = now
+                self._due[claim.group] = now + claim.within_seconds
+            self._members.setdefault(claim.group, {})[uid] = None
+
+    def leave(self, uid: str) -> bool:
+        """Forget a pod; return whether it waited."""
+        claims = self._claims.pop(uid, None)
+        for claim in claims or ():
+            members = self._members[claim.group]
+            del members[uid]
+            if not members:
+                del self._members[claim.group], self._since[claim.group], self._due[claim.group]
+        return claims is not None
+
+    def release(self, uid: str, placed: Placed) -> list[str]:
+        """Return who may bind now that a pod has come, itself included, and forget them; nobody: it goes on waiting.
+
+        A pod may bind if every group of it is complete without those who must go on waiting themselves.
+        """
+        if not all(placed(claim) >= claim.size for claim in self._claims[uid]):
+            return []
+        staying: set[str] = set()
+        together = self._connected(uid)
+        changed = True
+        while changed:
+            changed = False
+            for other in together:
+                if other not in staying and not self._complete(other, staying, placed):
+                    staying.add(other)
+                    changed = True
+        released = [other for other in together if other not in staying]
+        for other in released:
+            self.leave(other)
+        return released
+
+    def expire(self, now: float) -> dict[str, Claim]:
+        """Forget whoever waited too long, with all of its group; return them with the claim that ran out."""
+        gone: dict[str, Claim] = {}
+        for group in [group for group, due in self._due.items() if due <= now]:
+            for uid in self.members(group):
+                gone[uid] = next(claim for claim in self._claims[uid] if claim.group == group)
+                self.leave(uid)
+        return gone
+
+    def next_due(self) -> float | None:
+        """Return when the next group's time is up, unix seconds."""
+        return min(self._due.values(), default=None)
+
+    def _connected(self, uid: str) -> list[str]:
+        """Return all who wait for a group of the pod, or for a group of such a pod, and so on."""
+        found, groups = {uid: None}, set[Group]()
+        ahead = [uid]
+        while ahead:
+            for claim in self._claims[ahead.pop()]:
+                if claim.group not in groups:
+                    groups.add(claim.group)
+                    fresh = [other for other in self._members[claim.group] if other not in found]
+                    found.update(dict.fromkeys(fresh))
+                    ahead += fresh
+        return list(found)
+
+    def _complete(self, uid: str, staying: Iterable[str], placed: Placed) -> bool:
+        for claim in self._claims[uid]:
+            members = self._members[claim.group]
+            if placed(claim) - sum(other in members for other in staying) < claim.size:
+                return False
+        return True

@@ -1,0 +1,77 @@
+"""A pending pod as the queue keeps it: where it waits, since when, what it was refused for, and when its turn is."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from engine.cluster.pods import PodInfo
+from engine.framework.events import ClusterEvent
+
+
+class Place(Enum):
+    """Where a pending pod is."""
+
+    ACTIVE = "active"
+    BACKOFF = "backoff"
+    UNSCHEDULABLE = "unschedulable"
+    HELD = "gated"
+    IN_FLIGHT = "in flight"
+    """Being decided, or being bound."""
+    PERMIT = "permit"
+    """Has a place, and waits for others of its group."""
+
+
+@dataclass(slots=True, eq=False)
+class QueuedPod:
+    """A pending pod and its history in the queue."""
+
+    pod: PodInfo
+    queued: float
+    """Unix seconds at which it was first seen."""
+    timestamp: float
+    """Unix seconds of the last return to the queue: equal priorities are served in this order."""
+    place: Place = Place.ACTIVE
+    attempts: int = 0
+    rejections: int = 0
+    errors: int = 0
+    """Consecutive internal errors."""
+    rejectors: frozenset[str] = frozenset()
+    cares: frozenset[ClusterEvent] | None = None
+    """The events that may help it where it is unschedulable; None: any."""
+    held_because: str = ""
+    told: str = ""
+    """The reason for being held that people were told last."""
+    groups: tuple[Hashable, ...] = ()
+    """The groups that it starts together with."""
+    seen_events: int = 0
+    """Position in the event log at which its current attempt began."""
+    ticket: int = field(default=0)
+    """Number of its newest heap entry; older entries are stale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """When a pod's turn is: among the pods of its line, the smallest key first."""
+
+    line: str
+    """Pods of different lines are never compared by key; the heads of the lines compete by PrioritySort."""
+    key: Any
+
+
+def priority_turn(queued: QueuedPod) -> Turn:
+    """Return the turn that Kubernetes gives a pod."""
+    return Turn("", priority_sort(queued))
+
+
+def priority_sort(queued: QueuedPod) -> tuple[float, float]:
+    """Order by priority, then by time of return (PrioritySort)."""
+    return (-queued.pod.priority, queued.timestamp)
+
+
+def gates(queued: QueuedPod) -> str | None:
+    """Return why a pod with scheduling gates waits (SchedulingGates)."""
+    names = queued.pod.template.spec.scheduling_gates
+    return f"waiting for scheduling gates: [{' '.join(g.name for g in names)}]" if names else None

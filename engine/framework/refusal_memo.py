@@ -1,0 +1,45 @@
+"""Refusals kept for the pods that come next: of many pods of one template that fit nowhere, one is looked at.
+
+Kept as long as nothing happens. Pods that could be answered otherwise than others of their template are left out:
+those with volumes or a nomination, and policies that look at more than the template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from engine.cluster.pods import PodInfo, PodTemplate
+from engine.framework.cycle import Decision
+from engine.framework.profile import Profile
+
+
+class RefusalMemo:
+    """Decisions without a host, by template and profile, for one state of everything else."""
+
+    def __init__(self) -> None:
+        self._state: Hashable = None
+        self._kept: dict[tuple[PodTemplate, Profile], Decision] = {}
+
+    def get(self, pod: PodInfo, profile: Profile, state: Hashable) -> Decision | None:
+        """Return the decision on a pod of the same template, None where there is none of this state."""
+        if state != self._state:
+            self._kept.clear()
+            self._state = state
+        return self._kept.get((pod.template, profile)) if _is_alike(pod, profile) else None
+
+    def note(self, decision: Decision, profile: Profile, state: Hashable) -> None:
+        """Keep a decision if it is a refusal that leads to nothing."""
+        found = decision.preemption
+        if decision.host is None and _is_alike(decision.pod, profile) and (found is None or not found.victims):
+            if state != self._state:
+                self._kept.clear()
+                self._state = state
+            self._kept[decision.pod.template, profile] = decision
+
+    def clear(self) -> None:
+        """Forget all: something was placed, freed or nominated."""
+        self._kept.clear()
+
+
+def _is_alike(pod: PodInfo, profile: Profile) -> bool:
+    return profile.by_template and not pod.volumes and not pod.nominated_node
