@@ -1,0 +1,1 @@
+"""Deterministic simulation of the whole loop: seeded time, network, faults and changes."""

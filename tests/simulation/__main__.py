@@ -1,0 +1,47 @@
+"""`python -m tests.simulation --runs 1000 --steps 2000`: many seeded runs; a failure is replayed with `--seed`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.simulation.simulation import Simulation, Violation
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; return 1 where anything was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first run")
+    parser.add_argument("--seed", type=int, help="run this seed alone")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    given = parser.parse_args(arguments)
+    seeds = [given.seed] if given.seed is not None else range(given.first, given.first + given.runs)
+    began, failed = time.monotonic(), 0
+    with ProcessPoolExecutor(given.workers) as pool:
+        for number, problem in enumerate(pool.map(_one, seeds, [given.steps] * len(seeds)), 1):
+            if problem:
+                failed += 1
+                print(problem, flush=True)
+            if number % 50 == 0 or number == len(seeds):
+                seconds = time.monotonic() - began
+                print(f"{number} runs of {given.steps} steps in {seconds:.0f} s: {failed} failed", flush=True)
+    return 1 if failed else 0
+
+
+def _one(seed: int, steps: int) -> str:
+    logging.disable()
+    try:
+        Simulation(seed, steps=steps).run()
+    except Violation as problem:
+        return str(problem)
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
