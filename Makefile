@@ -6,7 +6,7 @@ WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench lock clean
+.PHONY: help demo test lint format bench fuzz lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
@@ -30,6 +30,9 @@ format: $(VENV)/.dev ## ruff's fixes and formatting
 
 bench: $(VENV)/.dev ## measure decisions per second
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+fuzz: $(VENV)/.dev ## feed the language random text for ten minutes; ARGS='--minutes 1' for less
+	@$(BIN)/python -m tests.fuzz --minutes 10 $(ARGS)
 
 lock: $(VENV)/.dev ## resolve the newest versions into requirements.lock and requirements-dev.lock
 	@.ci/lock $(BIN)/python
