@@ -1,0 +1,186 @@
+"""What `policyctl why` shows: text for people, data for programs. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+from engine.diagnostics import printable
+from engine.tooling.why import Cause, Explanation
+from engine.tooling.why_lacks import Near
+from engine.tooling.why_scores import Ranking, Term
+from engine.tooling.why_values import shown
+
+Paint: TypeAlias = Callable[[str, str], str]
+
+_BOLD, _RED, _GREEN, _DIM = "\x1b[1m", "\x1b[1;31m", "\x1b[1;32m", "\x1b[2m"
+_RESET = "\x1b[0m"
+
+
+def lines(found: Explanation, *, colour: bool) -> Iterator[str]:
+    """Return the explanation for people, the dominant reason first."""
+
+    def paint(style: str, text: str) -> str:
+        return f"{style}{text}{_RESET}" if colour else text
+
+    if found.cause is not None:
+        yield from _unschedulable(found, found.cause, paint)
+    elif found.ranking is not None:
+        yield from _placed(found, found.ranking, paint)
+    else:
+        yield f"{printable(found.pod)}: {found.message}"
+
+
+# --- fits nowhere ----------------------------------------------------------------------------------------
+
+
+def _unschedulable(found: Explanation, cause: Cause, paint: Paint) -> Iterator[str]:
+    yield paint(_RED, f"{printable(found.pod)} fits on none of {_nodes(found.nodes)}, under {found.policy}")
+    place = f", {cause.place}" if cause.place else ""
+    name = f"{cause.name}{place}" if cause.name and f"`{cause.name}`" not in cause.words else cause.place
+    where = f" ({name})" if name else ""
+    share = f": {cause.refused} of {_nodes(found.nodes)}" if cause.refused < found.nodes else ": every node"
+    only = f"; on {cause.only} of them nothing else is in the way" if 0 < cause.only < cause.refused else ""
+    whole = cause.only == cause.refused == found.nodes and found.nodes > 1
+    yield paint(_BOLD, printable(f"Main cause: {cause.words}{where}") + (share + only if not whole else ""))
+    if found.bound is not None:
+        yield f"It runs on {found.bound}, where it would not be placed again: {_lacks(found.bound_lacks)}"
+    if any(line.alone for line in found.lines):
+        yield ""
+        yield from _table(found, paint)
+    if found.near:
+        yield ""
+        yield paint(_BOLD, "Closest nodes:")
+        width = max(len(near.node) for near in found.near)
+        for near in found.near:
+            first, *rest = near.lacks
+            yield f"  {near.node:<{width}}  {printable(first)}"
+            yield from (f"  {'':<{width}}  {printable(more)}" for more in rest)
+    yield ""
+    if found.changes:
+        yield paint(_BOLD, "It would fit if you (one of these; each was tried):")
+        width = max(len(change.text) for change in found.changes)
+        for change in found.changes:
+            fits = f"{change.nodes} node fits" if change.nodes == 1 else f"{change.nodes} nodes fit"
+            yield f"  {printable(f'{change.text:<{width}}')}  {fits}, it goes to {change.node}"
+    else:
+        yield paint(_BOLD, "No single change that was tried makes it fit.")
+    if found.victims:
+        yield f"Preemption would evict {', '.join(found.victims)} from {found.preemption_node}."
+
+
+def _lacks(near: Near | None) -> str:
+    return "; ".join(near.lacks) if near is not None else "see below"
+
+
+def _table(found: Explanation, paint: Paint) -> Iterator[str]:
+    rows = [("filter", "where", "alone", "first", "only")]
+    marks = [""]
+    for line in found.lines:
+        if not line.alone and not line.place:
+            continue
+        name = f"  {line.name}" if line.within else line.name
+        rows.append((printable(name), line.place, str(line.alone), str(line.first), str(line.only)))
+        marks.append("  <- main cause" if line.dominant else "")
+    quiet = sum(1 for line in found.lines if not line.alone and not line.place)
+    for at, (text, mark) in enumerate(zip(_aligned(rows, right_from=2), marks, strict=True)):
+        yield paint(_DIM, text) if not at else text + paint(_RED, mark)
+    if quiet:
+        yield paint(_DIM, f"{quiet} more rules of Kubernetes refuse no node")
+    yield paint(_DIM, "alone: nodes it refuses; first: not refused by a rule above; only: not refused by any other")
+
+
+# --- fits ------------------------------------------------------------------------------------------------
+
+
+def _placed(found: Explanation, rank: Ranking, paint: Paint) -> Iterator[str]:
+    fits = f"{found.fits} of {_nodes(found.nodes)} {'fits' if found.fits == 1 else 'fit'}"
+    if found.bound is None:
+        yield paint(_GREEN, f"{printable(found.pod)} goes to {found.host}, under {found.policy}: {fits}")
+    elif found.bound == found.host:
+        yield paint(_GREEN, f"{printable(found.pod)} is on {found.bound}, and would go there again: {fits}")
+    else:
+        yield paint(_RED, f"{printable(found.pod)} is on {found.bound}, but would go to {found.host} now: {fits}")
+        if found.bound_lacks is not None:
+            yield f"{found.bound} would refuse it: {_lacks(found.bound_lacks)}"
+    yield paint(_BOLD, _why(rank))
+    yield ""
+    head = ("score", "where", *rank.nodes)
+    rows: list[tuple[str, ...]] = [head]
+    for term in rank.terms:
+        rows.append((printable(term.name), term.place, *(_score(value) for value in term.scores)))
+    rows.append(("total", "", *(_score(total) for total in rank.totals)))
+    rows.append(("rank", "", *(str(place) for place in rank.ranks)))
+    for at, text in enumerate(_aligned(rows, right_from=2)):
+        yield paint(_DIM, text) if not at else paint(_BOLD, text) if at == len(rows) - 2 else text
+    for term in rank.terms:
+        if term.parts:
+            yield ""
+            weight = f", weight {term.weight:g}" if term.weight != 1 else ""
+            yield paint(_BOLD, f"{printable(term.name)} ({term.place}{weight})")
+            yield from _values(term, rank.nodes)
+
+
+def _why(rank: Ranking) -> str:
+    if rank.feasible == 1:
+        return "It is the only node that fits."
+    if rank.ties > 1:
+        return f"{rank.ties} nodes have the same best total: one of them was drawn by a hash of pod, node and seed."
+    following = next((at for at in range(1, len(rank.nodes)) if rank.ranks[at] > 1), None)
+    if following is None or rank.margin is None:
+        return "It has the best total."
+    parts = rank.advantage(following)
+    ahead = [f"{name} {_signed(value)}" for name, value in parts if value > 0]
+    behind = [f"{name} {_signed(value)}" for name, value in parts if value < 0]
+    against = f", against {', '.join(behind)}" if behind else ""
+    nearest = rank.nodes[following]
+    return printable(f"It leads {nearest} by {_score(rank.margin)}: {', '.join(ahead)}{against}.")
+
+
+def _values(term: Term, nodes: Sequence[str]) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [("", *nodes)]
+    same: list[str] = []
+    for part in term.parts:
+        if part.same:
+            same.append(f"  {printable(part.text)} = {shown(part.values[0], as_bytes=part.bytes)}")
+        else:
+            texts = (printable(shown(value, as_bytes=part.bytes)) for value in part.values)
+            rows.append((f"  {printable(part.text)}", *texts))
+    if len(rows) > 1:
+        yield from _aligned(rows, right_from=1)
+    yield from same
+
+
+def _score(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if value else "0"
+
+
+def _signed(value: float) -> str:
+    return f"+{_score(value)}" if value > 0 else _score(value)
+
+
+def _aligned(rows: Sequence[tuple[str, ...]], *, right_from: int) -> Iterator[str]:
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    for row in rows:
+        cells = (
+            f"{cell:>{width}}" if at >= right_from else f"{cell:<{width}}"
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            if width
+        )
+        yield "  ".join(cells).rstrip()
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'s' if count != 1 else ''}"
+
+
+# --- for programs ----------------------------------------------------------------------------------------
+
+
+def data(found: Explanation) -> dict[str, Any]:
+    """Return the explanation as plain values; keys are those of `Explanation`."""
+    done = asdict(found)
+    for line in done["lines"]:
+        line["reasons"] = dict(line["reasons"])
+    return done

@@ -1,0 +1,284 @@
+"""What `policyctl why` looks at: a cluster, a pod of it, and the rules that decide. Knows no files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import msgspec
+
+from engine.cluster import objects
+from engine.cluster.cluster import Cluster
+from engine.cluster.defaulting import BUILTIN_PRIORITY_CLASSES, AdmissionError, default_object
+from engine.cluster.pods import PodInfo
+from engine.cluster.quantity import QuantityError
+from engine.cluster.signals import Signals
+from engine.diagnostics import Diagnostic, Source, closest
+from engine.documents.fixtures import FixtureObject, parse_objects
+from engine.documents.yaml_document import DocumentError, parse_documents
+from engine.framework.frame import Frame
+from engine.framework.kubernetes import kubernetes_profile
+from engine.framework.profile import Profile
+from engine.policy.policy import Policy
+from engine.policy.policy_set import PolicySet
+from engine.tooling.tester.short_forms import ShortFormError, pod_object
+
+Recompile: TypeAlias = Callable[[Sequence[Source]], PolicySet | None]
+"""From changed sources to policies; None where they have errors."""
+
+READ_KINDS: tuple[type, ...] = (
+    objects.Namespace,
+    objects.Service,
+    objects.ReplicationController,
+    objects.ReplicaSet,
+    objects.StatefulSet,
+    objects.PodDisruptionBudget,
+    objects.PriorityClass,
+    objects.PersistentVolume,
+    objects.PersistentVolumeClaim,
+    objects.StorageClass,
+    objects.CSINode,
+    objects.CSIDriver,
+    objects.CSIStorageCapacity,
+    objects.VolumeAttachment,
+    objects.DeviceClass,
+)
+"""Kinds beside nodes and pods that some rule reads."""
+_BY_NAME: Mapping[str, type] = {kind.__name__: kind for kind in (objects.Node, objects.Pod, *READ_KINDS)}
+_PRIORITY = ("priority", "priorityClassName")
+
+
+class UnknownPod(ValueError):
+    """There is no such pod, or there are several."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A cluster with all its pods, also those that wait."""
+
+    cluster: Cluster
+    pods: Mapping[str, objects.Pod]
+    """By `namespace/name`."""
+
+    def find(self, name: str, *, namespace: str | None = None) -> objects.Pod:
+        """Return a pod by its name, or by `namespace/name`.
+
+        Raises:
+            UnknownPod: none or several are of that name.
+        """
+        wanted = f"{namespace}/{name}" if namespace and "/" not in name else name
+        if "/" in wanted:
+            found = [key for key in self.pods if key == wanted]
+        else:
+            found = [key for key in self.pods if key.partition("/")[2] == wanted]
+        if len(found) == 1:
+            return self.pods[found[0]]
+        if found:
+            raise UnknownPod(f"several pods are named `{name}`: {', '.join(sorted(found))}; give --namespace")
+        meant = closest(wanted, self.pods) or closest(wanted, (key.partition("/")[2] for key in self.pods))
+        advice = f"did you mean `{meant}`?" if meant else f"the cluster has {len(self.pods)} pods"
+        raise UnknownPod(f"there is no pod `{wanted}`: {advice}")
+
+
+def world(things: Iterable[Any]) -> World:
+    """Return the world that API objects make, in the order: other kinds, nodes, pods."""
+    cluster = Cluster()
+    pods: dict[str, objects.Pod] = {}
+    later: list[objects.Pod] = []
+    nodes: list[objects.Node] = []
+    for thing in things:
+        match thing:
+            case objects.Node():
+                nodes.append(thing)
+            case objects.Pod():
+                later.append(thing)
+            case _:
+                cluster.set_object(thing)
+    for node in nodes:
+        cluster.set_node(node)
+    for pod in later:
+        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        pod.metadata.uid = pod.metadata.uid or key
+        pods[key] = pod
+        info = cluster.templates.pod(pod)
+        if info.terminal:
+            continue
+        if info.node_name:
+            cluster.place(info, info.node_name)
+        elif info.nominated_node:
+            cluster.nominate(info, info.nominated_node)
+    return World(cluster, pods)
+
+
+def recorded(found: Sequence[FixtureObject], *, scheduler: str) -> list[Any]:
+    """Return recorded objects as the API server would store them; kinds that no rule reads are left out.
+
+    Args:
+        found: objects of fixture files.
+        scheduler: the scheduler name of pods that name none.
+
+    Raises:
+        DocumentError: an object cannot be read; all problems are reported.
+    """
+    classes = {one.name: one.value for one in found if one.kind == "PriorityClass"}
+    known = {**BUILTIN_PRIORITY_CLASSES, **classes}
+    done: list[Any] = []
+    problems: list[Diagnostic] = []
+    for one in found:
+        kind = _BY_NAME.get(one.kind)
+        if kind is None:
+            continue
+        try:
+            done.append(_stored(one, known, scheduler).convert(kind))
+        except DocumentError as error:
+            problems.extend(error.diagnostics)
+        except (AdmissionError, QuantityError) as error:
+            problems.append(one.error((), f"{one.kind} {one.name}: {error}"))
+    if problems:
+        raise DocumentError(problems)
+    return done
+
+
+def pod_in(source: Source) -> FixtureObject:
+    """Return the pod of a file: a Pod as for `kubectl apply`, or the short form of policy tests.
+
+    Raises:
+        DocumentError: the file holds no pod, or several.
+    """
+    documents = parse_documents(source)
+    if len(documents) == 1 and isinstance(documents[0].value, dict) and "kind" not in documents[0].value:
+        try:
+            made = pod_object(documents[0].value, name="pod", uid="pod")
+        except ShortFormError as error:
+            raise DocumentError([FixtureObject({}, documents[0], ()).error((error.key,), str(error))]) from error
+        return FixtureObject(made, documents[0], ())
+    found = [one for one in parse_objects(source) if one.kind == "Pod"]
+    if len(found) != 1:
+        message = f"expected one Pod, found {len(found)}"
+        raise DocumentError([FixtureObject({}, documents[0], ()).error((), message)])
+    return found[0]
+
+
+def _stored(one: FixtureObject, classes: Mapping[str, Any], scheduler: str) -> FixtureObject:
+    value = _without_nulls(one.value)
+    spec = value.get("spec") or {}
+    settled: dict[str, Any] = {}
+    if one.kind == "Pod":
+        spec = {"schedulerName": scheduler} | spec
+        if spec.get("priority") is not None:  # it comes from a cluster: admission was before
+            settled = {key: spec[key] for key in _PRIORITY if key in spec}
+        value = {**value, "spec": {key: item for key, item in spec.items() if key not in settled}}
+    done = default_object(value, priority_classes=classes)
+    if settled:
+        done["spec"] |= settled
+    return FixtureObject(done, one.document, one.path)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value
+
+
+# --- what decides ----------------------------------------------------------------------------------------
+
+
+def _cannot_recompile(sources: Sequence[Source]) -> PolicySet | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides about the pod: one policy, or plain Kubernetes."""
+
+    profile: Profile
+    policy: Policy | None = None
+    sources: tuple[Source, ...] = ()
+    """The texts of all policies, for trying changes of them."""
+    recompile: Recompile = field(default=_cannot_recompile, repr=False)
+
+    def edited(self, source: Source, text: str) -> Rules | None:
+        """Return the rules with another text of one source; None where that is no policy any more."""
+        if self.policy is None or source not in self.sources:
+            return None
+        sources = tuple(Source(one.name, text) if one == source else one for one in self.sources)
+        made = self.recompile(sources)
+        policy = made.named(self.policy.name) if made is not None else None
+        return None if policy is None else Rules(policy.profile, policy, sources, self.recompile)
+
+
+KUBERNETES = Rules(kubernetes_profile())
+"""Without policies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One decision to be explained, or tried with something changed."""
+
+    pod: objects.Pod
+    """As it waits: without `spec.nodeName`."""
+    cluster: Cluster
+    rules: Rules
+    signals: Signals = Signals.EMPTY
+    now: float = 0.0
+    """Unix seconds."""
+    seed: int = 0
+
+    @property
+    def profile(self) -> Profile:
+        """Return the plugins that decide."""
+        return self.rules.profile
+
+    def info(self) -> PodInfo:
+        """Return the pod as the cluster keeps it."""
+        return self.cluster.templates.pod(self.pod)
+
+    def frame(self) -> Frame:
+        """Return the inputs of the decision, looking at all nodes."""
+        info = self.info()
+        return Frame(info, self.cluster, self.now, signals=self.signals, queued=info.created)
+
+    def held(self) -> str | None:
+        """Return why the pod waits outside the active queue, or None."""
+        return self.rules.policy.hold_reason(self.frame()) if self.rules.policy is not None else None
+
+    def with_pod(self, spec: objects.PodSpec) -> Situation:
+        """Return the situation with another spec of the pod."""
+        return replace(self, pod=msgspec.structs.replace(self.pod, spec=spec))
+
+    def with_rules(self, rules: Rules) -> Situation:
+        """Return the situation under other rules."""
+        return replace(self, rules=rules)
+
+    @contextmanager
+    def with_node(self, node: objects.Node) -> Iterator[Situation]:
+        """Change or add a node while it lasts."""
+        name = node.metadata.name
+        row = self.cluster.nodes.rows.get(name)
+        before = self.cluster.nodes.infos[row].node if row is not None else None
+        self.cluster.set_node(node)
+        try:
+            yield self
+        finally:
+            if before is None:
+                self.cluster.remove_node(name)
+            else:
+                self.cluster.set_node(before)
+
+
+@contextmanager
+def waiting(pod: objects.Pod, cluster: Cluster) -> Iterator[tuple[objects.Pod, str | None]]:
+    """Take a bound pod off its node while it lasts; return it as it would wait, and the node it is on."""
+    uid = pod.metadata.uid
+    host = cluster.node_of(uid) or pod.spec.node_name or None
+    removed = cluster.displace(uid)
+    free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+    try:
+        yield free, host
+    finally:
+        if removed is not None and host is not None:
+            cluster.place(removed, host)

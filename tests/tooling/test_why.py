@@ -1,0 +1,221 @@
+"""`policyctl why`: what it says is what the cycle decides, and every change that it suggests was tried."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.cli.main import run
+from engine.cluster.signals import Signals
+from engine.diagnostics import Source
+from engine.documents.fixtures import FixtureObject
+from engine.documents.yaml_document import parse_document
+from engine.embedded import EmbeddedCluster
+from engine.framework.cycle import Cycle
+from engine.framework.evaluation import evaluate
+from engine.framework.profile import Profile
+from engine.policy.policy_set import PolicySet, load
+from engine.tooling.tester.metrics import Metrics
+from engine.tooling.tester.short_forms import node_object, pod_object
+from engine.tooling.why import Explanation, explain
+from engine.tooling.why_world import KUBERNETES, Rules, Situation, UnknownPod, World, recorded, waiting, world
+
+EMPTY = parse_document(Source("test", "{}"))
+SCHEDULER = "policy-scheduler"
+
+
+def cluster_of(nodes: Sequence[dict[str, Any]], pods: Sequence[dict[str, Any]] = ()) -> World:
+    made = [node_object(node) for node in nodes]
+    made += [pod_object(pod, name=f"pod-{at}", uid=f"uid-{at}") for at, pod in enumerate(pods)]
+    return world(recorded([FixtureObject(one, EMPTY, ()) for one in made], scheduler=SCHEDULER))
+
+
+def rules_of(text: str) -> Rules:
+    def recompile(sources: Sequence[Source]) -> PolicySet | None:
+        return load(sources).policy_set
+
+    source = Source("a.policy", text)
+    made = recompile([source])
+    assert made is not None
+    (policy,) = made.policies
+    return Rules(policy.profile, policy, (source,), recompile)
+
+
+def situation(there: World, pod: dict[str, Any], rules: Rules = KUBERNETES, **metrics: Any) -> Situation:
+    form = FixtureObject(pod_object(pod, name="asked", uid="asked"), EMPTY, ())
+    (made,) = recorded([form], scheduler=SCHEDULER)
+    queries = rules.policy.queries if rules.policy is not None else ()
+    signals = Metrics().over(metrics).signals(queries, now=0.0) if metrics else Signals.EMPTY
+    return Situation(made, there.cluster, rules, signals)
+
+
+NODES = [
+    {"name": "a1", "cpu": 4, "mem": "16Gi", "labels": {"disk": "ssd"}},
+    {"name": "b1", "cpu": 8, "mem": "16Gi", "labels": {"disk": "ssd"}, "taints": ["dedicated=gpu:NoSchedule"]},
+    {"name": "c1", "cpu": 4, "mem": "16Gi", "unschedulable": True},
+]
+COOL = 'filter (promql("cpu_usage") ?? 50) < 80 as cool'
+SITUATIONS: dict[str, tuple[dict[str, Any], Rules, dict[str, Any]]] = {
+    "too big": ({"cpu": 5}, KUBERNETES, {}),
+    "wrong label": ({"cpu": 1, "node_selector": {"disk": "nvme"}}, KUBERNETES, {}),
+    "both": ({"cpu": 5, "node_selector": {"disk": "nvme"}}, KUBERNETES, {}),
+    "too hot": ({"cpu": 1}, rules_of(COOL), {"cpu_usage": {"a1": 83.1, "b1": 90, "c1": 90}}),
+    "refused": ({"cpu": 1}, rules_of('require pod.label.tenant is not missing else "no tenant"\nscore 1'), {}),
+    "held": ({"cpu": 1}, rules_of("hold if pod.label.tenant is missing\nscore 1"), {}),
+}
+
+
+def explained(name: str) -> tuple[Situation, Explanation]:
+    pod, rules, metrics = SITUATIONS[name]
+    asked = situation(cluster_of(NODES), pod, rules, **metrics)
+    return asked, explain(asked)
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_a_pod_that_fits_nowhere_has_a_cause(name: str) -> None:
+    _, found = explained(name)
+    assert found.fits == 0
+    assert found.host is None
+    assert found.cause is not None
+    assert found.cause.words
+
+
+@pytest.mark.parametrize("name", sorted(SITUATIONS.keys() - {"held"}))
+def test_the_first_refusers_share_out_all_nodes(name: str) -> None:
+    _, found = explained(name)
+    assert sum(line.first for line in found.lines if not line.within) == found.nodes
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_a_filter_refuses_alone_what_it_refuses_as_the_only_one(name: str) -> None:
+    asked, found = explained(name)
+    by_name = {plugin.name: plugin for plugin in asked.profile.filters}
+    for line in found.lines:
+        if line.within:
+            continue
+        alone = evaluate(asked.frame(), Profile("alone", (by_name[line.name],)))
+        assert line.alone == found.nodes - len(alone.feasible)
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_the_cluster_is_as_before(name: str) -> None:
+    pod, rules, metrics = SITUATIONS[name]
+    there = cluster_of(NODES, [{"cpu": 1, "node": "a1"}])
+    before = _state(there)
+    explain(situation(there, pod, rules, **metrics))
+    assert _state(there) == before
+
+
+def _state(there: World) -> Any:
+    nodes = there.cluster.nodes
+    columns = {name: (nodes.requested(name).tolist(), nodes.allocatable(name).tolist()) for name in ("cpu", "memory")}
+    return nodes.names, columns, [info.node for info in nodes.infos], sorted(there.cluster.pods)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("too big", "request 4 cpu or less, instead of 5"),
+        ("too big", "tolerate the taint dedicated=gpu:NoSchedule"),
+        ("too big", "remove the taint dedicated=gpu:NoSchedule from b1"),
+        ("wrong label", "drop disk=nvme from the node selector"),
+        ("wrong label", "label a1 with disk=nvme"),
+        ("too hot", '`(promql("cpu_usage") ?? 50) < 80` with 83.2 instead of 80 (a.policy:1:38)'),
+    ],
+)
+def test_the_smallest_change_is_found(name: str, change: str) -> None:
+    _, found = explained(name)
+    assert change in [one.text for one in found.changes]
+
+
+def test_no_change_is_claimed_where_two_are_needed() -> None:
+    _, found = explained("both")
+    assert not found.changes
+
+
+@pytest.mark.parametrize("name", ["refused", "held"])
+def test_leaving_out_the_clause_that_refuses_the_pod_is_a_change(name: str) -> None:
+    _, found = explained(name)
+    assert [one.kind for one in found.changes] == ["policy"]
+    assert found.changes[0].node == "a1"
+
+
+def test_a_request_that_is_lowered_as_told_really_fits_and_a_little_more_does_not() -> None:
+    there = cluster_of(NODES, [{"cpu": "2750m", "node": "a1"}])
+    found = explain(situation(there, {"cpu": 2}))
+    assert found.changes[0].text == "request 1250m cpu or less, instead of 2"
+    for cpu, host in (("1250m", "a1"), ("1251m", None)):
+        asked = situation(there, {"cpu": cpu})
+        assert Cycle().decide(asked.frame(), asked.profile).host == host
+
+
+def test_fits_and_node_resources_fit_are_one_obstacle() -> None:
+    found = explain(situation(cluster_of(NODES[:1]), {"cpu": 5}, rules_of("filter node.ready and fits(cpu, mem)")))
+    assert found.near[0].obstacles == 1
+    assert found.cause is not None
+    assert (found.cause.name, found.cause.place) == ("fits(cpu, mem)", "a.policy:1:23")
+
+
+def test_the_ranking_adds_up_and_the_margin_is_the_difference() -> None:
+    rules = rules_of('score 100 - promql("cpu_usage") ?? 50\nscore 5 if label disk=ssd')
+    nodes = [{"name": name, "cpu": 4, "mem": "8Gi", "labels": {"disk": disk}} for name, disk in
+             (("a", "ssd"), ("b", "hdd"), ("c", "hdd"))]  # fmt: skip
+    asked = situation(cluster_of(nodes), {"cpu": 1}, rules, cpu_usage={"a": 20, "b": 10, "c": 70})
+    rank = explain(asked).ranking
+    assert rank is not None
+    assert rank.nodes == ("b", "a", "c")
+    for at, total in enumerate(rank.totals):
+        assert sum(term.scores[at] for term in rank.terms) == total
+    assert rank.margin == rank.totals[0] - rank.totals[1] == 5
+    assert rank.ties == 1
+    values = {part.text: part.values for term in rank.terms for part in term.parts}
+    assert values['promql("cpu_usage")'] == (10.0, 20.0, 70.0)
+    assert values["label disk=ssd"] == (False, True, False)
+
+
+def test_a_bound_pod_does_not_stand_in_its_own_way() -> None:
+    there = cluster_of(NODES[:1], [{"name": "whole", "cpu": 4, "node": "a1"}])
+    pod = there.find("whole")
+    with waiting(pod, there.cluster) as (free, bound):
+        found = explain(Situation(free, there.cluster, KUBERNETES), bound=bound)
+    assert (found.bound, found.host, found.fits) == ("a1", "a1", 1)
+    assert there.cluster.node_of(pod.metadata.uid) == "a1"
+
+
+def test_a_pod_of_two_namespaces_must_be_told_apart() -> None:
+    there = cluster_of(NODES, [{"name": "web", "namespace": space} for space in ("a", "b")])
+    assert there.find("web", namespace="b").metadata.namespace == "b"
+    with pytest.raises(UnknownPod, match="a/web, b/web"):
+        there.find("web")
+
+
+def test_five_thousand_nodes_are_explained_within_two_seconds() -> None:
+    nodes = [{**NODES[at % 2], "name": f"n{at}"} for at in range(5000)]
+    there = cluster_of(nodes, [{"name": f"p{at}", "cpu": 2, "node": f"n{at}"} for at in range(5000)])
+    text = f"filter node.ready and fits(cpu, mem)\n{COOL}\nspread by pod.label.tenant"
+    asked = situation(there, {"cpu": 7}, rules_of(text), cpu_usage={f"n{at}": at % 100 for at in range(5000)})
+    began = time.perf_counter()
+    found = explain(asked)
+    assert time.perf_counter() - began < 2
+    assert found.changes
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Path]:
+    with EmbeddedCluster(kubelets=None, controllers=None).in_thread() as cluster:
+        cluster.load([node_object({"name": "a1", "cpu": 4, "mem": "8Gi"})])
+        cluster.load([pod_object({"name": "big", "cpu": 8}, name="big", uid="big")])
+        cluster.kubeconfig(tmp_path / "kubeconfig")
+        yield tmp_path / "kubeconfig"
+
+
+def test_a_live_cluster_is_read(live: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["why", "big", "--kubeconfig", str(live), "--json"]) == 1
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["cause"]["words"] == "too little free cpu"
+    assert shown["near"][0]["lacks"] == ["4 cpu too little: 4 of 4 free"]
