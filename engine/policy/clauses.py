@@ -15,6 +15,7 @@ from engine.framework.status import Code, Refusal, Status
 from engine.lang.columns import full
 from engine.lang.compiled import CompiledQuota, CompiledScore, CompiledTest
 from engine.lang.types import Depends
+from engine.policy.holdings import Holdings, worth
 
 _OTHERS = Depends.POD | Depends.SIGNAL | Depends.CLOCK | Depends.CLUSTER | Depends.FEASIBLE
 
@@ -96,6 +97,7 @@ class LimitClause:
     def __init__(self, clause: CompiledQuota) -> None:
         self.clause = clause
         self.name = clause.name
+        self._holdings = Holdings(clause.measure_members(None)) if clause.measure_members is not None else None
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Refuse the pod, or have nothing more to say."""
@@ -113,16 +115,13 @@ class LimitClause:
         members = clause.members(frame)
         bound = float(clause.bound(frame))
         stranded = [pod.template for pod in frame.cluster.stranded.values() if members(pod.template)]
-        if clause.measure is None:
+        if self._holdings is None:
             counter = counters.counter(MemberSet(members), terminating=True)
             return float(counter.per_node().sum() + len(stranded)), 1.0, bound if bound == bound else 0.0
         assert clause.measure_members is not None
         measure = clause.measure_members(frame)
-        used = sum(_worth(measure(template)) for template in stranded)
-        for template, rows in counters.placements(terminating=True):
-            if members(template):
-                used += _worth(measure(template)) * sum(rows.values())
-        return used, _worth(measure(frame.template)), bound if bound == bound else 0.0
+        used = self._holdings.held(counters, members) + sum(worth(measure, template) for template in stranded)
+        return used, worth(measure, frame.template), bound if bound == bound else 0.0
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Let all nodes pass."""
@@ -131,10 +130,6 @@ class LimitClause:
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
         """Return nothing: the pod was refused as a whole, or not at all."""
         return []
-
-
-def _worth(value: float) -> float:
-    return float(value) if value == value else 0.0
 
 
 class ScoreClause:
