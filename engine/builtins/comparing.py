@@ -6,10 +6,10 @@ import numpy as np
 
 from engine.framework.frame import Frame
 from engine.lang.signature import Number, Numbers, Same, builtin
-from engine.lang.types import Depends
+from engine.lang.types import Depends, Shape
 
 
-@builtin(bounds=(0, 100), depends=Depends.FEASIBLE, scores_only=True)
+@builtin(shape=Shape.NODE, bounds=(0, 100), depends=Depends.FEASIBLE, scores_only=True)
 def normalize(frame: Frame, x: Same) -> Number:
     """Return x brought to 0 to 100 over the nodes that fit: the lowest becomes 0, the highest 100, equal ones 0."""
     values = _column(frame, x)
@@ -23,7 +23,7 @@ def normalize(frame: Frame, x: Same) -> Number:
     return (values / 2 - low / 2) / (high / 2 - low / 2) * 100
 
 
-@builtin(bounds=(0, 100), depends=Depends.FEASIBLE, scores_only=True)
+@builtin(shape=Shape.NODE, bounds=(0, 100), depends=Depends.FEASIBLE, scores_only=True)
 def rank(frame: Frame, x: Same) -> Number:
     """Return the place of x among the nodes that fit: the highest get 100, the lowest 0, equal ones the same."""
     values = _column(frame, x)

@@ -444,3 +444,11 @@ def test_a_clause_explains_each_of_its_parts() -> None:
     assert values["node.ready"] == [True, False]
     assert values["node.free.cpu"] == [4.0, 4.0]
     assert values["node.ready and node.free.cpu > 2"] == [True, False]
+
+
+def test_what_compares_nodes_differs_by_node_also_where_its_argument_does_not() -> None:
+    nodes = cluster(node("a"), node("b"))
+
+    result = decide(policy("score rank(pod.priority) + 1 if normalize(pod.priority) == 0"), pod(nodes, "p"), nodes)
+
+    assert next(iter(result.scores.values())).tolist() == [1, 1]
