@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -99,30 +100,30 @@ class FullCluster:
 
     # --- the end -------------------------------------------------------------------------------------
 
-    async def binding_times(self, expected: int, *, timeout_seconds: float) -> list[float]:
-        """Return when each binding was seen, monotonic seconds, once there are so many or the time is up."""
+    async def wait_bound(self, expected: int, *, timeout_seconds: float) -> int:
+        """Wait until so many pods are bound or the time is up; return how many are."""
         version = (await self._get("/api/v1/pods?limit=1"))["metadata"]["resourceVersion"]
         path = f"/api/v1/pods?watch=1&fieldSelector=spec.nodeName!%3D&resourceVersion={version}"
-        seen: list[float] = []
+        seen = 0
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
                 stream = await self._transport.open_stream(path, idle_seconds=timeout_seconds)
                 rest = b""
-                while len(seen) < expected:
+                while seen < expected:
                     chunk = await stream.read()
                     lines = (rest + chunk).split(b"\n")
                     rest = lines.pop()
-                    now = time.monotonic()
-                    seen += [now for line in lines if line.startswith(b'{"type":"ADDED"')]
+                    seen += sum(line.startswith(b'{"type":"ADDED"') for line in lines)
                 stream.close()
         return seen
 
-    async def event_counts(self) -> Counter[str]:
-        """Return how many pods have each reason in their events."""
-        found: set[tuple[str, str]] = set()
+    async def scheduled(self) -> dict[str, float]:
+        """Return when the scheduler says that it had bound each pod, Unix seconds, from its events."""
+        found: dict[str, float] = {}
         async for event in self._pages("/apis/events.k8s.io/v1/namespaces/default/events"):
-            found.add((event["reason"], event["regarding"]["name"]))
-        return Counter(reason for reason, _ in found)
+            if event["reason"] == "Scheduled":
+                found[event["regarding"]["name"]] = datetime.fromisoformat(event["eventTime"]).timestamp()
+        return found
 
     async def event_total(self) -> int:
         """Return how many events there are."""
