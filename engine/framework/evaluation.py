@@ -125,7 +125,9 @@ def score(frame: Frame, profile: Profile, feasible: IntArray) -> dict[str, Float
         raw = plugin.score(chosen, prepared.state)
         if plugin.normalizes:
             raw = plugin.normalize(chosen, prepared.state, raw)
-        scores[plugin.name] = np.asarray(raw * weighted.weight)
+        final = np.asarray(raw * weighted.weight)
+        # clauses may have one name, as `score 5 if A` and `score 5 if B`
+        scores[plugin.name] = scores[plugin.name] + final if plugin.name in scores else final
     return scores
 
 

@@ -118,8 +118,15 @@ def _lines(asked: Refusals) -> list[Line]:
     dominant = asked.dominant() if not len(asked.evaluation.feasible) else None
     lines: list[Line] = []
     for one in asked.filters:
-        parts = [unit for unit in asked.units if unit.within == one.name]
-        obstacle = next((unit.obstacle for unit in asked.units if unit.name == one.name and not unit.within), "")
+        parts = [unit for unit in asked.units if unit.within and unit.clause is one.clause]
+        obstacle = next(
+            (
+                unit.obstacle
+                for unit in asked.units
+                if unit.name == one.name and unit.clause is one.clause and not unit.within
+            ),
+            "",
+        )
         only = sum(asked.only(key) for key in {unit.obstacle for unit in parts} if key in asked.obstacles)
         lines.append(_line(one, asked, obstacle, dominant, only=only if parts else None))
         lines.extend(_line(part, asked, part.obstacle, dominant) for part in parts)

@@ -95,7 +95,8 @@ def _requests(situation: Situation, attempt: Attempt) -> None:
         if fits is None:
             continue
         free = nodes.allocatable(resource) - nodes.requested(resource)
-        for bound in sorted({int(value) for value in free[fits] if 0 < value < whole}, reverse=True)[:3]:
+        bounds = sorted({int(value) for value in free[fits] if 0 < value < whole}, reverse=True)[:2]
+        for bound in bounds or _halving(situation, resource, whole):
             target = _readable(resource, bound)
             changed = _lowered(situation, resource, target)
             if changed.info().template.requests.get(resource, 0) != target:
@@ -103,6 +104,19 @@ def _requests(situation: Situation, attempt: Attempt) -> None:
             before, after = amount_text(resource, whole), amount_text(resource, target)
             if attempt("pod", f"request {after} {resource} or less, instead of {before}", changed):
                 break
+
+
+def _halving(situation: Situation, resource: str, whole: int) -> list[int]:
+    """Return the largest request that fits, where something else than room on nodes decides, such as a limit."""
+    unit = 1 << 20 if resource in ("memory", "ephemeral-storage") else 1
+    low, high = 0, -(-whole // unit)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fitting(_lowered(situation, resource, middle * unit)) is None:
+            high = middle
+        else:
+            low = middle
+    return [low * unit] if low else []
 
 
 def _readable(resource: str, bound: int) -> int:

@@ -113,16 +113,20 @@ def refusals(situation: Situation) -> Refusals:
         if rejected is not None:
             first[:] = rejected.plugin == plugin.name
         else:
-            for index, name in enumerate(diagnosis.plugins):
-                narrowed = name == "" and plugin.name in evaluation.pre_filtered.narrowed_by[:1]
-                if name == plugin.name or narrowed:
-                    first |= diagnosis.first == index
+            narrowed = plugin.name in evaluation.pre_filtered.narrowed_by[:1]
+            mine = [index for index, name in enumerate(diagnosis.plugins) if name == plugin.name]
+            alike = [other for other in situation.profile.filters if other.name == plugin.name]
+            if len(alike) > 1:  # clauses of one name stand in the order in which they are asked
+                at = alike.index(plugin)
+                mine = mine[at : at + 1]
+            for index in (*mine, *(i for i, name in enumerate(diagnosis.plugins) if narrowed and not name)):
+                first |= diagnosis.first == index
         clause = getattr(plugin, "clause", None)
         span = clause.span if clause is not None else None
         one = Refuser(plugin.name, span, refused, first, reasons, whole=whole, obstacle=plugin.name, clause=clause)
         filters.append(one)
         units.extend(_operands(one, policy, frame) if policy is not None else ())
-        if not units or units[-1].within != one.name:
+        if not units or not units[-1].within or units[-1].clause is not clause:
             units.append(_unit(one, policy))
     obstacles: dict[str, BoolArray] = {}
     for unit in units:
@@ -164,7 +168,7 @@ def _checked(clause: CompiledClause | None, policy: Policy | None) -> checked.Te
 
 def _unit(one: Refuser, policy: Policy | None) -> Refuser:
     tree = _checked(one.clause, policy)
-    obstacle = _obstacle(tree.value, one.name) if tree is not None else one.obstacle
+    obstacle = _obstacle(tree.value, f"{one.name} {one.span}") if tree is not None else one.obstacle
     return Refuser(
         one.name, one.span, one.refused, one.first, one.reasons, whole=one.whole, obstacle=obstacle, clause=one.clause
     )
@@ -196,7 +200,7 @@ def _operands(one: Refuser, policy: Policy, frame: Frame) -> Iterator[Refuser]:
             first,
             ((f"{name} does not hold", fails),),
             within=one.name,
-            obstacle=_obstacle(operand, f"{one.name}/{name}"),
+            obstacle=_obstacle(operand, f"{name} {operand.span}"),
             clause=one.clause,
         )
 

@@ -12,10 +12,11 @@ from engine.cluster.nodes import FloatArray
 from engine.diagnostics import Span
 from engine.framework.evaluation import evaluate
 from engine.lang import typed
-from engine.lang.checked import Test
+from engine.lang.checked import Quota, Test
 from engine.lang.columns import full
 from engine.lang.compiled import CompiledClause
 from engine.lang.types import Shape
+from engine.policy.clauses import LimitClause
 from engine.tooling.why_filters import Refusals
 from engine.tooling.why_values import shown
 from engine.tooling.why_world import Situation
@@ -52,6 +53,8 @@ def edits(situation: Situation, asked: Refusals) -> Iterator[PolicyEdit]:
             continue
         if isinstance(tree, Test) and not holds_back:
             yield from _thresholds(situation, clause, tree, fits)
+        if isinstance(tree, Quota):
+            yield from _bounds(situation, tree)
         yield PolicyEdit(f"leave out `{clause.text}` ({clause.span})", without)
 
 
@@ -81,6 +84,20 @@ def _thresholds(situation: Situation, clause: CompiledClause, tree: Test, fits: 
         if changed is not None and bound != constant.value:
             text = f"`{' '.join(each.span.text.split())}` with {shown(bound)} instead of {constant.span.text}"
             yield PolicyEdit(f"{text} ({constant.span})", changed)
+
+
+def _bounds(situation: Situation, tree: Quota) -> Iterator[PolicyEdit]:
+    """Raise a limit as far as the pod takes it."""
+    bound = tree.bound
+    plugin = next((p for p in situation.profile.filters if isinstance(p, LimitClause) and p.name == tree.name), None)
+    if plugin is None or _number(bound.span.text) is None:
+        return
+    used, more, _ = plugin.usage(situation.frame())
+    needed = _beyond(used + more, upper=True, strict=False)
+    changed = _replaced(situation, bound.span, f"{needed:.12g}")
+    if changed is not None:
+        text = f"`{tree.name}` with {shown(needed)} instead of {bound.span.text} ({bound.span})"
+        yield PolicyEdit(text, changed)
 
 
 def _number(text: str) -> float | None:

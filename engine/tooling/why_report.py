@@ -38,7 +38,7 @@ def lines(found: Explanation, *, colour: bool) -> Iterator[str]:
 def _unschedulable(found: Explanation, cause: Cause, paint: Paint) -> Iterator[str]:
     yield paint(_RED, f"{printable(found.pod)} fits on none of {_nodes(found.nodes)}, under {found.policy}")
     place = f", {cause.place}" if cause.place else ""
-    name = f"{cause.name}{place}" if cause.name and f"`{cause.name}`" not in cause.words else cause.place
+    name = f"{cause.name}{place}" if cause.name and cause.name not in cause.words else cause.place
     where = f" ({name})" if name else ""
     share = f": {cause.refused} of {_nodes(found.nodes)}" if cause.refused < found.nodes else ": every node"
     only = f"; on {cause.only} of them nothing else is in the way" if 0 < cause.only < cause.refused else ""

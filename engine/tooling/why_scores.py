@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.cluster.nodes import FloatArray, IntArray
-from engine.framework.evaluation import Evaluation
+from engine.cluster.nodes import IntArray
+from engine.framework.evaluation import Evaluation, score
 from engine.framework.frame import Frame
+from engine.framework.profile import Profile
 from engine.policy.clauses import ScoreClause
 from engine.policy.groupings import GroupingScore
 from engine.tooling.why_values import PartValues, part_values
@@ -70,7 +71,7 @@ def ranking(situation: Situation, evaluation: Evaluation, *, host: str, current:
         nodes=tuple(names[feasible[at]] for at in positions),
         ranks=tuple(int((totals > totals[at]).sum()) + 1 for at in positions),
         totals=tuple(float(totals[at]) for at in positions),
-        terms=_terms(situation, frame.at(feasible), evaluation, positions),
+        terms=_terms(situation, frame.at(feasible), feasible, positions),
         feasible=len(feasible),
         ties=int((totals == totals[chosen]).sum()),
         margin=float(totals[chosen] - others.max()) if len(others) else None,
@@ -78,12 +79,13 @@ def ranking(situation: Situation, evaluation: Evaluation, *, host: str, current:
     )
 
 
-def _terms(situation: Situation, chosen: Frame, evaluation: Evaluation, positions: Sequence[int]) -> tuple[Term, ...]:
+def _terms(situation: Situation, chosen: Frame, feasible: IntArray, positions: Sequence[int]) -> tuple[Term, ...]:
     terms: list[Term] = []
     for weighted in situation.profile.scores:
         plugin = weighted.plugin
-        scores: FloatArray | IntArray | None = evaluation.scores.get(plugin.name)
-        if scores is None or not len(scores):
+        # one at a time, as clauses may have one name
+        (scores,) = score(chosen, Profile(plugin.name, scores=(weighted,)), feasible).values() or (None,)
+        if scores is None:
             continue
         name, place = plugin.name, ""
         parts: tuple[PartValues, ...] = ()

@@ -178,6 +178,26 @@ def test_the_ranking_adds_up_and_the_margin_is_the_difference() -> None:
     assert values["label disk=ssd"] == (False, True, False)
 
 
+def test_clauses_of_one_name_count_each() -> None:
+    rules = rules_of("score 5 if label disk=ssd\nscore 5 if label disk=hdd\nscore 1 if label disk=hdd")
+    nodes = [{"name": name, "cpu": 4, "mem": "8Gi", "labels": {"disk": disk}} for name, disk in
+             (("a", "ssd"), ("b", "hdd"))]  # fmt: skip
+    asked = situation(cluster_of(nodes), {"cpu": 1}, rules)
+    rank = explain(asked).ranking
+    assert rank is not None
+    assert (rank.nodes, rank.totals) == (("b", "a"), (6.0, 5.0))
+    assert [term.scores for term in rank.terms] == [(0.0, 5.0), (5.0, 0.0), (1.0, 0.0)]
+
+
+def test_a_limit_is_raised_as_far_as_the_pod_needs() -> None:
+    rules = rules_of("limit sum(request.cpu) by pod.label.tenant to 1")
+    there = cluster_of(NODES, [{"cpu": "900m", "node": "a1", "labels": {"tenant": "t"}}])
+    found = explain(situation(there, {"cpu": "500m", "labels": {"tenant": "t"}}, rules))
+    texts = [one.text for one in found.changes]
+    assert "`limit sum(request.cpu) by pod.label.tenant to 1` with 1.4 instead of 1 (a.policy:1:47)" in texts
+    assert "request 100m cpu or less, instead of 500m" in texts
+
+
 def test_a_bound_pod_does_not_stand_in_its_own_way() -> None:
     there = cluster_of(NODES[:1], [{"name": "whole", "cpu": 4, "node": "a1"}])
     pod = there.find("whole")

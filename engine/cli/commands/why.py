@@ -50,6 +50,7 @@ _DEFAULT_SCHEDULER = "default-scheduler"
 @click.option(
     "--metrics", type=click.Path(path_type=Path), metavar="FILE", help="Metrics, as under `metrics` of policy tests."
 )
+@click.option("--prometheus-url", metavar="URL", help="Where metrics are asked, instead of --metrics.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl.")
 @click.option("--context", help="Context of the kubeconfig.")
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="How many nodes to show.")
@@ -63,6 +64,7 @@ def command(
     policies: tuple[Path, ...],
     policy: str | None,
     metrics: Path | None,
+    prometheus_url: str | None,
     kubeconfig: Path | None,
     context: str | None,
     top: int,
@@ -84,13 +86,18 @@ def command(
 
     if clusters and (kubeconfig is not None or context is not None):
         raise click.UsageError("--cluster is a recorded cluster: it needs no --kubeconfig and no --context")
+    if metrics is not None and prometheus_url is not None:
+        raise click.UsageError("give --metrics or --prometheus-url, not both")
     try:
         sources, policy_set = _policies(policies)
         scheduler = min(policy_set.schedulers) if policy_set is not None else _DEFAULT_SCHEDULER
         world, asked = _world(pod, clusters, namespace, scheduler, kubeconfig, context)
         rules = _rules(asked, world, sources, policy_set, policy)
         moment = time.time() if now is None else now
-        signals = _signals(metrics, policy_set, moment)
+        if prometheus_url is not None:
+            signals = _measured(prometheus_url, policy_set)
+        else:
+            signals = _signals(metrics, policy_set, moment)
         with waiting(asked, world.cluster) as (free, bound):
             situation = Situation(free, world.cluster, rules, signals, moment, seed)
             found = explain(situation, bound=bound, top=top)
@@ -201,3 +208,20 @@ def _signals(path: Path | None, policy_set: PolicySet | None, now: float) -> Sig
         raise click.ClickException(f"{path}: expected a mapping from queries to values, as under `metrics` of tests")
     metrics = Metrics().over(value)
     return metrics.signals(queries, now=now)
+
+
+def _measured(url: str, policy_set: PolicySet | None) -> Signals:
+    from engine.adapters.prometheus import PrometheusClient, PrometheusEndpoint, PrometheusError
+    from engine.cluster.signals import Signals
+
+    client = PrometheusClient(PrometheusEndpoint(url))
+    readings = []
+    try:
+        for query in policy_set.queries if policy_set is not None else ():
+            try:
+                readings.append(client.fetch(query))
+            except PrometheusError as error:
+                click.echo(f"policyctl: no value of {query.promql}: {error}", err=True)
+    finally:
+        client.close()
+    return Signals.of(readings)
