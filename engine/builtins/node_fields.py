@@ -30,9 +30,7 @@ def _label(frame: Frame, key: str) -> Texts:
 
 
 def _derived_text(frame: Frame, name: str, read: Any) -> Texts:
-    nodes = frame.cluster.nodes
-    column = nodes.derive(("field", name), lambda: nodes.text(read(info) for info in nodes.infos))
-    return _texts(column, frame)
+    return _texts(frame.cluster.nodes.coded(("field", name), read), frame)
 
 
 def _lists(frame: Frame, name: str, read: Any) -> list[tuple[str, ...]]:
@@ -145,8 +143,7 @@ def region(frame: Frame) -> MaybeText:
 @node_field("node.age", depends=_STATIC | Depends.CLOCK, low=0, high=1e11)
 def age(frame: Frame) -> Duration:
     """How long ago the node was created."""
-    nodes = frame.cluster.nodes
-    created = nodes.derive("field created", lambda: np.array([_created(info) for info in nodes.infos], np.float64))
+    created = frame.cluster.nodes.valued("field created", _created, np.float64)
     result: FloatArray = np.maximum(frame.now - created[frame.rows], 0.0)
     return result
 

@@ -264,9 +264,7 @@ class _Binding:
             pairs = [(v.info.low, v.info.high) for v in values if v.info.type.kind is Kind.NUMBER]
             low, high = builtin.bounds(*pairs)
         info = Info(result, builtin.shape or shape, maybe, depends | builtin.depends, low, high)
-        value = typed.Apply(
-            info, self.expr.span, builtin, kernel, tuple(values), tuple(getattr(kernel, "inputs", ()))
-        )
+        value = typed.Apply(info, self.expr.span, builtin, kernel, tuple(values), tuple(getattr(kernel, "inputs", ())))
         return value if self.inference.allowed(value, self.scope) else unknown(self.expr.span)
 
 
@@ -328,5 +326,3 @@ def _python_name(builtin: Builtin, parameter: Parameter) -> str:
     """Return the name of a parameter in Python, which may end in `_` where the word is taken."""
     names = builtin.kernel.__code__.co_varnames
     return parameter.name if parameter.name in names else f"{parameter.name}_"
-
-

@@ -15,7 +15,7 @@ HEADER_IN_USED = Code(
     "header-in-used-file",
     "A file that others take in with `use` is a part of their policies and no policy itself, so it has no name,"
     " scheduler, pods or priority of its own.",
-    bad='# in common.policy, which another file uses\npriority 10',
+    bad="# in common.policy, which another file uses\npriority 10",
     good="# in common.policy\nfilter node.ready",
 )
 NO_FILE = Code(

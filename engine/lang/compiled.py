@@ -124,13 +124,7 @@ class CompiledPreemption(_Common):
 
 
 CompiledClause: TypeAlias = (
-    CompiledTest
-    | CompiledScore
-    | CompiledGrouping
-    | CompiledOrder
-    | CompiledQuota
-    | CompiledGang
-    | CompiledPreemption
+    CompiledTest | CompiledScore | CompiledGrouping | CompiledOrder | CompiledQuota | CompiledGang | CompiledPreemption
 )
 
 

@@ -309,6 +309,4 @@ def _number(expr: syntax.Number) -> typed.Typed:
         unit, literal = SHARE, Literal.PERCENT
     else:
         unit, literal = PLAIN, Literal.PLAIN
-    return typed.Constant(
-        Info(number(unit), low=expr.value, high=expr.value, literal=literal), expr.span, expr.value
-    )
+    return typed.Constant(Info(number(unit), low=expr.value, high=expr.value, literal=literal), expr.span, expr.value)

@@ -32,9 +32,7 @@ class Checked:
         return errors(self.diagnostics)
 
 
-def check_sources(
-    sources: Sequence[Source], environment: Environment, *, library: Iterable[Source] = ()
-) -> Checked:
+def check_sources(sources: Sequence[Source], environment: Environment, *, library: Iterable[Source] = ()) -> Checked:
     """Check policies together.
 
     A file that another one takes in with `use` is a part of that policy and none itself.
@@ -101,9 +99,7 @@ class _Gatherer:
         """Return the statements of a file, with those of used files in the place of their `use`."""
         return self._gather(file, (normpath(file.source.name),), {})
 
-    def _gather(
-        self, file: syntax.File, path: tuple[str, ...], taken: dict[str, Span]
-    ) -> list[syntax.Statement]:
+    def _gather(self, file: syntax.File, path: tuple[str, ...], taken: dict[str, Span]) -> list[syntax.Statement]:
         statements: list[syntax.Statement] = []
         for statement in file.statements:
             statements.append(statement)

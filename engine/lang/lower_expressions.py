@@ -134,7 +134,7 @@ class Expressions:
         inside, _, where = items
         found = self._membership(inside, where)
         if found is None:
-            advice = "write it as `count(p in node.pods where p.label.app == \"web\")`"
+            advice = 'write it as `count(p in node.pods where p.label.app == "web")`'
             current().report(codes.UNEXPECTED, inside.span, "`where` belongs after `NAME in PODS`", help=advice)
             return syntax.Truth(True, whole(items))
         return found

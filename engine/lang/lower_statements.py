@@ -149,15 +149,11 @@ class Statements:
     def limit(self, items: list[Any]) -> syntax.Statement:
         parts = _parts("limit", items)
         measure, key, bound = items[1], items[3], items[5]
-        return syntax.Limit(
-            measure, key, bound, parts.get("as"), parts.get("if"), parts.get("else"), whole(items)
-        )
+        return syntax.Limit(measure, key, bound, parts.get("as"), parts.get("if"), parts.get("else"), whole(items))
 
     def gang(self, items: list[Any]) -> syntax.Statement:
         parts = _parts("gang", items)
-        return syntax.Gang(
-            items[2], items[4], parts.get("within"), parts.get("as"), parts.get("if"), whole(items)
-        )
+        return syntax.Gang(items[2], items[4], parts.get("within"), parts.get("as"), parts.get("if"), whole(items))
 
     def preempt(self, items: list[Any]) -> syntax.Statement:
         if len(items) == 2:

@@ -115,9 +115,7 @@ def _field(inference: Inference, subject: str, steps: list[_Step]) -> tuple[Fiel
 def _unknown_field(inference: Inference, subject: str, root: syntax.Name, steps: list[_Step]) -> Diagnostic:
     first = steps[0]
     names = sorted({p.split(".")[1] for p in inference.environment.fields if p.startswith(f"{subject}.")})
-    inner = sorted(
-        p.split(".")[2] for p in inference.environment.fields if p.startswith(f"{subject}.{first.text}.")
-    )
+    inner = sorted(p.split(".")[2] for p in inference.environment.fields if p.startswith(f"{subject}.{first.text}."))
     if inner:
         at = steps[1] if len(steps) > 1 else first
         what = f"`{root.name}.{first.text}` has no field `{at.text}`" if len(steps) > 1 else "a field is missing here"
@@ -157,7 +155,7 @@ def _key_missing(found: Field, expr: syntax.Expr) -> Diagnostic:
     example = {Key.RESOURCE: "cpu", Key.LABEL: "app", Key.ANNOTATION: "owner", Key.CONDITION: "MemoryPressure"}
     assert found.key is not None
     message = f"`{_shown(expr)}` needs the {found.key.value} after it"
-    advice = f"write `{found.path}.{example[found.key]}`, or `{found.path}[\"…\"]` for other keys"
+    advice = f'write `{found.path}.{example[found.key]}`, or `{found.path}["…"]` for other keys'
     return codes.UNKNOWN_FIELD.at(expr.span, message, help=advice)
 
 

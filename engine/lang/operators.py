@@ -291,9 +291,7 @@ def choose(
     return typed.Choose(replace(merged, shape=shape, maybe=maybe, depends=depends), span, condition, then, other)
 
 
-def merge(
-    left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, at: Span, doing: str
-) -> Info | None:
+def merge(left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, at: Span, doing: str) -> Info | None:
     """Return what is known of a value that is one of two, or None after reporting that it can't be."""
     if bad(left, right):
         return None

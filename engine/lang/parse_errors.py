@@ -146,6 +146,6 @@ def _characters(source: Source, line: Line, at: int) -> Diagnostic:
     known = lookalike(char)
     if known is not None:
         return codes.FOREIGN_CHARACTER.at(span, known[0], help=known[1])
-    if char.isascii() and (char.isalnum() or char in "_\"()[]<>=+-*/%.,?"):
+    if char.isascii() and (char.isalnum() or char in '_"()[]<>=+-*/%.,?'):
         return codes.UNEXPECTED.at(span, f"unexpected `{char}`", help=_example(line.text.split(None, 1)[0]))
     return codes.FOREIGN_CHARACTER.at(span, f"`{char}` has no meaning here", help="remove it, or put it in quotes")

@@ -93,9 +93,7 @@ def _covers(ignore: _Ignore, diagnostic: Diagnostic) -> bool:
     return ignore.first_line <= span.source.position(span.start)[0] <= ignore.last_line
 
 
-def _collect(
-    file: syntax.File, ignores: list[_Ignore], problems: list[Diagnostic], known: Container[str]
-) -> None:
+def _collect(file: syntax.File, ignores: list[_Ignore], problems: list[Diagnostic], known: Container[str]) -> None:
     for comment in file.comments:
         mark = _MARK.fullmatch(comment.text)
         if mark is None:

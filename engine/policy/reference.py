@@ -21,6 +21,7 @@ def refreshed(text: str) -> str:
     Raises:
         KeyError: there is no section of that name.
     """
+
     def section(found: re.Match[str]) -> str:
         return f"<!-- begin {found[1]} -->\n{SECTIONS[found[1]]()}<!-- end {found[1]} -->\n"
 
@@ -69,9 +70,7 @@ def _note(builtin: Builtin) -> str:
 
 def codes() -> str:
     """Return the table of diagnostic codes."""
-    return _table(
-        ("code", "name", "severity"), ((c.id, c.name, c.severity.value) for c in all_codes().values())
-    )
+    return _table(("code", "name", "severity"), ((c.id, c.name, c.severity.value) for c in all_codes().values()))
 
 
 def _first_line(doc: str) -> str:

@@ -9,7 +9,7 @@ from engine.lint.runner import all_codes, explain_code
 from tests.lang.texts import codes
 
 # the example of a header in a used file needs both files
-_WITH_USER = {"P0202": "# in a.policy\nuse \"common.policy\"\n{}"}
+_WITH_USER = {"P0202": '# in a.policy\nuse "common.policy"\n{}'}
 CODES = list(all_codes().values())
 
 

@@ -163,5 +163,3 @@ def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
             shown = " ".join(clause.key.span.text.split())
             message = f"pods without `{shown}` are all one group here"
             yield Finding(clause.key.span, message, f"add `require {shown}`, or `if {shown}`")
-
-

@@ -175,5 +175,3 @@ def herding_score(policy: CheckedPolicy) -> Iterator[Finding]:
     if measured and not reacting:
         message = "only a metric ranks the nodes: a burst of pods goes to one node until the next sample"
         yield Finding(measured[0].value.span, message, "add `score least_allocated()`, or use `predicted(…)`")
-
-
