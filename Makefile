@@ -6,7 +6,7 @@ WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench fuzz lock clean
+.PHONY: help demo test lint format bench fuzz soak lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
@@ -33,6 +33,9 @@ bench: $(VENV)/.dev ## measure decisions per second
 
 fuzz: $(VENV)/.dev ## feed the language random text for ten minutes; ARGS='--minutes 1' for less
 	@$(BIN)/python -m tests.fuzz --minutes 10 $(ARGS)
+
+soak: $(VENV)/.dev ## simulate 1,000 runs of 2,000 steps; a failure names its seed
+	@$(BIN)/python -m tests.simulation --runs 1000 --steps 2000 --workers $(WORKERS) $(ARGS)
 
 lock: $(VENV)/.dev ## resolve the newest versions into requirements.lock and requirements-dev.lock
 	@.ci/lock $(BIN)/python

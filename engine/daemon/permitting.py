@@ -19,6 +19,9 @@ from engine.framework.volume_reservation import VolumeReservation, undo
 
 logger = logging.getLogger(__name__)
 
+MOST_RESTS = 4
+"""After this many time-outs a group's rests grow no longer: 2^4 times as long as it holds places."""
+
 Decide = Callable[[QueuedPod], Decision]
 
 
@@ -45,6 +48,8 @@ class Permitting:
         self.permit = Permit()
         self._waiting: dict[str, Reserved] = {}
         self._next: deque[str] = deque()
+        self._rests: dict[Group, tuple[float, int]] = {}
+        """Until when a group holds no places for members that have none yet, and how often its time was up."""
 
     def placed(self, claim: Claim) -> int:
         """Return how many members of a group have a place, those that wait included."""
@@ -57,6 +62,33 @@ class Permitting:
             number = self.placed(claim) + sum(uid not in self._cluster.pods for uid in there)
             if number < claim.size:
                 return f"waiting for more pods of gang {claim.group}: {number} of {claim.size} are there ({claim.text})"
+        return None
+
+    # --- a group whose time was up -------------------------------------------------------------------
+
+    def expire(self, now: float) -> dict[str, Claim]:
+        """Return who has to give its place back now, with the claim that ran out; such groups rest.
+
+        While a group rests it starts only where all of it fits at once: others get the room that it holds in vain,
+        for twice as long as it held it, and longer each time.
+        """
+        gone = self.permit.expire(now)
+        if gone:
+            self._rests = {group: rest for group, rest in self._rests.items() if rest[0] > now - 3600.0}
+        for claim in {claim.group: claim for claim in gone.values()}.values():
+            times = self._rests.get(claim.group, (0.0, 0))[1] + 1
+            self._rests[claim.group] = (now + claim.within_seconds * 2.0 ** min(times, MOST_RESTS), times)
+        return gone
+
+    def resting(self, queued: QueuedPod, claims: Iterable[Claim], decide: Decide, now: float) -> str | None:
+        """Return why a member must not take a place now, None where it may."""
+        for claim in claims:
+            until, times = self._rests.get(claim.group, (0.0, 0))
+            if until > now and self.placed(claim) < claim.size and not self._fits_without((), queued, claim, decide):
+                return (
+                    f'gang "{claim.group}" does not fit as a whole, and held places in vain {times} times: '
+                    f"it holds none for {until - now:.0f} s ({claim.text})"
+                )
         return None
 
     # --- a member is decided -------------------------------------------------------------------------
@@ -83,6 +115,8 @@ class Permitting:
         released = [self._waiting.pop(other) for other in self.permit.release(uid, self.placed)]
         for each in released:
             self._queue.resume(each.queued)
+            for claim in each.claims:
+                self._rests.pop(claim.group, None)
         if not released and not self._next:
             self._next.extend(other.pod.uid for other in self._siblings(reserved.claims))
         return released

@@ -244,10 +244,13 @@ class Scheduler:
         """Tell why pods are held that have been for a while; of gates the API server tells itself."""
         for queued in self.queue.held():
             self._drop_nomination(queued)
-            why = queued.held_because
-            if queued.told != why and now - queued.timestamp >= HELD_EVERY_SECONDS and gates(queued) is None:
-                queued.told = why
-                self._reporter.held(queued.pod, why)
+            self._tell_held(queued, now)
+
+    def _tell_held(self, queued: QueuedPod, now: float) -> None:
+        why = queued.held_because
+        if queued.told != why and now - queued.queued >= HELD_EVERY_SECONDS and gates(queued) is None:
+            queued.told = why
+            self._reporter.held(queued.pod, why)
 
     def _drop_nomination(self, queued: QueuedPod) -> None:
         """Keep no room for a pod that will not come to take it."""
@@ -283,18 +286,21 @@ class Scheduler:
             if why is not None:
                 self.queue.hold(queued, why, self._clock())
                 self._drop_nomination(queued)
+                self._tell_held(queued, self._clock())
                 return
             decision = self._decide(queued)
             if decision.host is None and claims and (gone := self._make_way(queued, claims)):
                 self._return_places(gone, "gave its place back to {by}, which is complete with it", by=queued.pod.key)
                 decision = self._decide(queued)
+            if decision.host is not None and claims and (why := self._resting(queued, claims)):
+                decision = Decision(queued.pod, None, total=self.cluster.nodes.size, message=why)
         except Exception as error:
             logger.exception("attempt broke", extra={"pod": pod.key})
             self._broken(queued, f"internal error: {error!r}; see the scheduler's log", began)
             return
         if decision.host is None:
-            if claims:
-                decision = replace(decision, message=f"{decision.message} {self.permitting.refused(claims)}.")
+            if claims and (far := self.permitting.refused(claims)) not in decision.message:
+                decision = replace(decision, message=f"{decision.message} {far}.")
             self._observer.attempt("unschedulable", self._stopwatch() - began)
             logger.info("Unable to schedule pod", extra={"pod": pod.key, "why": decision.message})
             self._reporter.unschedulable(decision)
@@ -390,6 +396,13 @@ class Scheduler:
             return (), str(error)
         return claims, self.permitting.short(claims, pending=queued) if claims else None
 
+    def _resting(self, queued: QueuedPod, claims: tuple[Claim, ...]) -> str | None:
+        self._refused.clear()
+        try:
+            return self.permitting.resting(queued, claims, self._decide, self._clock())
+        finally:
+            self._refused.clear()
+
     def _make_way(self, queued: QueuedPod, claims: tuple[Claim, ...]) -> dict[str, Claim]:
         if not len(self.permitting.permit):
             return {}
@@ -401,7 +414,7 @@ class Scheduler:
 
     def _expire(self, now: float) -> None:
         """Have those give their places back whose group was not complete in time."""
-        gone = self.permitting.permit.expire(now)
+        gone = self.permitting.expire(now)
         if gone:
             self._return_places(gone, "not enough members had a place in time")
 

@@ -195,3 +195,70 @@ def test_lines_of_different_orders_compete_by_their_heads() -> None:
         queue.add(make_pod(name, priority=priority), float(at))
 
     assert popped(queue, 10.0) == ["b1", "b2", "a1", "a2"]
+
+
+def flood(queue: SchedulingQueue, templates: Templates, *, pods: int) -> None:
+    """Have a tenant's pods rejected once, and woken again together."""
+    for number in range(pods):
+        queue.add(make_pod(f"flood{number}", templates=templates), 0.0)
+    while (queued := queue.pop(1.0)) is not None:
+        queue.rejected(queued, FIT, 1.0)
+    queue.happened(ClusterEvent.POD_DELETE, 100.0)
+
+
+def of_tenant(name: str) -> PodInfo:
+    return Templates().pod(objects.Pod(metadata=objects.ObjectMeta(name=name, namespace="other", uid=name)))
+
+
+def test_a_flood_of_ten_thousand_rejected_pods_does_not_delay_another_tenants_new_pod() -> None:
+    queue, templates = SchedulingQueue(), Templates()
+    flood(queue, templates, pods=10_000)
+    queue.add(of_tenant("new"), 101.0)
+
+    assert "new" in popped(queue, 101.0)[:2]
+
+
+def test_a_flood_does_not_delay_another_tenants_rejected_pod_either() -> None:
+    queue, templates = SchedulingQueue(), Templates()
+    flood(queue, templates, pods=10_000)
+    queue.add(of_tenant("again"), 101.0)
+    for _ in range(2):
+        queued = queue.pop(101.0)
+        assert queued is not None
+        if queued.pod.name == "again":
+            queue.rejected(queued, FIT, 101.0)
+    queue.happened(ClusterEvent.POD_DELETE, 120.0)
+
+    assert "again" in popped(queue, 120.0)[:3]
+
+
+def test_the_flood_gets_its_turns_as_well() -> None:
+    queue, templates = SchedulingQueue(), Templates()
+    flood(queue, templates, pods=10)
+    for number in range(10):
+        queue.add(make_pod(f"new{number}", templates=templates), 101.0)
+    names = popped(queue, 101.0)
+
+    assert sum(name.startswith("flood") for name in names[:10]) == 5
+
+
+def test_a_pod_waits_for_the_events_that_its_clause_depends_on() -> None:
+    queue = SchedulingQueue()
+    queue.add(make_pod("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.rejected(queued, frozenset({"busy"}), 0.0, wakes={"busy": frozenset({ClusterEvent.SIGNALS})})
+
+    assert queue.happened(ClusterEvent.NODE_LABEL, 20.0) == 0
+    assert queue.happened(ClusterEvent.SIGNALS, 20.0) == 1
+
+
+def test_other_policies_wake_every_rejected_pod() -> None:
+    queue = SchedulingQueue()
+    queue.add(make_pod("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.rejected(queued, frozenset({"never"}), 0.0, wakes={"never": frozenset()})
+
+    assert queue.happened(ClusterEvent.POD_DELETE, 20.0) == 0
+    assert queue.happened(ClusterEvent.POLICY, 20.0) == 1

@@ -249,7 +249,7 @@ class ApiServer:
 
 
 class Connection:
-    """The way to the server, in place of a Transport: every request may fail in any of the ways in which real ones do."""
+    """The way to the server, in place of a Transport: a request may fail in any way in which real ones do."""
 
     is_reachable = True
 

@@ -48,7 +48,7 @@ class Violation(AssertionError):
 
 
 @dataclass
-class _Nobody:
+class Reports:
     """Reporter, observer and volumes in one: nothing is reported, no pod has volumes."""
 
     told: Counter[str] = field(default_factory=Counter)
@@ -86,7 +86,7 @@ class _Nobody:
 class Process:
     """One life of the scheduler."""
 
-    def __init__(self, server: ApiServer, policies: LivePolicies, told: _Nobody, *, seed: int) -> None:
+    def __init__(self, server: ApiServer, policies: LivePolicies, told: Reports, *, seed: int) -> None:
         self.server = server
         self.connection = Connection(server)
         transport: Any = self.connection
@@ -128,7 +128,7 @@ class Process:
         self.tasks.append(asyncio.create_task(self._begin()))
 
     async def _begin(self) -> None:
-        while not self.scheduler.is_current():
+        while not self.scheduler.is_current():  # noqa: ASYNC110 (as the scheduler itself asks)
             await asyncio.sleep(0.05)
         await asyncio.sleep(self.server.lag_seconds)
         await self.scheduler.run()
@@ -174,7 +174,7 @@ class Simulation:
     def __init__(self, seed: int, *, steps: int) -> None:
         self.seed, self.steps = seed, steps
         self.random = Random(seed)
-        self.told = _Nobody()
+        self.told = Reports()
         self.log: list[str] = []
         self._names = 0
 
@@ -196,7 +196,8 @@ class Simulation:
         for number in range(random.randint(2, 6)):
             self._node(f"n{number}")
         self._start()
-        for self.step in range(self.steps):
+        for step in range(self.steps):
+            self.step = step
             self._act()
             await asyncio.sleep(random.choice((0.0, 0.01, 0.1, 0.5, 2.0)))
             self._check()

@@ -1,0 +1,169 @@
+"""`gang`: all members bind or none, places are given back in time, and no two groups wait for each other."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.simulation.calm import Calm, story
+
+GANG = "gang by pod.label.job size number(pod.label.size) ?? 1 within 60s if pod.label.job\n"
+
+
+def gang(calm: Calm, job: str, size: int, *, members: int | None = None, millis: int = 1000, priority: int = 0) -> None:
+    for number in range(size if members is None else members):
+        calm.pod(f"{job}{number}", job=job, size=str(size), millis=millis, priority=priority)
+
+
+def test_members_bind_together_once_all_have_a_place() -> None:
+    async def tell(calm: Calm) -> None:
+        gang(calm, "a", 3)
+        await calm.after(3)
+        assert calm.on_nodes() == ["a0", "a1", "a2"]
+
+    story(GANG, tell, cpus=(2, 2))
+
+
+def test_nothing_is_held_before_enough_members_are_there() -> None:
+    async def tell(calm: Calm) -> None:
+        gang(calm, "a", 3, members=2)
+        await calm.after(10)
+        assert (calm.on_nodes(), calm.waiting()) == ([], [])
+        assert "2 of 3 are there" in calm.told.why["a0"]
+        calm.pod("a2", job="a", size="3")
+        await calm.after(3)
+        assert calm.on_nodes() == ["a0", "a1", "a2"]
+
+    story(GANG, tell, cpus=(4,))
+
+
+def test_places_are_held_for_a_while_then_given_back_with_a_clear_reason() -> None:
+    async def tell(calm: Calm) -> None:
+        gang(calm, "a", 3)
+        await calm.after(10)
+        assert (calm.on_nodes(), len(calm.waiting())) == ([], 2)
+        (last,) = {"a0", "a1", "a2"} - set(calm.waiting())
+        assert 'gang "default/a": 2 of 3 members have a place' in calm.told.why[last]
+        calm.pod("small")
+        await calm.after(20)
+        assert calm.on_nodes() == []
+        await calm.after(60)
+        assert calm.on_nodes() == ["small"]
+        assert calm.waiting() == []
+        calm.server.set_node("n1", cpu=3, labels={})
+        await calm.after(30)
+        assert calm.on_nodes() == ["a0", "a1", "a2", "small"]
+
+    story(GANG, tell, cpus=(2,))
+
+
+def test_members_that_run_already_count() -> None:
+    async def tell(calm: Calm) -> None:
+        gang(calm, "a", 3)
+        await calm.after(3)
+        calm.server.finish_pod("a1")
+        calm.pod("a1", job="a", size="3")
+        await calm.after(3)
+        assert calm.on_nodes() == ["a0", "a1", "a2"]
+
+    story(GANG, tell, cpus=(3,))
+
+
+def test_gangs_of_two_namespaces_or_jobs_do_not_count_for_each_other() -> None:
+    async def tell(calm: Calm) -> None:
+        gang(calm, "a", 2, members=1)
+        gang(calm, "b", 2, members=1)
+        await calm.after(10)
+        assert calm.on_nodes() == []
+
+    story(GANG, tell, cpus=(4,))
+
+
+def test_of_two_half_placed_groups_the_more_important_one_gets_on() -> None:
+    async def tell(calm: Calm) -> None:
+        gang(calm, "low", 3)  # holds the two cpus that there are
+        await calm.after(5)
+        assert len(calm.waiting()) == 2
+        gang(calm, "high", 3, priority=10)
+        await calm.after(5)
+        assert calm.on_nodes() == []
+        calm.server.set_node("n1", cpu=1, labels={})
+        await calm.after(15)
+        assert calm.on_nodes() == ["high0", "high1", "high2"]
+        assert calm.waiting() == []
+
+    story(GANG + "preempt never\n", tell, cpus=(2,))
+
+
+def test_a_place_on_a_node_that_goes_or_changes_is_lost() -> None:
+    async def tell(calm: Calm) -> None:
+        gang(calm, "a", 3)
+        await calm.after(5)
+        assert len(calm.waiting()) == 2
+        calm.server.set_node("n0", cpu=1, labels={}, unschedulable=True)
+        await calm.after(5)
+        assert len(calm.waiting()) == 1
+        calm.server.delete_node("n1")
+        await calm.after(5)
+        assert calm.waiting() == []
+
+    story(GANG, tell, cpus=(1, 1))
+
+
+def test_a_member_that_is_deleted_frees_its_place_and_a_reload_starts_over() -> None:
+    async def tell(calm: Calm) -> None:
+        gang(calm, "a", 4)
+        await calm.after(5)
+        assert len(calm.waiting()) == 3
+        calm.server.delete_pod(calm.waiting()[0])
+        calm.pod("small")
+        await calm.after(5)
+        assert "small" in calm.on_nodes()
+        calm.process.scheduler.use_policies(calm.policies)
+        await calm.after(5)
+        assert calm.on_nodes() == ["small"]
+
+    story(GANG, tell, cpus=(3,))
+
+
+def test_a_size_without_a_value_is_told() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("a", job="a")
+        await calm.after(12)
+        assert calm.on_nodes() == []
+        assert "the size has no value for this pod" in calm.told.why["a"]
+
+    story("gang by pod.label.job size number(pod.label.size)\n", tell, cpus=(3,))
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    cpus=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    groups=st.lists(
+        st.tuples(st.integers(2, 4), st.integers(0, 1), st.lists(st.integers(0, 30), min_size=4, max_size=4)),
+        min_size=2,
+        max_size=4,
+    ),
+)
+def test_in_any_interleaving_no_group_is_partly_bound_and_one_that_fits_gets_on(
+    cpus: list[int], groups: list[tuple[int, int, list[int]]]
+) -> None:
+    async def tell(calm: Calm) -> None:
+        births = sorted(
+            (at, f"g{number}", member, size, priority)
+            for number, (size, priority, times) in enumerate(groups)
+            for member, at in enumerate(times[:size])
+        )
+        now = 0
+        for at, job, member, size, priority in births:
+            await calm.after(at - now + 0.01)
+            now = at
+            calm.pod(f"{job}-{member}", job=job, size=str(size), priority=priority * 10)
+        await calm.after(400)
+        bound = calm.on_nodes()
+        for number, (size, _, _) in enumerate(groups):
+            assert sum(name.startswith(f"g{number}-") for name in bound) in (0, size)
+        if min(size for size, _, _ in groups) <= sum(cpus):
+            assert bound
+
+    story(GANG + "preempt never\n", tell, cpus=tuple(cpus))

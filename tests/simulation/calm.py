@@ -1,0 +1,62 @@
+"""The same world without chaos, for tests that say themselves what happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from engine.framework.invariants import violations
+from tests.simulation.api_server import ApiServer, Json
+from tests.simulation.simulation import Process, Reports, compiled, containers
+from tests.simulation.virtual_time import run
+
+
+class Calm:
+    """An API server and one scheduler under a policy."""
+
+    def __init__(self, policy: str, *, cpus: tuple[int, ...]) -> None:
+        self.server = ApiServer(Random(1))
+        self.told = Reports()
+        for number, cpu in enumerate(cpus):
+            self.server.set_node(f"n{number}", cpu=cpu, labels={})
+        policies = compiled(policy)
+        assert policies is not None
+        self.policies = policies
+        self.process = Process(self.server, policies, self.told, seed=1)
+
+    def restart(self) -> None:
+        """Kill the scheduler and start another one."""
+        self.process.kill()
+        self.process = Process(self.server, self.policies, self.told, seed=2)
+
+    def pod(self, name: str, *, millis: int = 1000, priority: int = 0, **labels: str) -> None:
+        """Create a pod."""
+        spec: Json = {"priority": priority} | containers(millis)
+        self.server.create_pod(name, spec, labels)
+
+    def on_nodes(self) -> list[str]:
+        """Return the names of the pods that have a node."""
+        return sorted(name for name, pod in self.server.pods.items() if pod["spec"].get("nodeName"))
+
+    def waiting(self) -> list[str]:
+        """Return the names of the pods that hold a place and wait for others."""
+        uids = set(self.process.scheduler.permitting.permit)
+        return sorted(queued.pod.name for queued in self.process.scheduler.queue if queued.pod.uid in uids)
+
+    async def after(self, seconds: float) -> None:
+        """Let time pass, and see that all is well."""
+        await asyncio.sleep(seconds)
+        scheduler = self.process.scheduler
+        assert violations(scheduler.cluster, scheduler.queue, scheduler.informer.assumed) == []
+        assert self.server.violations == []
+        assert self.process.broken() == []
+
+
+def story(policy: str, tell: Callable[[Calm], Awaitable[None]], *, cpus: tuple[int, ...]) -> None:
+    """Run a test's story in virtual time."""
+
+    async def main() -> None:
+        await tell(Calm(policy, cpus=cpus))
+
+    run(main())
