@@ -28,8 +28,7 @@ def linted(sources: Sequence[Source]) -> tuple[Diagnostic, ...]:
     for together in folders.values():
         checked = check_sources(together, environment(), library=_beside(together))
         found.extend(checked.diagnostics)
-        if not checked.failed:
-            found.extend(lint(checked))
+        found.extend(lint(checked))
     return in_order(found)
 
 

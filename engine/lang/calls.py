@@ -14,7 +14,7 @@ from engine.lang.lower_expressions import AGGREGATES
 from engine.lang.operators import unknown
 from engine.lang.scope import ANYWHERE, Scope
 from engine.lang.signature import Builtin, Parameter, Takes
-from engine.lang.types import PLAIN, Info, Kind, Type, Unit, number, resource_name
+from engine.lang.types import PLAIN, RESOURCE_WORDS, Info, Kind, Type, Unit, number, resource_name
 
 if TYPE_CHECKING:
     from engine.lang.infer import Definition, Inference
@@ -208,6 +208,11 @@ class _Binding:
         """Return what the kernel takes for a constant argument, or None after reporting."""
         takes, found = parameter.takes, self.inference.found
         if takes.word and isinstance(argument, syntax.Name) and argument.name not in self.inference.definitions:
+            if argument.name not in RESOURCE_WORDS:
+                meant = closest(argument.name, RESOURCE_WORDS)
+                advice = f"did you mean `{meant}`?" if meant else 'other resources stand in quotes: "nvidia.com/gpu"'
+                found.append(codes.UNKNOWN_NAME.at(argument.span, f"unknown resource `{argument.name}`", help=advice))
+                return None
             constant: Any = resource_name(argument.name)
         else:
             value = self.inference.infer(argument, self.scope)

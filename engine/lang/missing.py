@@ -21,6 +21,8 @@ def cause_of(value: typed.Typed) -> typed.Typed:
 def why(cause: typed.Typed) -> tuple[str, ...]:
     """Return why such a value can be missing, as notes."""
     match cause:
+        case typed.Reference(value=value):
+            return why(cause_of(value))
         case typed.Arithmetic(operator="/" | "%"):
             return ("a division by zero is missing, not zero",)
         case typed.Apply(builtin=builtin) if builtin.depends & Depends.SIGNAL:

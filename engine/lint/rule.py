@@ -31,6 +31,8 @@ class Rule:
     code: Code
     over_policy: Callable[[CheckedPolicy], Iterator[Finding]] | None
     over_set: Callable[[Checked], Iterator[Finding]] | None
+    syntactic: bool = False
+    """It looks at what is written only, so that it has something to say also where there are errors."""
 
     def findings(self, checked: Checked) -> Iterator[Diagnostic]:
         """Yield what the rule has to say."""
@@ -55,13 +57,14 @@ def rule(
     id: str,  # noqa: A002  (the word that people see)
     *,
     severity: Severity = Severity.WARNING,
+    syntactic: bool = False,
 ) -> Callable[[Callable[[CheckedPolicy], Iterator[Finding]]], Rule]:
     """Make a rule over one policy from a generator of findings.
 
     Its docstring says what is wrong and why, then has an example under `Avoid::` and one under `Prefer::`. Its name
     reads well after "allow".
     """
-    return lambda function: Rule(_code(id, function, severity), function, None)
+    return lambda function: Rule(_code(id, function, severity), function, None, syntactic)
 
 
 def set_rule(

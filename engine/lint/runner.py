@@ -46,19 +46,19 @@ def explain_code(code: str) -> str | None:
 def lint(checked: Checked, *, select: Iterable[str] | None = None) -> tuple[Diagnostic, ...]:
     """Return what the rules have to say, with what is ignored left out.
 
-    Rules look at policies that are otherwise in order: nothing is said where `checked` has errors.
+    Most rules look at what policies mean; where `checked` has errors, only those speak that look at what is written.
 
     Args:
         checked: policies, checked together.
         select: codes of the rules to run; all of them where not given. Suppressions are then not judged.
     """
-    if checked.failed:
-        return ()
     chosen = frozenset(select) if select is not None else None
     found = [
         diagnostic
         for rule in rules()
-        if chosen is None or rule.code.id in chosen
+        if (chosen is None or rule.code.id in chosen) and (rule.syntactic or not checked.failed)
         for diagnostic in rule.findings(checked)
     ]
-    return in_order(suppressions.apply(found, checked.files, known=all_codes(), judge=chosen is None))
+    return in_order(
+        suppressions.apply(found, checked.files, known=all_codes(), judge=chosen is None and not checked.failed)
+    )

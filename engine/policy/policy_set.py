@@ -116,8 +116,6 @@ def _load(
     sources: Sequence[Source], names: Environment, library: Iterable[Source], default_schedulers: frozenset[str]
 ) -> Loaded:
     checked = check_sources(sources, names, library=library)
-    if checked.failed:
-        return Loaded(None, checked.diagnostics, checked)
     diagnostics = in_order([*checked.diagnostics, *lint(checked)])
     if errors(diagnostics):
         return Loaded(None, diagnostics, checked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from engine.builtins.environment import environment
-from engine.diagnostics import Diagnostic, Source
+from engine.diagnostics import Diagnostic, Source, in_order
 from engine.lang.load import Checked, check_sources
 from engine.lint.runner import lint
 
@@ -27,11 +27,9 @@ def checked(text: str) -> Checked:
 
 
 def said(text: str, *, select: set[str] | None = None) -> list[Diagnostic]:
-    """Return the diagnostics of checking and, where that finds no error, of all lint rules."""
+    """Return the diagnostics of checking and of all lint rules, or some."""
     result = checked(text)
-    if result.failed:
-        return list(result.diagnostics)
-    return [*result.diagnostics, *lint(result, select=select)]
+    return list(in_order([*result.diagnostics, *lint(result, select=select)]))
 
 
 def codes(text: str, *, select: set[str] | None = None) -> list[str]:

@@ -59,10 +59,11 @@ def test_fixes_that_overlap_are_applied_one_at_a_time() -> None:
     assert apply_fixes(Source("test.policy", text), [*fixes, *fixes]) == "filter node.ready\n"
 
 
-def test_where_there_are_errors_the_rules_are_silent() -> None:
-    broken = check_sources([Source("a.policy", f"{ALWAYS}\nfilter node.redy")], ENVIRONMENT)
+def test_where_there_are_errors_only_what_is_written_is_looked_at() -> None:
+    text = f'{ALWAYS}\nfilter node.redy\nscore promql("sum by (node") ?? 0'
+    broken = check_sources([Source("a.policy", text)], ENVIRONMENT)
 
-    assert lint(broken) == ()
+    assert [diagnostic.code for diagnostic in lint(broken)] == ["P0361"]
 
 
 def test_selected_rules_run_alone() -> None:

@@ -34,7 +34,7 @@ def _parsed(text: syntax.Text) -> Any:
         return error
 
 
-@rule("P0361", severity=Severity.ERROR)
+@rule("P0361", severity=Severity.ERROR, syntactic=True)
 def promql_syntax_error(policy: CheckedPolicy) -> Iterator[Finding]:
     """Prometheus would refuse this query, so its value would be missing on every node, always.
 
@@ -98,7 +98,7 @@ def _longest(query: str) -> int:
     return 0
 
 
-@rule("P0362", severity=Severity.ERROR)
+@rule("P0362", severity=Severity.ERROR, syntactic=True)
 def query_without_nodes(policy: CheckedPolicy) -> Iterator[Finding]:
     """The query's answer has no labels, so no series of it belongs to a node: the value is missing on every node. An
     aggregation keeps the labels that `by` names; one value for all nodes is asked for with `scalar(…)`.
@@ -126,7 +126,7 @@ def _without_labels(tree: Any) -> bool:
     return modifier is None or ("By" in str(modifier.type) and not modifier.labels)
 
 
-@rule("P0363", severity=Severity.ERROR)
+@rule("P0363", severity=Severity.ERROR, syntactic=True)
 def query_of_a_range(policy: CheckedPolicy) -> Iterator[Finding]:
     """The query gives many samples for each series, not one value. A function such as `rate` or `avg_over_time` makes
     one of them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.diagnostics import Label, Span
+from engine.diagnostics import Edit, Fix, Label, Span, closest
 from engine.lang import syntax
 from engine.lang.checked import CheckedPolicy, ClauseKind, Gang, Quota
 from engine.lang.load import Checked
@@ -133,6 +133,36 @@ def kubelet_rejection(policy: CheckedPolicy) -> Iterator[Finding]:
                 if plugin.name in _SAFETY:
                     message = f"without `{plugin.name}` pods are bound where the kubelet refuses them"
                     yield Finding(plugin.span, message, "leave the filter in")
+
+
+_TOPOLOGIES = ("node", "zone", "region")
+
+
+@rule("P0345")
+def misspelt_topology(policy: CheckedPolicy) -> Iterator[Finding]:
+    """What stands after `over` is `node`, `zone`, `region` or the key of a label. A key that is nearly one of these
+    words is probably one of them; no node has such a label, so the statement would do nothing.
+
+    Avoid::
+
+        spread by pod.label.tenant over zones
+
+    Prefer::
+
+        spread by pod.label.tenant over zone
+    """
+    for clause in policy.clauses:
+        topology = getattr(clause.tree, "topology", None)
+        if topology is None or topology.key in _TOPOLOGIES or "/" in topology.key:
+            continue
+        meant = closest(topology.key, _TOPOLOGIES)
+        if meant is not None:
+            message = f"`{topology.key}` is taken for the key of a label"
+            yield Finding(topology.span, message, f"did you mean `{meant}`?", fix=_word(topology.span, meant))
+
+
+def _word(span: Span, word: str) -> Fix:
+    return Fix(f"write {word}", (Edit(span, word),))
 
 
 @rule("P0344")
