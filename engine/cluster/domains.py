@@ -55,11 +55,13 @@ def topology(nodes: NodeTable, key: str) -> Topology:
 
 def _topology(nodes: NodeTable, key: str) -> Topology:
     column = nodes.label(key)
-    size = len(column.values)
-    index = column.codes.astype(np.intp)
-    index[index < 0] = size
+    codes = sorted(column.index.values())  # the values that some node has
+    size = len(codes)
+    domain = np.full(len(column.values) + 1, size, np.intp)
+    domain[codes] = np.arange(size)
+    index = domain.take(column.codes)
     source = np.where(index == size, size + 1, index)
-    return Topology(size, index, source, column.values)
+    return Topology(size, index, source, tuple(column.values[code] for code in codes))
 
 
 class DomainTotals:

@@ -7,57 +7,57 @@ raises `version`; *dynamic* (what is requested) is written to a journal of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from engine.cluster import objects
 from engine.cluster.images import ImageTable
 from engine.cluster.requests import Amounts, Demand, amounts
+from engine.cluster.static_columns import (
+    ALL_ROWS,
+    BoolArray,
+    CodeArray,
+    CodedColumn,
+    IntArray,
+    RowColumn,
+    Rows,
+    ValueColumn,
+)
 
-BoolArray: TypeAlias = NDArray[np.bool_]
-IntArray: TypeAlias = NDArray[np.int64]
-CodeArray: TypeAlias = NDArray[np.int32]
+__all__ = [
+    "ALL_ROWS",
+    "BoolArray",
+    "CodeArray",
+    "FloatArray",
+    "IntArray",
+    "LabelColumn",
+    "NodeInfo",
+    "NodeTable",
+    "Rows",
+]
+
 FloatArray: TypeAlias = NDArray[np.float64]
-Rows: TypeAlias = slice | IntArray
-"""Which rows to look at: all of them, or an index array."""
+LabelColumn: TypeAlias = CodedColumn[str]
+"""One text attribute of all nodes, dictionary coded."""
 
 T = TypeVar("T")
+Value = TypeVar("Value", bound=Hashable)
 
-ALL_ROWS = slice(None)
+HOSTNAME_LABEL = "kubernetes.io/hostname"
 _FIRST_CAPACITY = 64
 _JOURNAL_LIMIT = 1 << 16
 """Changed rows remembered; a reader that lags further behind recomputes everything."""
+_MAX_STATIC = 512
+"""Static columns kept; beyond it all go, and those still in use are made anew."""
 _STATIC = frozenset(
     {"added", "labels", "taints", "unschedulable", "conditions", "annotations", "features", "addresses"}
 )
 CHANGES = _STATIC | {"allocatable", "images"}
 """What `NodeTable.set` may report to have changed."""
-
-
-@dataclass(slots=True)
-class LabelColumn:
-    """One text attribute of all nodes, dictionary coded. `codes[row]` indexes `values`; -1 is absent."""
-
-    codes: CodeArray
-    values: list[str]
-    index: dict[str, int]
-
-    def test(self, predicate: Callable[[str | None], bool], rows: Rows = ALL_ROWS) -> BoolArray:
-        """Return `bool[rows]`: the predicate on each value, asked once per distinct value."""
-        table = np.fromiter(
-            (*(predicate(value) for value in self.values), predicate(None)), np.bool_, len(self.values) + 1
-        )
-        result: BoolArray = table.take(self.codes[rows])
-        return result
-
-    def equal(self, value: str, rows: Rows = ALL_ROWS) -> BoolArray:
-        """Return `bool[rows]`: whether the value is `value`."""
-        result: BoolArray = self.codes[rows] == self.index.get(value, -2)
-        return result
 
 
 @dataclass(eq=False, slots=True)
@@ -85,6 +85,8 @@ class NodeTable:
         """Changes with anything static."""
         self.images = ImageTable()
         self.images_version = 0
+        self.identity_version = 0
+        """Changes with a name, a hostname label, an address or the order of rows."""
         self.journal: list[int] = []
         self.journal_start = 0
         """How many entries were dropped from the front of the journal."""
@@ -92,7 +94,7 @@ class NodeTable:
         self._columns: dict[tuple[str, str], IntArray] = {}
         self._views: dict[tuple[str, str], IntArray] = {}
         """The columns cut to the number of nodes, made anew when that changes."""
-        self._labels: tuple[int, dict[str, LabelColumn]] = (-1, {})
+        self._static: dict[Hashable, tuple[Callable[[NodeInfo], Any], RowColumn]] = {}
         self._derived: tuple[int, dict[Hashable, Any]] = (-1, {})
 
     # --- shape ---------------------------------------------------------------------------------------
@@ -142,7 +144,7 @@ class NodeTable:
     @property
     def unschedulable(self) -> BoolArray:
         """Return `bool[nodes]`: `spec.unschedulable`."""
-        return self.derive("unschedulable", lambda: self._bools(lambda i: i.node.spec.unschedulable))
+        return self.valued("unschedulable", lambda info: info.node.spec.unschedulable, np.bool_)
 
     @property
     def ready(self) -> BoolArray:
@@ -150,32 +152,34 @@ class NodeTable:
         return self.condition("Ready").equal("True")
 
     def label(self, key: str) -> LabelColumn:
-        """Return the column of one label; made when it is first asked for, then kept until something changes."""
-        version, columns = self._labels
-        if version != self.version:
-            columns = {}
-            self._labels = (self.version, columns)
-        column = columns.get(key)
-        if column is None:
-            column = columns[key] = self.text(info.labels.get(key) for info in self.infos)
-        return column
+        """Return the column of one label."""
+        return self.coded(("label", key), lambda info: info.labels.get(key))
 
     def condition(self, kind: str) -> LabelColumn:
         """Return the column of one condition's status."""
-        return self.derive(("condition", kind), lambda: self.text(i.conditions.get(kind) for i in self.infos))
+        return self.coded(("condition", kind), lambda info: info.conditions.get(kind))
 
-    def text(self, values: Iterable[str | None]) -> LabelColumn:
-        """Return a coded column made of one text, or None, per row."""
-        index: dict[str, int] = {}
-        codes = np.fromiter(
-            (-1 if value is None else index.setdefault(value, len(index)) for value in values),
-            np.int32,
-            self.size,
-        )
-        return LabelColumn(codes, list(index), index)
+    def coded(self, key: Hashable, read: Callable[[NodeInfo], Value | None]) -> CodedColumn[Value]:
+        """Return what `read` finds static about each node, dictionary coded; made once per key, then patched."""
+        known = self._static.get(key)
+        if known is None:
+            known = self._keep(key, read, CodedColumn([read(info) for info in self.infos]))
+        return cast("CodedColumn[Value]", known[1])
 
-    def _bools(self, test: Callable[[NodeInfo], bool]) -> BoolArray:
-        return np.fromiter((test(info) for info in self.infos), np.bool_, self.size)
+    def valued(self, key: Hashable, read: Callable[[NodeInfo], Any], dtype: DTypeLike) -> NDArray[Any]:
+        """Return `dtype[nodes]`: what `read` finds static about each node; made once per key, then patched."""
+        known = self._static.get(key)
+        if known is None:
+            known = self._keep(key, read, ValueColumn([read(info) for info in self.infos], dtype))
+        return cast("ValueColumn", known[1]).values
+
+    def _keep(
+        self, key: Hashable, read: Callable[[NodeInfo], Any], column: RowColumn
+    ) -> tuple[Callable[[NodeInfo], Any], RowColumn]:
+        if len(self._static) >= _MAX_STATIC:
+            self._static.clear()
+        self._static[key] = (read, column)
+        return read, column
 
     def derive(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what `make` gives, kept until something static changes."""
@@ -207,16 +211,21 @@ class NodeTable:
             self.rows[name] = info.row
             self.infos.append(info)
             self._views.clear()
+            self.identity_version += 1
             changes = frozenset({"added"})
         else:
-            changes = _changes(self.infos[info.row], info)
+            old = self.infos[info.row]
+            changes = _changes(old, info)
+            self.identity_version += "addresses" in changes or _hostname(old) != _hostname(info)
             if "images" in changes:
-                self.images.discard(info.row, self.infos[info.row].images)
+                self.images.discard(info.row, old.images)
             self.infos[info.row] = info
         if changes & {"added", "allocatable"}:
             self._write_allocatable(info)
         if changes & _STATIC:
             self.version += 1
+            for read, column in self._static.values():
+                column.write(info.row, read(info))
         if changes & {"added", "images"}:
             self.images.add(info.row, info.images)
             self.images_version += 1
@@ -233,7 +242,10 @@ class NodeTable:
             if row != last:
                 column[row] = column[last]
             column[last] = 0
+        for _, static in self._static.values():
+            static.remove(row)
         self.version += 1
+        self.identity_version += 1
         self.images_version += 1
         self.touch(row)
         if row == last:
@@ -321,3 +333,7 @@ def _changes(old: NodeInfo, new: NodeInfo) -> frozenset[str]:
         "addresses": (old.node.status.addresses, new.node.status.addresses),
     }
     return frozenset(name for name, (before, after) in pairs.items() if before != after)
+
+
+def _hostname(info: NodeInfo) -> str | None:
+    return info.labels.get(HOSTNAME_LABEL)

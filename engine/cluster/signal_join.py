@@ -131,37 +131,29 @@ def join(reading: Reading, *, by: str | None, index: NodeIndex) -> Join:
     """
     count = len(index.names)
     values = np.full(count, np.nan)
+    if reading.scalar is not None and np.isfinite(reading.scalar):
+        values.fill(reading.scalar)
+    size = len(reading.series)
+    row_of = np.fromiter((_row_of(series.labels, by=by, index=index) for series in reading.series), np.int64, size)
+    placed = np.flatnonzero(row_of >= 0)
+    rows = row_of[placed]
+    given = np.fromiter((series.value for series in reading.series), np.float64, size)[placed]
+    times = np.fromiter((series.timestamp for series in reading.series), np.float64, size)[placed]
+    first = np.zeros(count, np.int64)
+    first[rows[::-1]] = np.arange(len(rows))[::-1]
+    expected = given[first[rows]]
+    agrees = (given == expected) | (np.isnan(given) & np.isnan(expected))
+    values[rows] = expected
+    conflicting = np.unique(rows[~agrees])
+    values[conflicting] = np.nan
+    odd = np.zeros(count, np.bool_)
+    odd[rows] = ~np.isfinite(expected)
+    odd[conflicting] = False
+    if reading.scalar is not None and not np.isfinite(reading.scalar):
+        odd[:] = True
+    values[odd] = np.nan
     sample_ages = np.zeros(count)
-    not_finite: set[int] = set()
-    conflicting: set[int] = set()
-    unmatched: list[Series] = []
-    ambiguous: list[Series] = []
-    if reading.scalar is not None:
-        if np.isfinite(reading.scalar):
-            values.fill(reading.scalar)
-        else:
-            not_finite.update(range(count))
-    seen: dict[int, float] = {}
-    for series in reading.series:
-        row = _row_of(series.labels, by=by, index=index)
-        if row is None:
-            unmatched.append(series)
-        elif row == _AMBIGUOUS:
-            ambiguous.append(series)
-        elif row in seen and not _same(seen[row], series.value):
-            conflicting.add(row)
-        else:
-            seen[row] = series.value
-            sample_ages[row] = max(
-                sample_ages[row], reading.sample_age_seconds(series, now=reading.fetched_at)
-            )
-    for row, value in seen.items():
-        if row in conflicting:
-            continue
-        if np.isfinite(value):
-            values[row] = value
-        else:
-            not_finite.add(row)
+    np.maximum.at(sample_ages, rows[agrees], reading.evaluated_at - times[agrees])
     values.flags.writeable = False
     sample_ages.flags.writeable = False
     return Join(
@@ -170,10 +162,10 @@ def join(reading: Reading, *, by: str | None, index: NodeIndex) -> Join:
         sample_ages=sample_ages,
         oldest_sample_age=float(sample_ages.max(initial=0.0)),
         matched=int(np.count_nonzero(~np.isnan(values))),
-        unmatched=tuple(unmatched),
-        ambiguous=tuple(ambiguous),
+        unmatched=tuple(reading.series[place] for place in np.flatnonzero(row_of == _UNMATCHED)),
+        ambiguous=tuple(reading.series[place] for place in np.flatnonzero(row_of == _AMBIGUOUS)),
         conflicting=tuple(sorted(index.names[row] for row in conflicting)),
-        not_finite=tuple(sorted(index.names[row] for row in not_finite)),
+        not_finite=tuple(sorted(index.names[row] for row in np.flatnonzero(odd))),
     )
 
 
@@ -252,7 +244,8 @@ class SignalColumns:
         return made
 
 
-_AMBIGUOUS = -1
+_UNMATCHED = -1
+_AMBIGUOUS = -2
 
 
 def _nothing(count: int, *, state: SignalState, age_seconds: float | None) -> SignalColumn:
@@ -261,32 +254,36 @@ def _nothing(count: int, *, state: SignalState, age_seconds: float | None) -> Si
     return SignalColumn(values=values, state=state, missing=count, age_seconds=age_seconds, join=None)
 
 
-def _row_of(labels: Mapping[str, str], *, by: str | None, index: NodeIndex) -> int | None:
-    """Return the node's row, _AMBIGUOUS, or None when no node is meant."""
+def _row_of(labels: Mapping[str, str], *, by: str | None, index: NodeIndex) -> int:
+    """Return the node's row, _AMBIGUOUS, or _UNMATCHED when no node is meant."""
     if by is not None:
         return _look_up(labels.get(by, ""), index)
     for label in DECIDING_LABELS:
         if text := labels.get(label):
             return _look_up(text, index)
-    found = None
+    found = _UNMATCHED
     for label in LIKELY_LABELS:
         row = _look_up(labels.get(label, ""), index)
-        if row is not None and row != _AMBIGUOUS:
+        if row >= 0:
             return row
-        found = found or row  # hostname="localhost" everywhere must not hide a good instance label
+        if row == _AMBIGUOUS:
+            found = row  # hostname="localhost" everywhere must not hide a good instance label
     return found
 
 
-def _look_up(text: str, index: NodeIndex) -> int | None:
+def _look_up(text: str, index: NodeIndex) -> int:
+    row = index.rows.get(text)
+    if row is not None:
+        return row
     for key in (text, _canonical(text), _canonical(_without_port(text))):
         if not key:
-            return None
+            return _UNMATCHED
         row = index.rows.get(key)
         if row is not None:
             return row
         if key in index.ambiguous:
             return _AMBIGUOUS
-    return None
+    return _UNMATCHED
 
 
 def _without_port(text: str) -> str:
@@ -305,10 +302,6 @@ def _canonical(text: str) -> str:
         return str(ipaddress.IPv6Address(text.strip("[]")))
     except ValueError:
         return text
-
-
-def _same(left: float, right: float) -> bool:
-    return left == right or (left != left and right != right)
 
 
 def _some(things: Sequence[object], limit: int = 3) -> str:

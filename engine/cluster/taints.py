@@ -41,16 +41,12 @@ class TaintSets:
 
 def taint_sets(nodes: NodeTable) -> TaintSets:
     """Return the taints of all nodes, kept until something static changes."""
-    return nodes.derive("taint-sets", lambda: _intern(nodes))
+    return nodes.derive("taint-sets", lambda: _taint_sets(nodes))
 
 
-def _intern(nodes: NodeTable) -> TaintSets:
-    index: dict[tuple[TaintKey, ...], int] = {}
-    codes = np.empty(nodes.size, np.int64)
-    for info in nodes.infos:
-        taints = tuple(TaintKey(t.key, t.value, t.effect) for t in info.taints)
-        codes[info.row] = index.setdefault(taints, len(index))
-    return TaintSets(codes, tuple(index))
+def _taint_sets(nodes: NodeTable) -> TaintSets:
+    column = nodes.coded("taints", lambda info: tuple(TaintKey(t.key, t.value, t.effect) for t in info.taints))
+    return TaintSets(column.codes.astype(np.int64), tuple(column.values))
 
 
 def tolerates(toleration: objects.Toleration, taint: TaintKey) -> bool:

@@ -31,13 +31,9 @@ def tie_break(tied: IntArray, nodes: NodeTable, *, uid: str, seed: int) -> int:
     """
     if len(tied) == 1:
         return int(tied[0])
-    hashes: _Hashes = nodes.derive("tie-break", lambda: _name_hashes(nodes))
+    hashes: _Hashes = nodes.valued("tie-break", lambda info: _hash(info.name), np.uint64)
     mixed = hashes[tied] * np.uint64(_hash(f"{seed}/{uid}") | 1)
     return int(tied[mixed.argmin()])
-
-
-def _name_hashes(nodes: NodeTable) -> _Hashes:
-    return np.fromiter((_hash(name) for name in nodes.names), np.uint64, nodes.size)
 
 
 def _hash(text: str) -> int:

@@ -47,9 +47,6 @@ def needed_features(spec: objects.PodSpec) -> frozenset[str]:
 
 def _declaring(nodes: NodeTable, feature: str) -> BoolArray:
     """Return `bool[nodes]`: the nodes that declare the feature."""
-    return nodes.derive(
-        ("declares", feature),
-        lambda: np.fromiter(
-            (feature in (i.node.status.declared_features or ()) for i in nodes.infos), np.bool_, nodes.size
-        ),
+    return nodes.valued(
+        ("declares", feature), lambda info: feature in (info.node.status.declared_features or ()), np.bool_
     )

@@ -1,0 +1,102 @@
+"""Static columns: however nodes come, change and go, they say what a column made anew would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cluster import objects
+from engine.cluster.domains import topology
+from engine.cluster.nodes import NodeInfo, NodeTable
+from engine.cluster.static_columns import CodedColumn, ValueColumn
+from engine.cluster.taints import taint_sets
+
+NAMES = ("a", "b", "c", "d", "e")
+ZONES = (None, "", "x", "y", "z")
+
+
+def node(name: str, *, zone: str | None, cordoned: bool) -> objects.Node:
+    body: dict[str, Any] = {
+        "metadata": {"name": name, "labels": {} if zone is None else {"zone": zone}},
+        "spec": {"unschedulable": cordoned, "taints": [{"key": f"k{zone}", "value": "", "effect": "NoSchedule"}]},
+    }
+    return msgspec.convert(body, objects.Node)
+
+
+def texts(table: NodeTable) -> list[str | None]:
+    column = table.label("zone")
+    return [None if code < 0 else column.values[code] for code in column.codes]
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from((*ZONES, "gone")), st.booleans()), max_size=40)
+
+
+@given(STEPS)
+def test_patched_columns_say_what_the_nodes_say(steps: list[tuple[str, str | None, bool]]) -> None:
+    table = NodeTable()
+    columns = (table.label("zone"), table.unschedulable)
+    assert [len(columns[0].codes), len(columns[1])] == [0, 0]
+    for name, zone, cordoned in steps:
+        if zone != "gone":
+            table.set(node(name, zone=zone, cordoned=cordoned))
+        elif name in table:
+            table.remove(name)
+        zones = [info.labels.get("zone") for info in table.infos]
+        assert texts(table) == zones
+        assert table.unschedulable.tolist() == [info.node.spec.unschedulable for info in table.infos]
+        assert set(table.label("zone").index) == set(zones) - {None}
+        for value in ("", "x"):
+            assert table.label("zone").equal(value).tolist() == [other == value for other in zones]
+        sets = taint_sets(table)
+        assert [sets.sets[code][0].key for code in sets.codes] == [f"k{zone}" for zone in zones]
+
+
+@given(STEPS)
+def test_domains_are_the_values_that_some_node_has(steps: list[tuple[str, str | None, bool]]) -> None:
+    table = NodeTable()
+    for name, zone, cordoned in steps:
+        if zone != "gone":
+            table.set(node(name, zone=zone, cordoned=cordoned))
+        elif name in table:
+            table.remove(name)
+        domains = topology(table, "zone")
+        zones = [info.labels.get("zone") for info in table.infos]
+        assert sorted(domains.values) == sorted(set(zones) - {None})
+        assert [None if i == domains.nothing else domains.values[i] for i in domains.index] == zones
+
+
+def test_a_code_without_rows_serves_the_next_new_value() -> None:
+    column = CodedColumn(["a", "b", "a"])
+    column.write(1, "c")
+    column.write(2, "d")
+
+    assert (column.codes.tolist(), column.values) == ([0, 2, 1], ["a", "d", "c"])
+    assert not column.equal("b").any()
+
+
+def test_a_value_column_grows_and_shrinks_with_its_rows() -> None:
+    column = ValueColumn([1, 2], np.int64)
+    for row in range(2, 200):
+        column.write(row, row + 1)
+    column.remove(0)
+    assert column.values.tolist() == [200, *range(2, 200)]
+
+
+def test_beyond_the_most_that_are_kept_columns_are_made_anew() -> None:
+    table = NodeTable()
+    table.set(node("a", zone="x", cordoned=False))
+
+    def read(info: NodeInfo) -> str | None:
+        return info.labels.get("zone")
+
+    first = table.coded(("label", "zone"), read)
+    for number in range(600):
+        table.coded(number, read)
+    table.set(node("a", zone="y", cordoned=False))
+
+    assert table.coded(("label", "zone"), read) is not first
+    assert texts(table) == ["y"]
