@@ -81,6 +81,15 @@ def string(literal: str) -> tuple[str, int | None]:
     return "".join(out), None
 
 
+def offsets(literal: str) -> list[int]:
+    """Return where in a literal each character of what it says stands, and its closing quote."""
+    found, at = [], 1
+    while at < len(literal) - 1:
+        found.append(at)
+        at += 1 if literal[at] != "\\" else 6 if literal[at + 1] == "u" else 2
+    return [*found, len(literal) - 1]
+
+
 def quoted(text: str) -> str:
     """Return a text as a literal."""
     out = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")

@@ -10,6 +10,7 @@ import promql_parser
 from engine.diagnostics import Severity, Span
 from engine.lang import syntax
 from engine.lang.checked import CheckedPolicy
+from engine.lang.literals import offsets
 from engine.lang.walk import walk
 from engine.lint.rule import Finding, rule
 
@@ -56,13 +57,13 @@ def promql_syntax_error(policy: CheckedPolicy) -> Iterator[Finding]:
 
 def _inside(text: syntax.Text) -> Span:
     """Return the place where a query stops being one: an unmatched bracket, or the end of the longest good prefix."""
-    source, start, query = text.span.source, text.span.start + 1, text.value
-    if "\\" in text.span.text:
-        return text.span  # escapes shift places; the whole string is right in any case
+    query, places = text.value, offsets(text.span.text)
     at = _unmatched(query)
     if at is None:
         at = _longest(query)
-    return Span(source, start + at, start + min(at + 1, len(query))) if at < len(query) else text.span
+    if at >= len(query) or len(places) != len(query) + 1:
+        return text.span
+    return Span(text.span.source, text.span.start + places[at], text.span.start + places[at + 1])
 
 
 def _unmatched(query: str) -> int | None:
