@@ -292,7 +292,8 @@ class Scheduler:
             if decision.host is None and claims and (gone := self._make_way(queued, claims)):
                 self._return_places(gone, "gave its place back to {by}, which is complete with it", by=queued.pod.key)
                 decision = self._decide(queued)
-            if decision.host is not None and claims and (why := self._resting(queued, claims)):
+            if claims and (why := self._resting(queued, claims)):
+                self._drop_nomination(queued)
                 decision = Decision(queued.pod, None, total=self.cluster.nodes.size, message=why)
         except Exception as error:
             logger.exception("attempt broke", extra={"pod": pod.key})
