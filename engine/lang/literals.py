@@ -93,7 +93,8 @@ def offsets(literal: str) -> list[int]:
 def quoted(text: str) -> str:
     """Return a text as a literal."""
     out = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in out) + '"'
+    # an escape has four digits: a character beyond U+FFFF stands for itself
+    return '"' + "".join(c if c.isprintable() or ord(c) > 0xFFFF else f"\\u{ord(c):04x}" for c in out) + '"'
 
 
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)

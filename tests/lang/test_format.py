@@ -249,3 +249,9 @@ def test_a_mistake_of_the_writer_is_noticed(wrong: str, reason: str, monkeypatch
 def test_lines_and_indents_do_not_bring_a_statement_over_the_limit() -> None:
     numbers = ["1"] * 5000
     assert formatted(f"let a = [{', '.join(numbers)}]").count("\n") == len(numbers) + 2
+
+
+def test_a_character_beyond_the_basic_plane_is_kept_as_it_is() -> None:
+    text = 'use "\U00082ff5.policy"\n'
+
+    assert format_source(Source("a.policy", text)) == Formatted(text)
