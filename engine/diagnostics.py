@@ -219,8 +219,7 @@ def _excerpt(span: Span, mark: str, width: int) -> tuple[str, str]:
 def _columns(text: str) -> int:
     """Return how many terminal columns the printable form of a text takes."""
     return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
-        for c in printable(text)
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in printable(text)
     )
 
 

@@ -6,7 +6,7 @@ for each of these would cost tens of milliseconds in a large cluster.
 
 from __future__ import annotations
 
-from engine.cluster.nodes import HOSTNAME_LABEL, NodeTable
+from engine.cluster.nodes import NodeTable
 
 
 class TableIdentities:
@@ -28,7 +28,7 @@ class TableIdentities:
     @property
     def hostnames(self) -> list[str | None]:
         """The `kubernetes.io/hostname` label by row; None where absent."""
-        return [info.labels.get(HOSTNAME_LABEL) for info in self._table.infos]
+        return [info.hostname for info in self._table.infos]
 
     @property
     def addresses(self) -> list[tuple[str, ...]]:

@@ -8,7 +8,6 @@ raises `version`; *dynamic* (what is requested) is written to a journal of rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -16,7 +15,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from engine.cluster import objects
 from engine.cluster.images import ImageTable
-from engine.cluster.requests import Amounts, Demand, amounts
+from engine.cluster.node_info import CHANGES, STATIC_CHANGES, NodeInfo, allocatable, changes_between
+from engine.cluster.requests import Demand
 from engine.cluster.static_columns import (
     ALL_ROWS,
     BoolArray,
@@ -30,6 +30,7 @@ from engine.cluster.static_columns import (
 
 __all__ = [
     "ALL_ROWS",
+    "CHANGES",
     "BoolArray",
     "CodeArray",
     "FloatArray",
@@ -47,32 +48,11 @@ LabelColumn: TypeAlias = CodedColumn[str]
 T = TypeVar("T")
 Value = TypeVar("Value", bound=Hashable)
 
-HOSTNAME_LABEL = "kubernetes.io/hostname"
 _FIRST_CAPACITY = 64
 _JOURNAL_LIMIT = 1 << 16
 """Changed rows remembered; a reader that lags further behind recomputes everything."""
 _MAX_STATIC = 512
 """Static columns kept; beyond it all go, and those still in use are made anew."""
-_STATIC = frozenset(
-    {"added", "labels", "taints", "unschedulable", "conditions", "annotations", "features", "addresses"}
-)
-CHANGES = _STATIC | {"allocatable", "images"}
-"""What `NodeTable.set` may report to have changed."""
-
-
-@dataclass(eq=False, slots=True)
-class NodeInfo:
-    """What is known of one node beside its columns."""
-
-    name: str
-    row: int
-    node: objects.Node
-    allocatable: Amounts
-    labels: dict[str, str]
-    taints: tuple[objects.Taint, ...]
-    conditions: dict[str, str]
-    images: dict[str, int] = field(default_factory=dict)
-    """Size in bytes by image name; of several sizes the first listed."""
 
 
 class NodeTable:
@@ -200,7 +180,7 @@ class NodeTable:
             name=name,
             row=self.rows.get(name, self.size),
             node=node,
-            allocatable=_allocatable(node),
+            allocatable=allocatable(node),
             labels=node.metadata.labels or {},
             taints=tuple(node.spec.taints or ()),
             conditions={c.type: c.status for c in node.status.conditions or ()},
@@ -215,14 +195,14 @@ class NodeTable:
             changes = frozenset({"added"})
         else:
             old = self.infos[info.row]
-            changes = _changes(old, info)
-            self.identity_version += "addresses" in changes or _hostname(old) != _hostname(info)
+            changes = changes_between(old, info)
+            self.identity_version += "addresses" in changes or old.hostname != info.hostname
             if "images" in changes:
                 self.images.discard(info.row, old.images)
             self.infos[info.row] = info
         if changes & {"added", "allocatable"}:
             self._write_allocatable(info)
-        if changes & _STATIC:
+        if changes & STATIC_CHANGES:
             self.version += 1
             for read, column in self._static.values():
                 column.write(info.row, read(info))
@@ -313,27 +293,3 @@ class NodeTable:
         for resource, value in info.allocatable.items():
             self._column_whole("allocatable", resource)[info.row] = value
         self.touch(info.row)
-
-
-def _allocatable(node: objects.Node) -> Amounts:
-    """Return what the node offers. Capacity counts for nothing: the API server copies it where that is meant."""
-    return amounts(node.status.allocatable)
-
-
-def _changes(old: NodeInfo, new: NodeInfo) -> frozenset[str]:
-    pairs = {
-        "labels": (old.labels, new.labels),
-        "taints": (old.taints, new.taints),
-        "unschedulable": (old.node.spec.unschedulable, new.node.spec.unschedulable),
-        "allocatable": (old.allocatable, new.allocatable),
-        "conditions": (old.conditions, new.conditions),
-        "annotations": (old.node.metadata.annotations, new.node.metadata.annotations),
-        "images": (old.images, new.images),
-        "features": (old.node.status.declared_features, new.node.status.declared_features),
-        "addresses": (old.node.status.addresses, new.node.status.addresses),
-    }
-    return frozenset(name for name, (before, after) in pairs.items() if before != after)
-
-
-def _hostname(info: NodeInfo) -> str | None:
-    return info.labels.get(HOSTNAME_LABEL)

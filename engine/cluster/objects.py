@@ -130,9 +130,7 @@ class WeightedPodAffinityTerm(_Object):
 class PodAffinity(_Object):
     """Both `podAffinity` and `podAntiAffinity`: they have the same shape."""
 
-    required: list[PodAffinityTerm] | None = field(
-        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
-    )
+    required: list[PodAffinityTerm] | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: list[WeightedPodAffinityTerm] | None = field(
         default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
     )

@@ -99,9 +99,7 @@ def existing(pod: objects.Pod) -> Demand:
     infeasible = pending is not None and pending.reason == "Infeasible"
     statuses = {s.name: s for s in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))}
 
-    def effective(
-        wanted: Nanos, actuated: objects.ResourceRequirements, allocated: objects.Resources | None
-    ) -> Nanos:
+    def effective(wanted: Nanos, actuated: objects.ResourceRequirements, allocated: objects.Resources | None) -> Nanos:
         held = _raised(_requests(actuated), _exact(allocated))
         return held if infeasible else _raised(held, wanted)
 

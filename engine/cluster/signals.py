@@ -44,9 +44,7 @@ class Series:
 
     def __str__(self) -> str:
         name = self.labels.get("__name__", "")
-        pairs = ", ".join(
-            f'{key}="{value}"' for key, value in sorted(self.labels.items()) if key != "__name__"
-        )
+        pairs = ", ".join(f'{key}="{value}"' for key, value in sorted(self.labels.items()) if key != "__name__")
         return f"{name}{{{pairs}}}"
 
 

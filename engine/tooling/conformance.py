@@ -185,9 +185,7 @@ def verdict(frame: Frame, evaluation: Evaluation, preemption: Preemption | None)
         message = evaluation.diagnosis.message(preemption.message)
     return {
         "prefilter": _prefilter(evaluation),
-        "filters": {
-            name: _status(status) for name, status in zip(names, evaluation.diagnosis.statuses(), strict=True)
-        },
+        "filters": {name: _status(status) for name, status in zip(names, evaluation.diagnosis.statuses(), strict=True)},
         "scores": scores,
         "hosts": sorted(name for i, name in enumerate(feasible) if totals[i] == totals.max()),
         "preemption": None if preemption is None else _preemption(preemption),

@@ -86,9 +86,7 @@ def test_a_series_finds_its_node(labels: dict[str, str], row: int) -> None:
 def test_a_series_about_a_node_that_is_gone_is_not_given_to_the_exporters_node() -> None:
     result = joined(({"node": "gone", "instance": "10.0.0.3:8080"}, 7.0))
     assert values(result) == [None, None, None]
-    assert result.problems() == [
-        '{instance="10.0.0.3:8080", node="gone"}: no node of that name, hostname or address'
-    ]
+    assert result.problems() == ['{instance="10.0.0.3:8080", node="gone"}: no node of that name, hostname or address']
 
 
 def test_the_named_label_is_the_only_one_looked_at() -> None:
@@ -122,9 +120,7 @@ def test_two_series_that_disagree_about_a_node_make_it_missing() -> None:
 
 
 def test_two_series_that_agree_are_one_value() -> None:
-    assert (
-        values(joined(({"node": "node-a", "job": "x"}, 1.0), ({"node": "node-a", "job": "y"}, 1.0)))[0] == 1.0
-    )
+    assert values(joined(({"node": "node-a", "job": "x"}, 1.0), ({"node": "node-a", "job": "y"}, 1.0)))[0] == 1.0
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -154,9 +150,7 @@ def test_no_nodes_is_no_values() -> None:
     assert joined(({"node": "node-a"}, 1.0), nodes=Nodes(names=[])).values.shape == (0,)
 
 
-def column(
-    query: Query, at: float, *, signals: Signals, columns: SignalColumns | None = None
-) -> list[float | None]:
+def column(query: Query, at: float, *, signals: Signals, columns: SignalColumns | None = None) -> list[float | None]:
     found = (columns or SignalColumns()).column(query, signals=signals, nodes=NODES, now=at).values
     return [None if math.isnan(value) else value for value in found.tolist()]
 

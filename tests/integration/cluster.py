@@ -166,7 +166,7 @@ class Cluster(ABC):
         for plural in ("pods", "nodes", "events", "configmaps", "persistentvolumeclaims", "persistentvolumes"):
             self.api.delete_all(plural)
         for namespace in ("kube-system", "policy-scheduler"):
-            for plural in ("leases", "events"):
+            for plural in ("pods", "leases", "events"):
                 self.api.delete_all(plural, namespace=namespace)
         for plural in ("priorityclasses",):
             for thing in self.api.list(plural):

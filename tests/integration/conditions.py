@@ -10,7 +10,7 @@ T = TypeVar("T")
 Show = Callable[[], object]
 
 PATIENCE_SECONDS = 15.0
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.04
 
 
 def eventually(look: Callable[[], T], *, within: float = PATIENCE_SECONDS, else_: Show | None = None) -> T:

@@ -52,6 +52,15 @@ def test_pods_that_others_bound_count_on_their_nodes(cluster: Cluster, scheduler
     assert cluster.overcommitted() == []
 
 
+def test_pods_of_every_namespace_are_served(cluster: Cluster, scheduler: StartScheduler) -> None:
+    cluster.add_nodes(node("n1"))
+    scheduler().start_ready()
+    cluster.add_pods(pod("same-name"), pod("same-name", namespace="kube-system"))
+    for namespace in ("default", "kube-system"):
+        eventually(lambda at=namespace: cluster.pod("same-name", namespace=at)["spec"].get("nodeName") == "n1")  # type: ignore[misc]
+        eventually(lambda at=namespace: cluster.events("same-name", reason="Scheduled", namespace=at))  # type: ignore[misc]
+
+
 def test_room_is_never_given_twice_and_comes_back_when_pods_are_deleted(
     cluster: Cluster, scheduler: StartScheduler
 ) -> None:
