@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tests.benchmarks.changes import measure_changes
 from tests.benchmarks.chart import svg
 from tests.benchmarks.decisions import measure, start
 from tests.benchmarks.growth import curves
@@ -18,7 +19,7 @@ from tests.benchmarks.report import Results, missed, show, slower, store_baselin
 from tests.benchmarks.startup import measure_start
 from tests.benchmarks.workloads import WORKLOADS
 
-PARTS = ("decisions", "start", "memory", "reload", "growth")
+PARTS = ("decisions", "changes", "start", "memory", "reload", "growth")
 NODES = (100, 1_000, 5_000, 20_000)
 
 
@@ -31,6 +32,10 @@ def main(arguments: list[str]) -> int:
     parts = options.part or (["decisions"] if options.only else PARTS)
     if "decisions" in parts:
         _decisions(results, reference, options)
+    if "changes" in parts:
+        for nodes in (5_000, 20_000):
+            _say(f"changes, {nodes:,} nodes")
+            results.changes += measure_changes(reference, nodes=nodes)
     if "start" in parts:
         for pods in (10_000, 50_000):
             _say(f"start with {pods:,} pods")

@@ -17,6 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks.changes import AfterChange
 from tests.benchmarks.decisions import Measurement
 from tests.benchmarks.growth import Curve
 from tests.benchmarks.memory import Memory
@@ -35,6 +36,7 @@ class Results:
     turn_us: float
     """One turn of the reference loop, CPU time."""
     decisions: list[Measurement] = field(default_factory=list)
+    changes: list[AfterChange] = field(default_factory=list)
     starts: list[StartUp] = field(default_factory=list)
     memory: list[Memory] = field(default_factory=list)
     reloads: list[Reload] = field(default_factory=list)
@@ -43,6 +45,7 @@ class Results:
     def relatives(self) -> dict[str, float]:
         """Return every cost that is compared, in turns of the reference loop, by name."""
         found = {f"{m.workload}/{m.nodes}": m.relative for m in self.decisions}
+        found |= {f"{c.what}/{c.workload}/{c.nodes}": c.relative for c in self.changes}
         found |= {f"start/{s.nodes}/{s.pods}": s.relative for s in self.starts}
         return found | {f"reload/{r.policies}x{r.clauses}": r.relative for r in self.reloads}
 
@@ -98,6 +101,8 @@ def show(results: Results, console: Console) -> None:
     stored = baseline()
     if results.decisions:
         console.print(_decisions(results.decisions, stored))
+    if results.changes:
+        console.print(_changes(results.changes, stored))
     if results.starts or results.reloads:
         console.print(_others(results, stored))
     for memory in results.memory:
@@ -139,6 +144,14 @@ def _decisions(measured: Sequence[Measurement], stored: Mapping[str, float]) -> 
             goal,
             _ratio(stored, f"{m.workload}/{m.nodes}", m.relative),
         )
+    return table
+
+
+def _changes(measured: Sequence[AfterChange], stored: Mapping[str, float]) -> Table:
+    table = _table("the first decision after a change", "change", "workload", "nodes", "CPU µs", "× base")
+    for c in measured:
+        ratio = _ratio(stored, f"{c.what}/{c.workload}/{c.nodes}", c.relative)
+        table.add_row(c.what, c.workload, f"{c.nodes:,}", f"{c.cpu_us:,.0f}", ratio)
     return table
 
 
