@@ -5,15 +5,20 @@ Synchronous and without I/O; the reflectors call it in the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.cluster import objects
 from engine.cluster.cluster import Cluster, object_key
 from engine.cluster.pods import PodInfo
 from engine.framework.events import ClusterEvent, node_events
 from engine.framework.queue import Place, SchedulingQueue
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 STORAGE_KINDS: tuple[type, ...] = (
     objects.PersistentVolumeClaim,
@@ -129,8 +134,7 @@ class Informer:
         known = {*self._cluster.pods, *(queued.pod.uid for queued in self._queue)}
         for uid in sorted(known.difference(pod.metadata.uid for pod in pods)):
             self._pod_gone(uid)
-        for pod in pods:
-            self.pod_changed(pod)
+        _each(self.pod_changed, pods)
 
     # --- nodes ---------------------------------------------------------------------------------------
 
@@ -138,8 +142,7 @@ class Informer:
         """Take a whole list: nodes that are not in it are gone."""
         for name in sorted(set(self._cluster.nodes.names).difference(node.metadata.name for node in nodes)):
             self._node_gone(name)
-        for node in nodes:
-            self.node_changed(node)
+        _each(self.node_changed, nodes)
 
     def node_changed(self, node: objects.Node) -> None:
         """Take over a node that was added or modified."""
@@ -167,8 +170,7 @@ class Informer:
         for old in present:
             if object_key(old.metadata) not in keys:
                 self.object_deleted(old)
-        for thing in things:
-            self.object_changed(thing)
+        _each(self.object_changed, things)
 
     def object_changed(self, thing: Any) -> None:
         """Take over an object of another kind that was added or modified."""
@@ -199,6 +201,25 @@ class Informer:
         self.changes += 1
         if self._queue.happened(event, self._clock()):
             self._wake()
+
+
+def report_unusable(thing: Any, error: Exception) -> None:
+    """Say that an object is passed over; what was known of it before stays."""
+    metadata = thing.metadata
+    key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+    internal = None if isinstance(error, ValueError) else error
+    logger.error(
+        "%s %s cannot be used and is passed over: %s", type(thing).__name__.lower(), key, error, exc_info=internal
+    )
+
+
+def _each(take: Callable[[T], None], things: Iterable[T]) -> None:
+    """Take all objects that can be taken: one that cannot must not keep the others from being known."""
+    for thing in things:
+        try:
+            take(thing)
+        except Exception as error:
+            report_unusable(thing, error)
 
 
 def _event_of(kind: type) -> ClusterEvent:

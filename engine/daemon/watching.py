@@ -13,7 +13,7 @@ from engine.adapters.kube.changes import Change, Deleted
 from engine.adapters.kube.decoding import Malformed
 from engine.adapters.kube.reflector import Reflector
 from engine.adapters.kube.transport import Transport
-from engine.daemon.informer import Informer
+from engine.daemon.informer import Informer, report_unusable
 
 T = TypeVar("T")
 
@@ -51,8 +51,12 @@ class _Handler(Generic[T]):
         for change in changes:
             if isinstance(change, Deleted):
                 self.deleted(change.last)
-            else:
+                continue
+            try:
                 self.upsert(change.new)
+            except ValueError as error:
+                # the object's fault, not ours: all others still count; any other error has the reflector start over
+                report_unusable(change.new, error)
 
 
 def reflectors(
