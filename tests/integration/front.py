@@ -97,7 +97,14 @@ class ExpireStream:
     """A watch that is told 410 Gone inside the stream, as an API server does whose history was compacted."""
 
 
-Fault: TypeAlias = Reply | Drop | LoseAnswer | Hold | CutStream | ExpireStream
+@dataclass(frozen=True, slots=True)
+class InjectLines:
+    """A watch into which strange lines come before everything else."""
+
+    lines: tuple[bytes, ...]
+
+
+Fault: TypeAlias = Reply | Drop | LoseAnswer | Hold | CutStream | ExpireStream | InjectLines
 Plan: TypeAlias = Callable[[Exchange], Fault | None]
 """Asked once for every request, in the front's thread."""
 
@@ -326,6 +333,9 @@ async def _stream(request: web.BaseRequest, answer: aiohttp.ClientResponse, faul
         await response.write(_GONE)
         await response.write_eof()
         return response
+    if isinstance(fault, InjectLines):
+        for line in fault.lines:
+            await response.write(line + b"\n")
     whole = 0
     async for chunk in answer.content.iter_any():
         if isinstance(fault, CutStream):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -18,11 +19,13 @@ from tests.integration.front import (
     ExpireStream,
     Fault,
     Front,
+    Hold,
+    InjectLines,
     LoseAnswer,
     Plan,
     Reply,
 )
-from tests.integration.objects import node, pod
+from tests.integration.objects import OURS, node, pod
 
 PODS = 24
 UNSETTLED = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
@@ -158,6 +161,98 @@ def test_nothing_is_missed_when_a_watch_is(
     settled(cluster, front, names)
     assert len(front.asked("watch", "pods")) >= 3
     assert len(front.asked("watch", "nodes")) >= 3
+
+
+def odd_pod(**parts: object) -> bytes:
+    """A watch event with an object that no API server should send."""
+    metadata = {"name": "odd", "namespace": "default", "uid": "odd", "resourceVersion": "1"}
+    whole = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": {"schedulerName": OURS}, "status": {}}
+    return json.dumps({"type": "ADDED", "object": whole | parts}).encode()
+
+
+ODD_LINES: dict[str, bytes] = {
+    "no JSON": b'{"type":"ADDED","obj',
+    "no object": b'{"type":"ADDED"}',
+    "no event": b"[]",
+    "an unknown type": b'{"type":"RENAMED","object":{"metadata":{"name":"odd"}}}',
+    "a number for a name": b'{"type":"ADDED","object":{"metadata":{"name":5,"uid":"odd"}}}',
+    "no metadata": b'{"type":"ADDED","object":{"spec":{}}}',
+    "a quantity that is none": odd_pod(
+        spec={"schedulerName": OURS, "containers": [{"name": "c", "resources": {"requests": {"cpu": "lots"}}}]}
+    ),
+    "a quantity beyond all numbers": odd_pod(
+        spec={"schedulerName": OURS, "containers": [{"name": "c", "resources": {"requests": {"cpu": "9" * 60}}}]}
+    ),
+    "an operator that is none": odd_pod(
+        spec={
+            "schedulerName": OURS,
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Maybe"}]}]
+                    }
+                }
+            },
+            "containers": [{"name": "c"}],
+        }
+    ),
+    "text that is not UTF-8": b'{"type":"ADDED","object":{"metadata":{"name":"\xff\xfe","uid":"odd"}}}',
+}
+
+
+@pytest.mark.parametrize("odd", ODD_LINES)
+def test_no_line_of_a_watch_ends_the_scheduler_or_loses_a_pod(
+    odd: str, cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    cluster.add_nodes(node("n0"))
+    of_pods, of_nodes = (first(1, InjectLines((ODD_LINES[odd],)), "watch", plural) for plural in ("pods", "nodes"))
+    front.plan = lambda exchange: of_pods(exchange) or of_nodes(exchange)
+    process = scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    names = [f"p{i}" for i in range(5)]
+    cluster.add_pods(*(pod(name) for name in names))
+    settled(cluster, front, names)
+    assert process.is_alive
+    assert "Traceback" not in process.log()
+
+
+def test_bindings_that_hang_hold_up_no_other_pod(
+    cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    release = Hold()
+
+    def plan(exchange: Exchange) -> Fault | None:
+        return release if exchange.is_about("create", "pods/binding") and exchange.name.startswith("slow") else None
+
+    front.plan = plan
+    cluster.add_nodes(node("n0", cpu="2"))
+    scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    slow, quick = [f"slow{i}" for i in range(10)], [f"quick{i}" for i in range(10)]
+    cluster.add_pods(*(pod(name) for name in slow))
+    eventually(lambda: len(front.asked("create", "pods/binding")) == len(slow))
+    cluster.add_pods(*(pod(name) for name in quick), pod("too-much", cpu="100m"))
+    cluster.wait_bound(*quick)
+    assert all(not at for name, at in cluster.placements().items() if name in slow)
+    # what is being bound counts: twenty pods of 100m fill the node, and there is no room for one more
+    eventually(lambda: "1 Insufficient cpu" in cluster.condition("too-much").get("message", ""))
+    release.until.set()
+    settled(cluster, front, [*slow, *quick])
+
+
+def test_a_scheduler_that_is_killed_again_and_again_leaves_no_pod_behind(
+    cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    cluster.add_nodes(*(node(f"n{i}", cpu="1") for i in range(12)))
+    process = scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    names = [f"p{i}" for i in range(36)]
+    for i, name in enumerate(names):
+        cluster.add_pods(pod(name, cpu="300m"))
+        if i in (11, 23):
+            process.kill()
+            process.start()
+    cluster.wait_bound(*names)
+    assert max(bindings(front).values()) == 1  # some answers were never read: nobody is left who could
+    assert cluster.overcommitted() == []
+    assert cluster.refused_by_kubelets() == []
 
 
 def test_what_happened_while_the_api_server_was_away_is_caught_up_with(
