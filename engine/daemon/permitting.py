@@ -148,7 +148,7 @@ class Permitting:
         Only groups of lower priority, or that began later, give way, and only to a group that then is complete: so
         of two groups that each hold what the other needs, one always gets on.
         """
-        if len(claims) != 1:
+        if len(claims) != 1 or self.placed(claims[0]) >= claims[0].size:
             return {}
         (claim,) = claims
         mine = self._precedence(claim.group, queued)

@@ -126,7 +126,7 @@ class SchedulingQueue:
         queued = self._active.pop()
         if queued is None:
             self._drop_stale()
-            if not self._backoff or self._backoff[0][2].errors:
+            if not self._backoff or self._backoff[0][2].errors or self._backoff[0][2].serves_time:
                 return None
             queued = heapq.heappop(self._backoff)[2]
         self._begin(queued)
@@ -143,6 +143,7 @@ class SchedulingQueue:
 
     def _begin(self, queued: QueuedPod) -> None:
         queued.place = Place.IN_FLIGHT
+        queued.serves_time = False
         queued.attempts += 1
         queued.seen_events = self._event_count
         self._in_flight += 1
@@ -188,6 +189,7 @@ class SchedulingQueue:
         if self._land(queued, now):
             queued.rejections += 1
             queued.errors = 0
+            queued.serves_time = True
             self._back_off(queued)
 
     def hold(self, queued: QueuedPod, why: str, now: float) -> None:

@@ -46,6 +46,8 @@ class QueuedPod:
     """The reason for being held that people were told last."""
     groups: tuple[Hashable, ...] = ()
     """The groups that it starts together with."""
+    serves_time: bool = False
+    """Whether its back-off must pass even if there is nothing else to decide."""
     seen_events: int = 0
     """Position in the event log at which its current attempt began."""
     ticket: int = field(default=0)

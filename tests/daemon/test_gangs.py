@@ -95,6 +95,23 @@ def test_of_two_half_placed_groups_the_more_important_one_gets_on() -> None:
     story(GANG + "preempt never\n", tell, cpus=(2,))
 
 
+def test_a_member_beyond_a_complete_group_makes_nobody_give_way() -> None:
+    async def tell(calm: Calm) -> None:
+        gang(calm, "low", 3)
+        await calm.after(5)
+        assert len(calm.waiting()) == 1
+        calm.pod("high2", job="high", size="2", priority=10)
+        await calm.after(20)
+        assert len(calm.waiting()) == 1
+
+    async def main(calm: Calm) -> None:
+        gang(calm, "high", 2, priority=10)
+        await calm.after(5)
+        await tell(calm)
+
+    story(GANG + "preempt never\n", main, cpus=(3,))
+
+
 def test_a_place_on_a_node_that_goes_or_changes_is_lost() -> None:
     async def tell(calm: Calm) -> None:
         gang(calm, "a", 3)

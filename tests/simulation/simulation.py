@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from engine.framework.frame import Frame
 from engine.framework.invariants import violations
 from engine.framework.queue import Place, SchedulingQueue
 from tests.simulation.api_server import ApiServer, Connection, Json, Watch
-from tests.simulation.virtual_time import run
+from tests.simulation.virtual_time import StandstillError, run
 
 NAMES = frozenset({"policy-scheduler"})
 QUOTA = {"a": 5, "b": 3}
@@ -91,7 +92,7 @@ class Process:
         self.connection = Connection(server)
         transport: Any = self.connection
         self._binder = Binder(transport, random=Random(seed))
-        self.internal: list[str] = []
+        ticks = itertools.count()
         self.scheduler = Scheduler(
             Cluster(),
             SchedulingQueue(),
@@ -102,7 +103,7 @@ class Process:
             reporter=told,
             observer=told,
             clock=server.now,
-            stopwatch=lambda: asyncio.get_running_loop().time(),
+            stopwatch=lambda: next(ticks) * 0.0005,  # a batch ends after some ten decisions
         )
         informer = self.scheduler.informer
         self.watches = [
@@ -184,7 +185,11 @@ class Simulation:
         Raises:
             Violation: something is wrong.
         """
-        return run(self._main())
+        try:
+            return run(self._main())
+        except StandstillError as error:
+            self._fail([str(error)])
+            raise
 
     async def _main(self) -> Counter[str]:
         random = self.random

@@ -10,6 +10,13 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+MOST_TURNS = 20_000
+
+
+class StandstillError(RuntimeError):
+    """The program is busy with itself."""
+
+
 class _Selector(selectors.SelectSelector):
     """Lets no time pass while it waits."""
 
@@ -26,6 +33,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._virtual_selector = _Selector()
         self._now = 0.0
+        self._turns = 0
         super().__init__(self._virtual_selector)
 
     def time(self) -> float:
@@ -37,6 +45,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         waited = self._virtual_selector.waited
         if waited is None and not self._ready and not self._scheduled:  # type: ignore[attr-defined]
             raise RuntimeError("deadlock: nothing will ever happen again")
+        self._turns = 0 if waited else self._turns + 1
+        if self._turns > MOST_TURNS:
+            raise StandstillError(f"{MOST_TURNS} turns of the loop at {self._now:.2f} s, and no time has passed")
         if waited:
             self._now += waited
 
