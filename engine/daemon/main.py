@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from dataclasses import replace
@@ -31,7 +32,7 @@ Examples:
   policy-scheduler --policies ./policies --prometheus-url http://localhost:9090
 
 \b
-Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 the lease was lost, or something broke;
+Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 the lease was lost, something broke, or a second signal came;
 2 a wrong flag, configuration or kubeconfig.
 """
 
@@ -115,8 +116,16 @@ async def _run(settings: Settings, address_file: Path | None) -> int:
     daemon = Daemon(settings, version=version(DISTRIBUTION))
     running = asyncio.create_task(daemon.run(announce=lambda url: _announce(url, address_file)))
     loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        if running.cancelling():
+            logger.warning("ending at once: what is under way is left as it is")
+            os._exit(1)  # as kube-scheduler does; nothing may hold this up, not even a thread
+        logger.info("ending: bindings and events under way are finished first; a second signal ends at once")
+        running.cancel()
+
     for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, running.cancel)
+        loop.add_signal_handler(name, end)
     try:
         return await running
     except asyncio.CancelledError:

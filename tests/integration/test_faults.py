@@ -25,7 +25,7 @@ from tests.integration.front import (
     Plan,
     Reply,
 )
-from tests.integration.objects import OURS, node, pod
+from tests.integration.objects import OURS, Json, node, pod
 
 PODS = 24
 UNSETTLED = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
@@ -163,29 +163,27 @@ def test_nothing_is_missed_when_a_watch_is(
     assert len(front.asked("watch", "nodes")) >= 3
 
 
-def odd_pod(**parts: object) -> bytes:
+def odd_pod(spec: Json) -> bytes:
     """A watch event with an object that no API server should send."""
     metadata = {"name": "odd", "namespace": "default", "uid": "odd", "resourceVersion": "1"}
-    whole = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": {"schedulerName": OURS}, "status": {}}
-    return json.dumps({"type": "ADDED", "object": whole | parts}).encode()
+    whole = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": {"schedulerName": OURS} | spec}
+    return json.dumps({"type": "ADDED", "object": whole}).encode()
 
 
-ODD_LINES: dict[str, bytes] = {
+NO_EVENTS: dict[str, bytes] = {
     "no JSON": b'{"type":"ADDED","obj',
-    "no object": b'{"type":"ADDED"}',
     "no event": b"[]",
-    "an unknown type": b'{"type":"RENAMED","object":{"metadata":{"name":"odd"}}}',
-    "a number for a name": b'{"type":"ADDED","object":{"metadata":{"name":5,"uid":"odd"}}}',
-    "no metadata": b'{"type":"ADDED","object":{"spec":{}}}',
-    "a quantity that is none": odd_pod(
-        spec={"schedulerName": OURS, "containers": [{"name": "c", "resources": {"requests": {"cpu": "lots"}}}]}
-    ),
-    "a quantity beyond all numbers": odd_pod(
-        spec={"schedulerName": OURS, "containers": [{"name": "c", "resources": {"requests": {"cpu": "9" * 60}}}]}
-    ),
-    "an operator that is none": odd_pod(
-        spec={
-            "schedulerName": OURS,
+    "no UTF-8": b'{"type":"ADDED","object":{"metadata":{"name":"\xff\xfe","uid":"odd"}}}',
+}
+ODD_EVENTS: tuple[bytes, ...] = (
+    b'{"type":"ADDED"}',
+    b'{"type":"RENAMED","object":{"metadata":{"name":"odd"}}}',
+    b'{"type":"ADDED","object":{"metadata":{"name":5,"uid":"odd"}}}',
+    b'{"type":"ADDED","object":{"spec":{}}}',
+    odd_pod({"containers": [{"name": "c", "resources": {"requests": {"cpu": "lots"}}}]}),
+    odd_pod({"containers": [{"name": "c", "resources": {"requests": {"cpu": "9" * 60}}}]}),
+    odd_pod(
+        {
             "affinity": {
                 "nodeAffinity": {
                     "requiredDuringSchedulingIgnoredDuringExecution": {
@@ -196,16 +194,15 @@ ODD_LINES: dict[str, bytes] = {
             "containers": [{"name": "c"}],
         }
     ),
-    "text that is not UTF-8": b'{"type":"ADDED","object":{"metadata":{"name":"\xff\xfe","uid":"odd"}}}',
-}
+)
 
 
-@pytest.mark.parametrize("odd", ODD_LINES)
+@pytest.mark.parametrize("lines", [*((line,) for line in NO_EVENTS.values()), ODD_EVENTS], ids=[*NO_EVENTS, "odd"])
 def test_no_line_of_a_watch_ends_the_scheduler_or_loses_a_pod(
-    odd: str, cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
+    lines: tuple[bytes, ...], cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
 ) -> None:
     cluster.add_nodes(node("n0"))
-    of_pods, of_nodes = (first(1, InjectLines((ODD_LINES[odd],)), "watch", plural) for plural in ("pods", "nodes"))
+    of_pods, of_nodes = (first(1, InjectLines(lines), "watch", plural) for plural in ("pods", "nodes"))
     front.plan = lambda exchange: of_pods(exchange) or of_nodes(exchange)
     process = scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
     names = [f"p{i}" for i in range(5)]

@@ -170,3 +170,18 @@ def test_probes_metrics_and_configuration_are_served(cluster: Cluster, scheduler
     code, text = process.get("/configz")
     assert code == 200
     assert '"scheduler_names"' in text
+
+
+def test_a_second_signal_ends_it_at_once(
+    cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    front.plan = lambda exchange: Hold() if exchange.is_about("create", "pods/binding") else None
+    cluster.add_nodes(node("n1"))
+    cluster.add_pods(pod("hangs"))
+    process = scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    eventually(lambda: front.asked("create", "pods/binding"))
+    process.signal(signal.SIGTERM)
+    eventually(lambda: "a second signal ends at once" in process.log())
+    process.signal(signal.SIGTERM)
+    assert process.exit_code(within=5.0) == 1
+    assert "Traceback" not in process.log()
