@@ -1,0 +1,165 @@
+"""Kept answers: shared by templates that the plugins see alike, and never by others."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ref
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.cluster import objects
+from engine.cluster.cluster import Cluster
+from engine.cluster.pods import PodInfo
+from engine.framework.cycle import Cycle
+from engine.framework.evaluation import evaluate
+from engine.framework.frame import Frame
+from engine.framework.kubernetes import kubernetes_profile
+from engine.framework.plugin import Ready, Scope
+from engine.framework.plugins.base import Filter
+from engine.framework.profile import Profile
+from engine.framework.template_cache import KeptTemplates
+
+
+def node(name: str, *, zone: str = "a", taint: str = "", image: str = "", cpu: str = "4") -> objects.Node:
+    body: dict[str, Any] = {
+        "metadata": {"name": name, "labels": {"zone": zone}},
+        "spec": {"taints": [{"key": taint, "value": "", "effect": "NoSchedule"}] if taint else []},
+        "status": {
+            "allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "5"},
+            "images": [{"names": [image], "sizeBytes": 500_000_000}] if image else [],
+        },
+    }
+    return msgspec.convert(body, objects.Node)
+
+
+def pod(cluster: Cluster, name: str, *, cpu: str = "100m", image: str = "i:1", **spec: Any) -> PodInfo:
+    """Return a pod with a template of its own: no two names give the same labels."""
+    container = {"name": "c", "image": image, "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+    body = {
+        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"name": name}},
+        "spec": {"containers": [container], **spec},
+    }
+    return cluster.templates.pod(msgspec.convert(body, objects.Pod))
+
+
+def frame(pod: PodInfo, cluster: Cluster) -> Frame:
+    return Frame(pod, cluster, 0.0)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    made = Cluster()
+    for number in range(4):
+        made.set_node(node(f"n{number}"))
+    return made
+
+
+def test_templates_that_differ_in_labels_only_share_what_is_kept(cluster: Cluster) -> None:
+    kept, profile = KeptTemplates(), kubernetes_profile()
+    first, second = pod(cluster, "a"), pod(cluster, "b")
+
+    assert first.template is not second.template
+    assert kept.of(frame(first, cluster), profile) is kept.of(frame(second, cluster), profile)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cpu": "200m"},
+        {"image": "i:2"},
+        {"nodeSelector": {"zone": "a"}},
+        {"tolerations": [{"key": "spot", "operator": "Exists"}]},
+        {"tolerations": [{"operator": "Exists"}]},
+    ],
+    ids=str,
+)
+def test_templates_that_a_plugin_sees_otherwise_share_nothing_wrong(cluster: Cluster, change: dict[str, Any]) -> None:
+    kept, profile = KeptTemplates(), kubernetes_profile()
+    first, second = pod(cluster, "a"), pod(cluster, "b", **change)
+
+    assert kept.of(frame(first, cluster), profile) is not kept.of(frame(second, cluster), profile)
+
+
+def test_profiles_share_nothing(cluster: Cluster) -> None:
+    kept = KeptTemplates()
+    incoming = frame(pod(cluster, "a"), cluster)
+
+    assert kept.of(incoming, kubernetes_profile()) is not kept.of(incoming, kubernetes_profile())
+
+
+class _Odd(Filter):
+    """Reads the template without saying so by a key."""
+
+    name = "Odd"
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope  # type: ignore[misc]
+
+    def pre_filter(self, frame: Frame) -> Ready:
+        return Ready(nodes=frozenset({f"n{frame.template.labels['name'][-1]}"}))
+
+    def filter(self, frame: Frame, state: Any) -> Any:
+        return frame.cluster.nodes.pod_count[frame.rows] >= 0
+
+
+@pytest.mark.parametrize("scope", Scope)
+def test_without_a_key_each_template_is_asked_about(cluster: Cluster, scope: Scope) -> None:
+    profile, cycle = Profile("odd", filters=(_Odd(scope),)), Cycle()
+
+    hosts = [cycle.decide(frame(pod(cluster, f"p{number}"), cluster), profile).host for number in range(4)]
+
+    assert hosts == ["n0", "n1", "n2", "n3"]
+
+
+def test_templates_not_met_of_late_are_forgotten_and_asked_about_anew(cluster: Cluster) -> None:
+    kept, profile = KeptTemplates(), kubernetes_profile()
+    first = frame(pod(cluster, "first", cpu="1m"), cluster)
+    cache = ref(kept.of(first, profile))
+    before = kept.of(first, profile).base.tolist()
+    for number in range(300):
+        kept.of(frame(pod(cluster, f"p{number}", cpu=f"{number + 2}m"), cluster), profile)
+
+    assert cache() is None
+    assert kept.of(first, profile).base.tolist() == before
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_whatever_is_shared_decisions_are_those_of_the_plain_path(data: st.DataObject) -> None:
+    cluster, cycle, profile = Cluster(), Cycle(), kubernetes_profile()
+    specs: dict[str, st.SearchStrategy[Any]] = {
+        "cpu": st.sampled_from(["100m", "1", "3"]),
+        "image": st.sampled_from(["i:1", "i:2"]),
+        "nodeSelector": st.sampled_from([None, {"zone": "a"}]),
+        "tolerations": st.sampled_from([[], [{"key": "spot", "operator": "Exists"}]]),
+    }
+    for serial in range(data.draw(st.integers(5, 30))):
+        name = f"n{data.draw(st.integers(0, 5))}"
+        match data.draw(st.sampled_from(["node", "remove", "leave", "pod", "pod", "pod", "pod"])):
+            case "node":
+                zone, taint = data.draw(st.sampled_from(["a", "b"])), data.draw(st.sampled_from(["", "spot"]))
+                image, cpu = data.draw(st.sampled_from(["", "i:2"])), data.draw(st.sampled_from(["1", "4"]))
+                cluster.set_node(node(name, zone=zone, taint=taint, image=image, cpu=cpu))
+            case "remove":
+                cluster.remove_node(name)
+            case "leave":
+                if cluster.pods:
+                    cluster.displace(data.draw(st.sampled_from(sorted(cluster.pods))))
+            case _:
+                incoming = pod(cluster, f"p{serial}", **{k: data.draw(v) for k, v in specs.items()})
+                wanted = evaluate(frame(incoming, cluster), profile)
+                decision = cycle.decide(frame(incoming, cluster), profile)
+                names = [cluster.nodes.names[row] for row in wanted.feasible]
+                if not names:
+                    assert decision.host is None
+                    continue
+                totals = dict(zip(names, wanted.totals.tolist(), strict=True))
+                assert decision.feasible == len(names)
+                assert decision.host is not None
+                assert totals[decision.host] == max(totals.values())
+                if len(names) > 1:
+                    assert decision.score == max(totals.values())
+                cluster.place(incoming, decision.host)
