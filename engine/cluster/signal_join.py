@@ -24,6 +24,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.cluster.nodes import IntArray
 from engine.cluster.signals import Query, Reading, Series, Signals
 
 DECIDING_LABELS = ("exported_node", "node", "kubernetes_node", "node_name")
@@ -123,8 +124,14 @@ class Join:
         return found
 
 
-def join(reading: Reading, *, by: str | None, index: NodeIndex) -> Join:
-    """Lay a reading over the nodes of the index.
+def rows_of(reading: Reading, *, by: str | None, index: NodeIndex) -> IntArray:
+    """Return `int64[series]`: the row of the node that each series is about, or less than 0 where there is none."""
+    rows = (_row_of(series.labels, by=by, index=index) for series in reading.series)
+    return np.fromiter(rows, np.int64, len(reading.series))
+
+
+def join(reading: Reading, *, by: str | None, index: NodeIndex, row_of: IntArray | None = None) -> Join:
+    """Lay a reading over the nodes of the index; `row_of` is what `rows_of` says, where that is known.
 
     A PromQL scalar is one value for all nodes. A vector never is, not even one series without labels such as
     `avg(load)` gives: a query that lost its `by (node)` would otherwise pass silently.
@@ -134,7 +141,8 @@ def join(reading: Reading, *, by: str | None, index: NodeIndex) -> Join:
     if reading.scalar is not None and np.isfinite(reading.scalar):
         values.fill(reading.scalar)
     size = len(reading.series)
-    row_of = np.fromiter((_row_of(series.labels, by=by, index=index) for series in reading.series), np.int64, size)
+    if row_of is None:
+        row_of = rows_of(reading, by=by, index=index)
     placed = np.flatnonzero(row_of >= 0)
     rows = row_of[placed]
     given = np.fromiter((series.value for series in reading.series), np.float64, size)[placed]
@@ -202,7 +210,7 @@ class SignalColumns:
     def __init__(self) -> None:
         self._index: NodeIndex | None = None
         self._version: int | None = None
-        self._joins: dict[tuple[str, str | None], tuple[Reading, Join]] = {}
+        self._joins: dict[tuple[str, str | None], _Made] = {}
 
     def column(self, query: Query, *, signals: Signals, nodes: NodeIdentities, now: float) -> SignalColumn:
         """Return the query's values for all nodes at `now` (Unix seconds by our clock).
@@ -237,11 +245,29 @@ class SignalColumns:
             self._joins.clear()
         key = (query.promql, query.by)
         remembered = self._joins.get(key)
-        if remembered is not None and remembered[0] is reading:
-            return remembered[1]
-        made = join(reading, by=query.by, index=self._index)
-        self._joins[key] = (reading, made)
+        if remembered is not None and remembered.reading is reading:
+            return remembered.join
+        if remembered is not None and _same_labels(remembered.reading, reading):
+            row_of = remembered.row_of
+        else:
+            row_of = rows_of(reading, by=query.by, index=self._index)
+        made = join(reading, by=query.by, index=self._index, row_of=row_of)
+        self._joins[key] = _Made(reading, row_of, made)
         return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A join that was made, and what it was made from."""
+
+    reading: Reading
+    row_of: IntArray
+    join: Join
+
+
+def _same_labels(old: Reading, new: Reading) -> bool:
+    """Return whether two readings have the same series in the same order, as those of one query mostly do."""
+    return [series.labels for series in old.series] == [series.labels for series in new.series]
 
 
 _UNMATCHED = -1

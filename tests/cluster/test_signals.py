@@ -215,6 +215,18 @@ def test_a_join_is_made_once_per_reading_and_node_table_version() -> None:
     assert look(reading(({"node": "node-a"}, 5.0))).values.tolist()[0] == 5.0
 
 
+def test_a_new_reading_is_laid_over_the_nodes_by_its_own_labels() -> None:
+    columns = SignalColumns()
+    nodes = Nodes(names=["node-a", "node-b"])
+
+    def values(*series: tuple[dict[str, str], float]) -> list[float]:
+        return columns.joined(Query("m"), reading=reading(*series), nodes=nodes).values.tolist()
+
+    assert values(({"node": "node-a"}, 1.0), ({"node": "node-b"}, 2.0)) == [1.0, 2.0]
+    assert values(({"node": "node-a"}, 3.0), ({"node": "node-b"}, 4.0)) == [3.0, 4.0]
+    assert values(({"node": "node-b"}, 5.0), ({"node": "node-a"}, 6.0)) == [6.0, 5.0]
+
+
 def test_the_daemons_node_label_holds_for_queries_that_name_none() -> None:
     given = reading(({"node": "node-a", "host": "node-b"}, 1.0))
     signals = Signals.of([given], node_label="host")
