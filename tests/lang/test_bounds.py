@@ -27,7 +27,7 @@ def test_an_expression_that_grows_without_measure_is_refused_soon(text: str) -> 
     started = time.process_time()
 
     assert "P0115" in codes(text)
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 20
 
 
 @pytest.mark.parametrize(

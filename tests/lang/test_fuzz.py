@@ -14,7 +14,7 @@ def test_whatever_the_text_there_are_diagnostics_or_a_policy_that_decides() -> N
     for text in islice(cases(20_261_121), 900):
         started = time.process_time()
         run(text)
-        assert time.process_time() - started < 3 * SECONDS_PER_CASE, text
+        assert time.process_time() - started < 20 * SECONDS_PER_CASE, text
 
 
 def test_the_fuzzer_reaches_policies_that_decide() -> None:
