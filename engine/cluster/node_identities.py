@@ -23,7 +23,7 @@ class TableIdentities:
     @property
     def names(self) -> list[str]:
         """Names by row."""
-        return [info.name for info in self._table.infos]
+        return self._table.names
 
     @property
     def hostnames(self) -> list[str | None]:
