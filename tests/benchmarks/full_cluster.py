@@ -42,7 +42,7 @@ def node(number: int) -> Json:
 def pod(number: int) -> Json:
     """A pod of scheduler_perf's size, of one of four tenants."""
     requests = {"cpu": f"{POD_CPU_MILLIS}m", "memory": f"{POD_MEMORY_MIB}Mi"}
-    container = {"name": "main", "image": "registry.k8s.io/pause:3.9", "resources": {"requests": requests}}
+    container = {"name": "main", "image": "registry.example/pause:3.9", "resources": {"requests": requests}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -49,7 +49,7 @@ def pod(
     """A pod of one container; `spec` is merged into its spec."""
     container = {
         "name": "main",
-        "image": "registry.k8s.io/pause:3.9",
+        "image": "registry.example/pause:3.9",
         "resources": {"requests": {"cpu": cpu, "memory": memory}},
     }
     named = {} if scheduler is None else {"schedulerName": scheduler}
