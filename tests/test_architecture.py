@@ -24,11 +24,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lint": {"lang", "diagnostics"},
     "policy": {"lang", "lint", "builtins", "framework", "cluster", "diagnostics"},
     "tooling": {"policy", "framework", "cluster", "lang", "lint", "documents", "diagnostics"},
+    "pages": {"diagnostics"},
     "adapters": {"cluster", "documents", "diagnostics"},
     "embedded": {"cluster", "documents", "diagnostics"},
-    "daemon": {"adapters", "policy", "tooling", "framework", "cluster", "lang", "lint", "documents", "diagnostics"},
+    "daemon": {
+        "adapters",
+        "pages",
+        "policy",
+        "tooling",
+        "framework",
+        "cluster",
+        "lang",
+        "lint",
+        "documents",
+        "diagnostics",
+    },
     "cli": {
         "adapters",
+        "pages",
         "policy",
         "tooling",
         "builtins",
@@ -53,6 +66,7 @@ MAY_USE: dict[str, set[str]] = {
     "lint": {"promql_parser"},
     "policy": {"numpy", "promql_parser"},
     "tooling": {"msgspec", "numpy"},
+    "pages": {"jinja2", "matplotlib"},
     "adapters": {
         "aiohttp", "httptools", "kubernetes", "msgspec", "orjson", "prometheus_api_client", "prometheus_client",
         "requests", "urllib3", "watchdog", "yaml",
@@ -73,7 +87,7 @@ ONLY_IN: dict[str, str] = {
 }
 """Clients whose errors and types stay in one place."""
 
-PURE = ("diagnostics", "lang", "cluster", "framework", "builtins", "lint", "policy", "tooling")
+PURE = ("diagnostics", "lang", "cluster", "framework", "builtins", "lint", "policy", "tooling", "pages")
 WORLD = {
     "asyncio", "concurrent", "ctypes", "fcntl", "getpass", "glob", "http", "logging", "multiprocessing", "os",
     "pathlib", "platform", "random", "secrets", "select", "selectors", "shutil", "signal", "socket", "ssl",

@@ -22,8 +22,8 @@ from engine.framework.profile import Profile
 from engine.policy.policy_set import PolicySet, load
 from engine.tooling.tester.metrics import Metrics
 from engine.tooling.tester.short_forms import node_object, pod_object
-from engine.tooling.why import Explanation, explain
-from engine.tooling.why_world import KUBERNETES, Rules, Situation, UnknownPod, World, recorded, waiting, world
+from engine.tooling.why.explain import Explanation, explain
+from engine.tooling.world import KUBERNETES, Rules, Situation, UnknownPod, World, recorded, waiting, world
 
 EMPTY = parse_document(Source("test", "{}"))
 SCHEDULER = "policy-scheduler"

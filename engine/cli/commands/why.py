@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from engine.cluster.signals import Signals
     from engine.diagnostics import Source
     from engine.policy.policy_set import PolicySet
-    from engine.tooling.why_world import Rules, World
+    from engine.tooling.world import Rules, World
 
 EPILOG = """
 \b
@@ -80,9 +80,9 @@ def command(
     node: why this node and not the next.
     """
     from engine.documents.yaml_document import DocumentError
-    from engine.tooling.why import explain
-    from engine.tooling.why_report import data, lines
-    from engine.tooling.why_world import Situation, UnknownPod, waiting
+    from engine.tooling.why.explain import explain
+    from engine.tooling.why.report import data, lines
+    from engine.tooling.world import Situation, UnknownPod, waiting
 
     if clusters and (kubeconfig is not None or context is not None):
         raise click.UsageError("--cluster is a recorded cluster: it needs no --kubeconfig and no --context")
@@ -132,7 +132,7 @@ def _world(
     context: str | None,
 ) -> tuple[World, objects.Pod]:
     from engine.documents.fixtures import parse_objects
-    from engine.tooling.why_world import pod_in, recorded, world
+    from engine.tooling.world import pod_in, recorded, world
 
     things: list[Any] = []
     if clusters:
@@ -167,7 +167,7 @@ def _rules(
 ) -> Rules:
     from engine.cli.policies import compiled
     from engine.documents.yaml_document import DocumentError
-    from engine.tooling.why_world import KUBERNETES, Rules
+    from engine.tooling.world import KUBERNETES, Rules
 
     if policy_set is None:
         if name is not None:

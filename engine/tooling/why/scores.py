@@ -13,8 +13,8 @@ from engine.framework.frame import Frame
 from engine.framework.profile import Profile
 from engine.policy.clauses import ScoreClause
 from engine.policy.groupings import GroupingScore
-from engine.tooling.why_values import PartValues, part_values
-from engine.tooling.why_world import Situation
+from engine.tooling.why.values import PartValues, part_values
+from engine.tooling.world import Situation
 
 
 @dataclass(frozen=True, slots=True)

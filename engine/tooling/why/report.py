@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Any, TypeAlias
 
 from engine.diagnostics import printable
-from engine.tooling.why import Cause, Explanation
-from engine.tooling.why_lacks import Near
-from engine.tooling.why_scores import Ranking, Term
-from engine.tooling.why_values import shown
+from engine.tooling.why.explain import Cause, Explanation
+from engine.tooling.why.lacks import Near
+from engine.tooling.why.scores import Ranking, Term
+from engine.tooling.why.values import shown
 
 Paint: TypeAlias = Callable[[str, str], str]
 

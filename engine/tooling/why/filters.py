@@ -18,7 +18,7 @@ from engine.lang import checked, typed
 from engine.lang.columns import TRUE, full
 from engine.lang.compiled import CompiledClause, CompiledTest
 from engine.policy.policy import Policy
-from engine.tooling.why_world import Situation
+from engine.tooling.world import Situation
 
 RESOURCES = "NodeResourcesFit"
 _FITS = "fits"

@@ -13,8 +13,8 @@ from engine.framework.plugins.node_affinity import NodeAffinity
 from engine.framework.plugins.node_resources_fit import NodeResourcesFit
 from engine.framework.plugins.node_unschedulable import NodeUnschedulable
 from engine.framework.plugins.taint_toleration import TaintToleration
-from engine.tooling.why_filters import RESOURCES, Refusals, Refuser
-from engine.tooling.why_values import amount_text, leaves, part_values, shown
+from engine.tooling.why.filters import RESOURCES, Refusals, Refuser
+from engine.tooling.why.values import amount_text, leaves, part_values, shown
 
 HARD = ("NoSchedule", "NoExecute")
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from engine.framework.cycle import Cycle, Decision
 from engine.framework.frame import Frame
-from engine.tooling.why_changes import Change, changes
-from engine.tooling.why_filters import RESOURCES, Refusals, Refuser, refusals
-from engine.tooling.why_lacks import Near, near, plain
-from engine.tooling.why_scores import Ranking, ranking
-from engine.tooling.why_world import Situation
+from engine.tooling.why.changes import Change, changes
+from engine.tooling.why.filters import RESOURCES, Refusals, Refuser, refusals
+from engine.tooling.why.lacks import Near, near, plain
+from engine.tooling.why.scores import Ranking, ranking
+from engine.tooling.world import Situation
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from engine.cluster.quantity import amount
 from engine.cluster.taints import TaintKey
 from engine.framework.cycle import Cycle
 from engine.framework.evaluation import evaluate
-from engine.tooling.why_filters import Refusals
-from engine.tooling.why_lacks import HARD, taint_text, untolerated
-from engine.tooling.why_policy_changes import edits
-from engine.tooling.why_values import amount_text
-from engine.tooling.why_world import Situation
+from engine.tooling.why.filters import Refusals
+from engine.tooling.why.lacks import HARD, taint_text, untolerated
+from engine.tooling.why.policy_changes import edits
+from engine.tooling.why.values import amount_text
+from engine.tooling.world import Situation
 
 _HOSTNAME = "kubernetes.io/hostname"
 _MOST_TAINTS, _MOST_SHAPES, _MOST_NODES = 6, 6, 3

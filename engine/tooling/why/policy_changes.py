@@ -17,9 +17,9 @@ from engine.lang.columns import full
 from engine.lang.compiled import CompiledClause
 from engine.lang.types import Shape
 from engine.policy.clauses import LimitClause
-from engine.tooling.why_filters import Refusals
-from engine.tooling.why_values import shown
-from engine.tooling.why_world import Situation
+from engine.tooling.why.filters import Refusals
+from engine.tooling.why.values import shown
+from engine.tooling.world import Situation
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _DIGITS = 3
