@@ -11,7 +11,7 @@ import msgspec
 
 from engine.cluster import objects
 from engine.cluster.cluster import Cluster
-from engine.cluster.defaulting import BUILTIN_PRIORITY_CLASSES, AdmissionError, default_object
+from engine.cluster.defaulting import AdmissionError
 from engine.cluster.pods import PodInfo
 from engine.cluster.quantity import QuantityError
 from engine.cluster.signals import Signals
@@ -23,31 +23,13 @@ from engine.framework.kubernetes import kubernetes_profile
 from engine.framework.profile import Profile
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
+from engine.tooling.recorded import READ_KINDS, priority_classes, stored
 from engine.tooling.tester.short_forms import ShortFormError, pod_object
 
 Recompile: TypeAlias = Callable[[Sequence[Source]], PolicySet | None]
 """From changed sources to policies; None where they have errors."""
 
-READ_KINDS: tuple[type, ...] = (
-    objects.Namespace,
-    objects.Service,
-    objects.ReplicationController,
-    objects.ReplicaSet,
-    objects.StatefulSet,
-    objects.PodDisruptionBudget,
-    objects.PriorityClass,
-    objects.PersistentVolume,
-    objects.PersistentVolumeClaim,
-    objects.StorageClass,
-    objects.CSINode,
-    objects.CSIDriver,
-    objects.CSIStorageCapacity,
-    objects.VolumeAttachment,
-    objects.DeviceClass,
-)
-"""Kinds beside nodes and pods that some rule reads."""
 _BY_NAME: Mapping[str, type] = {kind.__name__: kind for kind in (objects.Node, objects.Pod, *READ_KINDS)}
-_PRIORITY = ("priority", "priorityClassName")
 
 
 class UnknownPod(ValueError):
@@ -122,8 +104,7 @@ def recorded(found: Sequence[FixtureObject], *, scheduler: str) -> list[Any]:
     Raises:
         DocumentError: an object cannot be read; all problems are reported.
     """
-    classes = {one.name: one.value for one in found if one.kind == "PriorityClass"}
-    known = {**BUILTIN_PRIORITY_CLASSES, **classes}
+    classes = priority_classes(found)
     done: list[Any] = []
     problems: list[Diagnostic] = []
     for one in found:
@@ -131,7 +112,7 @@ def recorded(found: Sequence[FixtureObject], *, scheduler: str) -> list[Any]:
         if kind is None:
             continue
         try:
-            done.append(_stored(one, known, scheduler).convert(kind))
+            done.append(stored(one, classes, scheduler=scheduler).convert(kind))
         except DocumentError as error:
             problems.extend(error.diagnostics)
         except (AdmissionError, QuantityError) as error:
@@ -159,29 +140,6 @@ def pod_in(source: Source) -> FixtureObject:
         message = f"expected one Pod, found {len(found)}"
         raise DocumentError([FixtureObject({}, documents[0], ()).error((), message)])
     return found[0]
-
-
-def _stored(one: FixtureObject, classes: Mapping[str, Any], scheduler: str) -> FixtureObject:
-    value = _without_nulls(one.value)
-    spec = value.get("spec") or {}
-    settled: dict[str, Any] = {}
-    if one.kind == "Pod":
-        spec = {"schedulerName": scheduler} | spec
-        if spec.get("priority") is not None:  # it comes from a cluster: admission was before
-            settled = {key: spec[key] for key in _PRIORITY if key in spec}
-        value = {**value, "spec": {key: item for key, item in spec.items() if key not in settled}}
-    done = default_object(value, priority_classes=classes)
-    if settled:
-        done["spec"] |= settled
-    return FixtureObject(done, one.document, one.path)
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
-    return value
 
 
 # --- what decides ----------------------------------------------------------------------------------------

@@ -1,0 +1,72 @@
+"""Recorded objects as the API server would have stored them. Knows which kinds decisions read, not what for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from engine.cluster import objects
+from engine.cluster.defaulting import BUILTIN_PRIORITY_CLASSES, default_object
+from engine.documents.fixtures import FixtureObject
+
+READ_KINDS: tuple[type, ...] = (
+    objects.Namespace,
+    objects.Service,
+    objects.ReplicationController,
+    objects.ReplicaSet,
+    objects.StatefulSet,
+    objects.PodDisruptionBudget,
+    objects.PriorityClass,
+    objects.PersistentVolume,
+    objects.PersistentVolumeClaim,
+    objects.StorageClass,
+    objects.CSINode,
+    objects.CSIDriver,
+    objects.CSIStorageCapacity,
+    objects.VolumeAttachment,
+    objects.DeviceClass,
+)
+"""Kinds beside nodes and pods that some rule reads; all others in a recorded cluster mean nothing to a decision."""
+
+PriorityClasses = Mapping[str, Mapping[str, Any]]
+_PRIORITY = ("priority", "priorityClassName")
+
+
+def priority_classes(found: Iterable[FixtureObject]) -> PriorityClasses:
+    """Return the priority classes among recorded objects, with those that every cluster has, by name."""
+    return {**BUILTIN_PRIORITY_CLASSES, **{one.name: one.value for one in found if one.kind == "PriorityClass"}}
+
+
+def stored(one: FixtureObject, classes: PriorityClasses, *, scheduler: str) -> FixtureObject:
+    """Return an object as the API server would store it.
+
+    Args:
+        one: the object as it was recorded or written.
+        classes: the priority classes that there are.
+        scheduler: the scheduler name of pods that name none.
+
+    Raises:
+        AdmissionError: the API server would refuse it.
+        QuantityError: a quantity cannot be read.
+    """
+    value = without_nulls(one.value)
+    settled: dict[str, Any] = {}
+    if one.kind == "Pod":
+        spec = {"schedulerName": scheduler} | (value.get("spec") or {})
+        # a pod that says its priority comes from a cluster, or from a test: admission was before
+        if spec.get("priority") is not None:
+            settled = {key: spec[key] for key in _PRIORITY if key in spec}
+        value = {**value, "spec": {key: item for key, item in spec.items() if key not in settled}}
+    done = default_object(value, priority_classes=classes)
+    if settled:
+        done["spec"] |= settled
+    return FixtureObject(done, one.document, one.path)
+
+
+def without_nulls(value: Any) -> Any:
+    """Return an object without null members: an absent and a null field mean the same to the API."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
