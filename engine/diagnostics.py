@@ -95,10 +95,13 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """Edits that remove the cause of a diagnostic without changing what the policy decides otherwise."""
+    """Edits that remove the cause of a diagnostic."""
 
     title: str
     edits: tuple[Edit, ...]
+    safe: bool = True
+    """What is decided stays as it was, or nothing could be decided and only one thing can have been meant. Fixes that
+    guess are shown, and left to people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +147,29 @@ def errors(diagnostics: Iterable[Diagnostic]) -> bool:
     return any(d.severity is Severity.ERROR for d in diagnostics)
 
 
+def compatible(source: Source, fixes: Iterable[Fix]) -> tuple[Fix, ...]:
+    """Return those fixes of a source that can be made together: each as a whole, the first of two that overlap."""
+    taken: dict[Edit, None] = {}
+    chosen: list[Fix] = []
+    for fix in sorted(dict.fromkeys(fixes), key=lambda f: min((e.span.start, e.span.end) for e in f.edits)):
+        edits = [edit for edit in fix.edits if edit not in taken]
+        mine = all(edit.span.source == source for edit in fix.edits)
+        if edits and mine and not any(_overlap(edit.span, other.span) for edit in edits for other in taken):
+            taken.update(dict.fromkeys(edits))
+            chosen.append(fix)
+    return tuple(chosen)
+
+
+def _overlap(one: Span, other: Span) -> bool:
+    return one.start < other.end and other.start < one.end or one.start == other.start
+
+
 def apply_fixes(source: Source, fixes: Iterable[Fix]) -> str:
-    """Return the text after the fixes; a fix that overlaps one before it is left out."""
-    text, limit = source.text, len(source.text) + 1
-    edits = sorted({e for fix in fixes for e in fix.edits}, key=lambda e: (e.span.start, e.span.end))
-    for edit in reversed(edits):
-        if edit.span.end <= limit and edit.span.source == source:
-            text = text[: edit.span.start] + edit.text + text[edit.span.end :]
-            limit = edit.span.start
+    """Return the text after the fixes that are compatible."""
+    text = source.text
+    edits = {edit for fix in compatible(source, fixes) for edit in fix.edits}
+    for edit in sorted(edits, key=lambda e: e.span.start, reverse=True):
+        text = text[: edit.span.start] + edit.text + text[edit.span.end :]
     return text
 
 
@@ -185,7 +203,7 @@ def render(diagnostic: Diagnostic, *, colour: bool = False, width: int = 100) ->
         number, _ = span.source.position(span.start)
         if at and span.source != diagnostic.span.source:
             out.append(paint(_BLUE, " " * gutter + "--> ") + str(span))
-        line, caret = _excerpt(span, mark, width - gutter - 3)
+        line, caret = excerpt(span, mark, width - gutter - 3)
         out.append(paint(_BLUE, bar))
         out.append(f"{paint(_BLUE, f'{number:>{gutter}} |')} {line}")
         out.append(f"{paint(_BLUE, bar)} {paint(mark_style, caret)}{' ' if text else ''}{paint(mark_style, text)}")
@@ -197,7 +215,7 @@ def render(diagnostic: Diagnostic, *, colour: bool = False, width: int = 100) ->
     return "\n".join(out)
 
 
-def _excerpt(span: Span, mark: str, width: int) -> tuple[str, str]:
+def excerpt(span: Span, mark: str, width: int) -> tuple[str, str]:
     """Return the line of a span and the marks under it, cut to the width around the span."""
     number, column = span.source.position(span.start)
     line = span.source.line(number)

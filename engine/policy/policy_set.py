@@ -42,9 +42,10 @@ class PolicySet:
     @property
     def schedulers(self) -> frozenset[str]:
         """Return the schedulerNames that are served."""
-        return frozenset(name for policy in self.policies for name in self._served_by(policy))
+        return frozenset(name for policy in self.policies for name in self.served_by(policy))
 
-    def _served_by(self, policy: Policy) -> frozenset[str]:
+    def served_by(self, policy: Policy) -> frozenset[str]:
+        """Return the schedulerNames that one of its policies serves."""
         return frozenset((policy.scheduler,)) if policy.scheduler is not None else self.default_schedulers
 
     @cached_property
@@ -56,7 +57,7 @@ class PolicySet:
         """Return the policy that governs a pod: of those that match, the first; None where none does."""
         frame = Frame(pod, self._nothing, 0.0)
         for policy in self.policies:
-            if pod.scheduler_name in self._served_by(policy) and policy.governs(frame):
+            if pod.scheduler_name in self.served_by(policy) and policy.governs(frame):
                 return policy
         return None
 
