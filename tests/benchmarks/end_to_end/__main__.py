@@ -1,0 +1,96 @@
+"""`python -m tests.benchmarks.end_to_end`: both schedulers on the same control plane, one after the other.
+
+With KUBEBUILDER_ASSETS the control plane is a real one, and kube-scheduler is measured too where it is there; without,
+ours alone on the embedded cluster. Each measurement gets a fresh cluster; for throughput, the scheduler fills its
+caches and waits for its lease, which the benchmark holds. Afterwards everything is counted again from what the API
+server says. Results are tables, and JSON in build/benchmarks/end-to-end.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeVar
+
+from rich.console import Console
+
+from tests.benchmarks.end_to_end.measurements import Latency, Start, Throughput, latency, start, throughput
+from tests.benchmarks.end_to_end.processes import KUBERNETES_SCORES, schedulers
+from tests.benchmarks.end_to_end.tables import show
+from tests.benchmarks.end_to_end.workloads import WORKLOADS
+
+Result = TypeVar("Result", Throughput, Latency, Start)
+PARTS = ("throughput", "latency", "start")
+RATES = (50, 100, 200, 300)
+
+
+def main() -> int:
+    """Measure what was asked for; return 1 where something came out wrong."""
+    options = _parser().parse_args()
+    found: list[Throughput | Latency | Start] = []
+    kinds = options.scheduler or schedulers()
+    parts = options.part or PARTS
+    policy = options.policy.read_text() if options.policy is not None else KUBERNETES_SCORES
+    for workload in WORKLOADS if "throughput" in parts else ():
+        if options.only and workload.name not in options.only:
+            continue
+        pods = options.pods or max(1, workload.pods * options.nodes // 5_000)
+        for kind in kinds * options.times:
+            _say(f"{workload.name}, {pods:,} pods: {kind}")
+            run = throughput(kind, workload, nodes=options.nodes, pods=pods, policy=policy, profile=options.profile)
+            found.append(_told(asyncio.run(run)))
+    for rate in (options.rate or RATES) if "latency" in parts else ():
+        for kind in kinds * options.times:
+            _say(f"{rate} pods/s for {options.seconds:g} s: {kind}")
+            run_at = latency(kind, nodes=options.nodes, pods_per_second=rate, seconds=options.seconds)
+            found.append(_told(asyncio.run(run_at)))
+    if "start" in parts:
+        pods = options.pods or 2 * options.nodes
+        for kind in kinds * options.times:
+            _say(f"start with {pods:,} pods: {kind}")
+            found.append(_told(asyncio.run(start(kind, nodes=options.nodes, pods=pods))))
+    show(found, Console(width=150) if not sys.stdout.isatty() else Console())
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "end-to-end.json").write_text(json.dumps([_named(result) for result in found], indent=1) + "\n")
+    return 1 if any(getattr(result, "wrong", ()) for result in found) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.end_to_end",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this part; may be repeated")
+    parser.add_argument("--only", action="append", metavar="WORKLOAD", help="only this workload; may be repeated")
+    parser.add_argument("--scheduler", action="append", choices=("ours", "kube"), help="default: all that are there")
+    parser.add_argument("--nodes", type=int, default=5_000)
+    parser.add_argument("--pods", type=int, help="default: 10,000 plain, 3,000 spread, 2,000 others at 5,000 nodes")
+    parser.add_argument("--rate", action="append", type=int, help=f"pods/s of latency; default: {RATES}")
+    parser.add_argument("--seconds", type=float, default=15.0, help="how long pods come at a rate")
+    parser.add_argument("--times", type=int, default=1, help="how often each is measured, in turn")
+    parser.add_argument("--policy", type=Path, help="policy file for ours; default: kube-scheduler's own scores")
+    parser.add_argument("--profile", type=Path, help="where cProfile writes what ours did; it is slower then")
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), help="folder for the JSON")
+    return parser
+
+
+def _told(result: Result) -> Result:
+    _say(json.dumps(asdict(result)))
+    return result
+
+
+def _named(result: Throughput | Latency | Start) -> dict[str, object]:
+    return {"measurement": type(result).__name__.lower()} | asdict(result)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""The processes: a control plane, real with KUBEBUILDER_ASSETS and embedded without, and a scheduler on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+
+from engine.adapters.kube.credentials import find_credentials
+from engine.adapters.kube.transport import Transport
+from tests.benchmarks.end_to_end.api import Api
+from tests.benchmarks.end_to_end.workloads import SCHEDULER
+from tests.integration.cluster import Real
+from tests.integration.control_plane import ControlPlane, assets
+
+KUBERNETES_SCORES = "filter node.ready\nuse kubernetes scores\n"
+LEASES = {"ours": "policy-scheduler", "kube": "kube-scheduler"}
+IDLE_SHARE = 0.15
+"""Of a core: Go's runtime is never quite idle."""
+IDLE_PATIENCE_SECONDS = 30.0
+
+
+class Scene:
+    """A fresh cluster in a folder of its own, and the schedulers started on it."""
+
+    def __init__(self, directory: Path, kubeconfig: Path, api: Api) -> None:
+        self._directory = directory
+        self._kubeconfig = kubeconfig
+        self.api = api
+
+    @contextlib.contextmanager
+    def scheduler(
+        self, kind: str, *, policy: str = KUBERNETES_SCORES, profile: Path | None = None
+    ) -> Iterator[Process]:
+        """Start a scheduler, and end it by its process id."""
+        command = self._ours(policy, profile) if kind == "ours" else self._kube()
+        log = self._directory / f"{kind}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        try:
+            yield Process(psutil.Process(process.pid), log)
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _ours(self, policy: str, profile: Path | None) -> list[str]:
+        policies = self._directory / "policies"
+        policies.mkdir(exist_ok=True)
+        (policies / "bench.policy").write_text(policy)
+        arguments = [f"--kubeconfig={self._kubeconfig}", f"--policies={policies}", "--http-address=127.0.0.1:0"]
+        profiler = [] if profile is None else ["-m", "cProfile", "-o", str(profile)]
+        return [sys.executable, *profiler, "-m", "engine.daemon", *arguments, "--log-format=json"]
+
+    def _kube(self) -> list[str]:
+        programs = assets()
+        assert programs is not None, "kube-scheduler is a program of KUBEBUILDER_ASSETS"
+        config = self._directory / "kube-scheduler.json"
+        settings = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": str(self._kubeconfig), "qps": 5000, "burst": 5000},
+            "leaderElection": {"leaderElect": True},
+            "profiles": [{"schedulerName": SCHEDULER}],
+        }
+        config.write_text(json.dumps(settings))
+        return [str(programs / "kube-scheduler"), f"--config={config}", "--secure-port=0"]
+
+
+class Process:
+    """A running scheduler."""
+
+    def __init__(self, process: psutil.Process, log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return bool(self._process.is_running())
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU that it has used."""
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+    @property
+    def rss_mb(self) -> float:
+        """Memory that it holds."""
+        return float(self._process.memory_info().rss) / 1e6
+
+    @property
+    def peak_rss_mb(self) -> float:
+        """The most that it has held; Linux alone keeps it."""
+        status = Path(f"/proc/{self._process.pid}/status")
+        lines = status.read_text().splitlines() if status.exists() else []
+        return next((1024 * int(line.split()[1]) / 1e6 for line in lines if line.startswith("VmHWM:")), 0.0)
+
+    @property
+    def log_tail(self) -> str:
+        """The end of its log."""
+        return self._log.read_text()[-1000:]
+
+    async def idle(self) -> float:
+        """Wait until it has done next to nothing for two seconds; return when those began.
+
+        Garbage collection and leases go on: what is not quiet after `IDLE_PATIENCE_SECONDS` counts as quiet then.
+        """
+        began = quiet_since = time.monotonic()
+        used = 0.0
+        while time.monotonic() - quiet_since < 2.0 and time.monotonic() - began < IDLE_PATIENCE_SECONDS:
+            await asyncio.sleep(0.25)
+            now = self.cpu_seconds
+            if now - used > IDLE_SHARE * 0.25 or now < 0.5:
+                quiet_since = time.monotonic()
+            used = now
+        return quiet_since
+
+
+@contextlib.asynccontextmanager
+async def scene() -> AsyncIterator[Scene]:
+    """Start a cluster and end it."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, _cluster(Path(folder)) as kubeconfig:
+        transport = Transport(find_credentials(kubeconfig=str(kubeconfig), context=None), max_connections=64)
+        try:
+            yield Scene(Path(folder), kubeconfig, Api(transport))
+        finally:
+            await transport.close()
+
+
+def schedulers() -> list[str]:
+    """Return the schedulers that can be started here."""
+    programs = assets()
+    return ["ours", *(["kube"] if programs is not None and (programs / "kube-scheduler").exists() else [])]
+
+
+@contextlib.contextmanager
+def _cluster(directory: Path) -> Iterator[Path]:
+    kubeconfig = directory / "admin.kubeconfig"
+    programs = assets()
+    if programs is not None:
+        with ControlPlane(programs, directory / "control-plane") as plane:
+            seen = Real(plane)
+            seen.kubeconfig(kubeconfig)
+            seen.api.close()
+            yield kubeconfig
+        return
+    command = [sys.executable, "-m", "engine.embedded", "--kubeconfig", str(kubeconfig)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()  # its address: it serves
+            yield kubeconfig
+        finally:
+            process.terminate()
+            process.wait(30)

@@ -1,0 +1,110 @@
+"""What is scheduled end to end: nodes and pods as scheduler_perf's, how many, and what must hold once all are bound."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.benchmarks.manifests import HOSTNAME, Json, near, spread
+from tests.benchmarks.manifests import node as scheduler_perf_node
+from tests.benchmarks.manifests import pod as scheduler_perf_pod
+
+SCHEDULER = "policy-scheduler"
+NAMESPACE = "default"
+ZONES = 3
+CPU_MILLIS, MEMORY_MIB, PODS = 4000, 32768, 110
+POD_CPU_MILLIS, POD_MEMORY_MIB = 100, 500
+MAX_SKEW = 5
+
+Placement = Mapping[str, str]
+"""The node of each pod, "" where it has none."""
+
+
+def node(number: int) -> Json:
+    """Return a node of scheduler_perf's size, in one of three zones."""
+    made = scheduler_perf_node(node_name(number), zone=zone_of(node_name(number)))
+    del made["metadata"]["uid"]
+    return {"apiVersion": "v1", "kind": "Node"} | made
+
+
+def node_name(number: int) -> str:
+    """Return the name of a node."""
+    return f"node-{number:05d}"
+
+
+def zone_of(name: str) -> str:
+    """Return the zone of a node."""
+    return f"zone-{int(name.rpartition('-')[2]) % ZONES}"
+
+
+def pod(name: str, **spec: Any) -> Json:
+    """Return a pod for us or for kube-scheduler, of scheduler_perf's size."""
+    made = scheduler_perf_pod(name, namespace=NAMESPACE, labels={"color": "blue"}, schedulerName=SCHEDULER, **spec)
+    del made["metadata"]["uid"]
+    return {"apiVersion": "v1", "kind": "Pod"} | made
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Pods of one kind, created before the scheduler is let go."""
+
+    name: str
+    pods: int
+    spec: Mapping[str, Any]
+    goal: float
+    """How many times as fast as kube-scheduler."""
+    problems: Callable[[Placement], Sequence[str]] = lambda placement: ()
+    """What is wrong with where the pods are, beside nodes that hold more than they have."""
+
+    def pod(self, number: int) -> Json:
+        """Return one of its pods."""
+        return pod(f"pod-{number:06d}", **self.spec)
+
+
+def overfull(placement: Placement) -> list[str]:
+    """Return what is wrong in any workload: pods without a node, nodes that hold more than they have."""
+    per_node = Counter(placement.values())
+    unbound = per_node.pop("", 0)
+    wrong = [f"{unbound} pods are not bound"] if unbound else []
+    for name, number in per_node.items():
+        taken = (number * POD_CPU_MILLIS, number * POD_MEMORY_MIB, number)
+        if any(have > may for have, may in zip(taken, (CPU_MILLIS, MEMORY_MIB, PODS), strict=True)):
+            wrong.append(f"{name} holds {number} pods")
+    return wrong
+
+
+def _uneven(placement: Placement) -> list[str]:
+    per_zone = Counter(zone_of(name) for name in placement.values() if name)
+    skew = max(per_zone.values()) - min(per_zone.values())
+    return [f"zones hold {dict(per_zone)}, more than {MAX_SKEW} apart"] if skew > MAX_SKEW else []
+
+
+def _together(placement: Placement) -> list[str]:
+    return [f"{name} holds {number} pods" for name, number in Counter(placement.values()).items() if number > 1]
+
+
+WORKLOADS = (
+    Workload("SchedulingBasic", 10_000, {}, 2.0),
+    Workload(
+        "TopologySpreading",
+        3_000,
+        {"topologySpreadConstraints": spread("blue", action="DoNotSchedule")},
+        4.0,
+        _uneven,
+    ),
+    Workload(
+        "SchedulingPodAntiAffinity",
+        2_000,
+        {"affinity": near("blue", key=HOSTNAME, kind="podAntiAffinity")},
+        4.0,
+        _together,
+    ),
+    Workload(
+        "SchedulingPreferredPodAffinity",
+        2_000,
+        {"affinity": near("blue", key=HOSTNAME, required=False)},
+        3.0,
+    ),
+)
