@@ -27,17 +27,17 @@ from engine.adapters.kube.pod_status import PodStatusWriter
 from engine.adapters.kube.synchronization import collection_deferred, wait_synced
 from engine.adapters.kube.transport import Transport
 from engine.adapters.policy_directory import PolicyDirectory
-from engine.adapters.prometheus import PrometheusEndpoint
-from engine.adapters.signal_source import SignalSource
 from engine.cluster.cluster import Cluster
 from engine.daemon.config_map_events import ConfigMapEvents
 from engine.daemon.freshness import Freshness
-from engine.daemon.metrics import SchedulerMetrics, SignalRow
+from engine.daemon.metrics import SchedulerMetrics
+from engine.daemon.observing import Observers
 from engine.daemon.policies import LivePolicies, PolicyCompiler
 from engine.daemon.reload import PolicyReloader, ReloadRecord
 from engine.daemon.reporter import ApiReporter
 from engine.daemon.scheduler import Scheduler
 from engine.daemon.settings import Settings
+from engine.daemon.signal_feed import SignalFeed
 from engine.daemon.volumes import VolumeBinder
 from engine.daemon.watching import reflectors
 from engine.framework.cycle import Cycle
@@ -61,6 +61,8 @@ class Daemon:
         self._random = random or Random()
         self._identity = f"{socket.gethostname()}_{uuid4()}"
         self.metrics = SchedulerMetrics(version=version)
+        self.observers = Observers([self.metrics])
+        """Told what is decided, bound and reloaded; more of them may be added before `run`."""
         self._credentials = find_credentials(
             kubeconfig=str(settings.kubernetes.kubeconfig) if settings.kubernetes.kubeconfig else None,
             context=settings.kubernetes.context,
@@ -94,7 +96,7 @@ class Daemon:
             evictor=Evictor(self._transport, controller=name),
             volumes=VolumeBinder(self._transport, cluster),
             reporter=ApiReporter(self._events, self._statuses),
-            observer=self.metrics,
+            observer=self.observers,
         )
         self._scheduler.leading = self._elector is None
         self._reflectors = reflectors(
@@ -102,7 +104,7 @@ class Daemon:
         )
         nodes_and_pods = self._reflectors[:2]
         self._scheduler.is_current = Freshness(nodes_and_pods, is_reachable=lambda: self._transport.is_reachable)
-        self._signals = self._make_signals()
+        self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals)
         self._reloader = PolicyReloader(
             compile_policies=PolicyCompiler(frozenset(settings.scheduler_names)),
             activate=self._activate,
@@ -149,8 +151,7 @@ class Daemon:
                 background.append(self._reload_events.run())
             tasks = [asyncio.create_task(_guarded(work)) for work in background]
             stack.push_async_callback(_cancel, tasks)
-            if self._signals is not None:
-                await stack.enter_async_context(self._signals)
+            await stack.enter_async_context(self._signals)
             await stack.enter_async_context(self._reloader)
             await stack.enter_async_context(PolicyDirectory(self._settings.policies.path, deliver=self._reloader.offer))
             await self._sync()
@@ -233,33 +234,11 @@ class Daemon:
 
     # --- policies and signals ------------------------------------------------------------------------
 
-    def _make_signals(self) -> SignalSource | None:
-        prometheus = self._settings.prometheus
-        if prometheus is None:
-            return None
-        endpoint = PrometheusEndpoint(
-            url=prometheus.url,
-            timeout_seconds=prometheus.timeout,
-            bearer_token_file=prometheus.bearer_token_file,
-            ca_file=prometheus.ca_file,
-            client_certificate_file=prometheus.client_certificate_file,
-            client_key_file=prometheus.client_key_file,
-        )
-        return SignalSource(endpoint, publish=self._scheduler.use_signals, node_label=prometheus.node_label)
-
     async def _prime(self, policies: LivePolicies) -> None:
-        if self._signals is not None and self._settings.prometheus is not None:
-            await self._signals.prime(policies.queries, timeout_seconds=self._settings.prometheus.prime_timeout)
+        await self._signals.prime(policies.queries)
 
     def _activate(self, policies: LivePolicies, record: ReloadRecord) -> None:
-        if self._signals is not None:
-            self._signals.set_queries(policies.queries)
-        elif policies.queries:
-            logger.warning(
-                "no Prometheus is configured: the values of %d queries are missing; set prometheus.url, or give"
-                " --prometheus-url",
-                len({query.promql for query in policies.queries}),
-            )
+        self._signals.use(policies.queries)
         self._scheduler.use_policies(policies)
 
     def _make_reload_events(self) -> ConfigMapEvents | None:
@@ -270,7 +249,7 @@ class Daemon:
         return ConfigMapEvents(self._transport, self._events, namespace=namespace, name=name)
 
     def _report_reload(self, record: ReloadRecord) -> None:
-        self.metrics.reloaded(record)
+        self.observers.on_reloaded(record)
         if self._reload_events is not None:
             self._reload_events.report(record)
 
@@ -310,27 +289,7 @@ class Daemon:
             "pods": len(scheduler.cluster.pods),
             "assumed_pods": len(scheduler.informer.assumed),
         }
-        live.signals = self._signal_rows
-
-    def _signal_rows(self) -> list[SignalRow]:
-        if self._signals is None:
-            queries = self._reloader.active.queries if self._reloader.active is not None else ()
-            return [_never_answered(promql) for promql in dict.fromkeys(query.promql for query in queries)]
-        return [
-            SignalRow(
-                query=health.promql,
-                age_seconds=health.age_seconds,
-                degraded=health.degraded,
-                series=health.series,
-                missing_nodes=None,
-                fetch_seconds=health.fetch_seconds,
-            )
-            for health in self._signals.health()
-        ]
-
-
-def _never_answered(promql: str) -> SignalRow:
-    return SignalRow(promql, age_seconds=None, degraded=True, series=0, missing_nodes=None, fetch_seconds=0.0)
+        live.signals = self._signals.rows
 
 
 def _report_malformed(broken: Malformed) -> None:

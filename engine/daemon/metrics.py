@@ -7,23 +7,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.process_collector import ProcessCollector
-from prometheus_client.registry import Collector
 
+from engine.cluster.pods import PodInfo
+from engine.daemon.live_metrics import LiveMetrics, LiveState
+from engine.daemon.observing import AttemptFailed, Decided, Observer, PodBound
 from engine.daemon.reload import ReloadRecord, ReloadResult
 
 MetricT = TypeVar("MetricT", bound=MetricWrapperBase)
-
-MAX_QUERY_LABEL = 120
-"""Characters of a query in a label; the text comes from policy files, hence is bounded in number, not length."""
 
 
 class Children(Generic[MetricT]):
@@ -43,36 +39,7 @@ class Children(Generic[MetricT]):
         return child
 
 
-@dataclass(frozen=True, slots=True)
-class SignalRow:
-    """One query of the live policies at the time of a scrape."""
-
-    query: str
-    """A metric's name where the policy gives one, else its PromQL."""
-    age_seconds: float | None
-    """None where there is no reading yet."""
-    degraded: bool
-    """It fails, or is older than the policies allow."""
-    series: int
-    missing_nodes: int | None
-    """Nodes without a value in the last decision that read it; None where none did."""
-    fetch_seconds: float
-
-
-@dataclass(slots=True)
-class LiveState:
-    """What is asked for at a scrape; the daemon sets these once their owners exist. They must not block."""
-
-    pending_pods: Callable[[], Mapping[str, int]] = dict
-    """By queue: active, backoff, unschedulable, gated, and ours: held, waiting, binding."""
-    cache_size: Callable[[], Mapping[str, int]] = dict
-    """By type: nodes, pods, assumed_pods."""
-    signals: Callable[[], Iterable[SignalRow]] = tuple
-    unschedulable_pods: Callable[[], Mapping[tuple[str, str], int]] = dict
-    """By (plugin, profile) that rejected them."""
-
-
-class SchedulerMetrics:
+class SchedulerMetrics(Observer):
     """All metrics of one daemon, in a registry of its own. Methods and `Children` may be called from any thread."""
 
     def __init__(self, *, version: str, live: LiveState | None = None) -> None:
@@ -206,17 +173,33 @@ class SchedulerMetrics:
         gauge("policy_scheduler_build_info", "The program, always 1.", "version").labels(version).set(1)
         for result in ReloadResult:
             self._reloads.of(result.value)  # a counter that is there before its first event can be alerted on
-        registry.register(_Live(self.live))
+        registry.register(LiveMetrics(self.live))
 
-    def attempt(self, result: str, seconds: float, *, profile: str = "") -> None:
-        """Count one attempt to schedule a pod: scheduled, unschedulable or error."""
-        self.schedule_attempts.of(result, profile).inc()
-        self.attempt_seconds.of(result, profile).observe(seconds)
+    def on_decided(self, decided: Decided) -> None:
+        """Time a decision; count an attempt that found no node: one that found one ends with its binding."""
+        preemption = decided.decision.preemption
+        if preemption is not None:
+            self.preemption_attempts.inc()
+            if preemption.victims:
+                self.preemption_victims.observe(len(preemption.victims))
+        self.algorithm_seconds.observe(decided.seconds)
+        if decided.decision.host is None:
+            self._attempt("unschedulable", decided.decision.pod, decided.seconds)
 
-    def bound(self, *, attempts: int, seconds: float) -> None:
-        """Count a pod that got its node, `seconds` after it first became active."""
-        self.pod_attempts.observe(attempts)
-        self.pod_sli_seconds.of(str(attempts) if attempts < 15 else "15+").observe(seconds)
+    def on_bound(self, bound: PodBound) -> None:
+        """Count a pod that got its node."""
+        self._attempt("scheduled", bound.pod, bound.seconds)
+        self.pod_attempts.observe(bound.attempts)
+        attempts = str(bound.attempts) if bound.attempts < 15 else "15+"
+        self.pod_sli_seconds.of(attempts).observe(max(0.0, bound.at - bound.queued))
+
+    def on_failed(self, failed: AttemptFailed) -> None:
+        """Count an attempt that broke."""
+        self._attempt("error", failed.pod, failed.seconds)
+
+    def _attempt(self, result: str, pod: PodInfo, seconds: float) -> None:
+        self.schedule_attempts.of(result, pod.scheduler_name).inc()
+        self.attempt_seconds.of(result, pod.scheduler_name).observe(seconds)
 
     def api_request(self, *, verb: str, resource: str, code: str, host: str, seconds: float) -> None:
         """Count one request to the API server.
@@ -232,7 +215,7 @@ class SchedulerMetrics:
         self.rest_client_requests.of(code, _METHODS.get(verb, verb.upper()), host).inc()
         self.rest_client_seconds.of(verb.upper(), host).observe(seconds)
 
-    def reloaded(self, record: ReloadRecord) -> None:
+    def on_reloaded(self, record: ReloadRecord) -> None:
         """Record the end of a policy reload."""
         self._reloads.of(record.result.value).inc()
         self._reload_seconds.observe(record.seconds)
@@ -241,74 +224,6 @@ class SchedulerMetrics:
             self._reload_success_at.set(record.at)
             self._policy_info.clear()
             self._policy_info.labels(record.hash or "", str(record.generation)).set(1)
-
-
-class _Live(Collector):
-    """Asks for what is only worth knowing when someone looks."""
-
-    def __init__(self, live: LiveState) -> None:
-        self._live = live
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing: the registry then does not call `collect` when it registers us."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the state of now."""
-        pending = GaugeMetricFamily("scheduler_pending_pods", "Pods that wait, by queue.", labels=["queue"])
-        for queue, count in self._live.pending_pods().items():
-            pending.add_metric([queue], count)
-        yield pending
-
-        cache = GaugeMetricFamily("scheduler_cache_size", "Objects in the scheduler's cache.", labels=["type"])
-        for kind, count in self._live.cache_size().items():
-            cache.add_metric([kind], count)
-        yield cache
-
-        rejected = GaugeMetricFamily(
-            "scheduler_unschedulable_pods",
-            "Pods that a plugin rejected and that wait; a pod counts for each of its plugins.",
-            labels=["plugin", "profile"],
-        )
-        for (plugin, profile), count in self._live.unschedulable_pods().items():
-            rejected.add_metric([plugin, profile], count)
-        yield rejected
-
-        yield from _signal_metrics(self._live.signals())
-
-
-def _signal_metrics(rows: Iterable[SignalRow]) -> Iterator[Metric]:
-    def family(name: str, text: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"policy_scheduler_signal_{name}", text, labels=["query"])
-
-    age = family("age_seconds", "Age of the last reading of a query; absent before the first.")
-    degraded = family("degraded", "1 while a query fails or is older than its policies allow.")
-    series = family("series", "Series in the last reading of a query.")
-    missing = family("missing_nodes", "Nodes without a value in the last decision that read the query.")
-    fetch = family("fetch_duration_seconds", "Time that the last fetch of a query took.")
-    any_degraded = False
-    for row in rows:
-        labels = [query_label(row.query)]
-        any_degraded |= row.degraded
-        degraded.add_metric(labels, float(row.degraded))
-        series.add_metric(labels, row.series)
-        fetch.add_metric(labels, row.fetch_seconds)
-        if row.age_seconds is not None:
-            age.add_metric(labels, row.age_seconds)
-        if row.missing_nodes is not None:
-            missing.add_metric(labels, row.missing_nodes)
-    yield from (age, degraded, series, missing, fetch)
-    yield GaugeMetricFamily(
-        "policy_scheduler_degraded",
-        "1 while any query of the live policies is degraded.",
-        value=float(any_degraded),
-    )
-
-
-def query_label(query: str) -> str:
-    """Return a query as a label value: on one line, and cut where it is long."""
-    flat = " ".join(query.split())
-    return flat if len(flat) <= MAX_QUERY_LABEL else flat[: MAX_QUERY_LABEL - 1] + "…"
 
 
 def exponential(first: float, factor: float, count: int) -> tuple[float, ...]:

@@ -8,90 +8,85 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from engine.cluster.cluster import Cluster
+from engine.daemon.binding import Reserved
+from engine.daemon.collaborators import Reporter
+from engine.daemon.deciding import Deciding
+from engine.daemon.gang_trial import GangTrial
+from engine.daemon.informer import Informer
+from engine.daemon.observing import Observer
 from engine.framework.cycle import Decision
+from engine.framework.events import ClusterEvent
 from engine.framework.permit import Claim, Group, Permit
 from engine.framework.queue import Place, QueuedPod, SchedulingQueue
-from engine.framework.volume_reservation import VolumeReservation, undo
+from engine.framework.volume_reservation import undo
 
 logger = logging.getLogger(__name__)
 
 MOST_RESTS = 4
 """After this many time-outs a group's rests grow no longer: 2^4 times as long as it holds places."""
 
-Decide = Callable[[QueuedPod], Decision]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Reserved:
-    """A pod with a place that is not bound yet."""
-
-    queued: QueuedPod
-    host: str
-    began: float
-    """When its attempt began, for measurements."""
-    reservation: VolumeReservation | None
-    claims: tuple[Claim, ...]
-
 
 class Permitting:
     """The pods that wait at Permit, with what they hold."""
 
-    def __init__(self, cluster: Cluster, queue: SchedulingQueue, assumed: dict[str, str]) -> None:
-        """assumed: node by uid, of pods that count though the API server has not shown them there."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        *,
+        informer: Informer,
+        deciding: Deciding,
+        reporter: Reporter,
+        observer: Observer,
+        clock: Callable[[], float],
+        stopwatch: Callable[[], float],
+    ) -> None:
         self._cluster = cluster
         self._queue = queue
-        self._assumed = assumed
+        self._informer = informer
+        self._deciding = deciding
+        self._reporter = reporter
+        self._observer = observer
+        self._clock = clock
+        self._stopwatch = stopwatch
         self.permit = Permit()
         self._waiting: dict[str, Reserved] = {}
+        self.trial = GangTrial(cluster, queue, permit=self.permit, waiting=self._waiting)
         self._next: deque[str] = deque()
         self._rests: dict[Group, tuple[float, int]] = {}
         """Until when a group holds no places for members that have none yet, and how often its time was up."""
 
-    def placed(self, claim: Claim) -> int:
-        """Return how many members of a group have a place, those that wait included."""
-        return int(self._cluster.counters.counter(claim.members, terminating=False).per_node().sum())
+    # --- before a member is decided ------------------------------------------------------------------
 
-    def short(self, claims: Iterable[Claim], *, pending: QueuedPod) -> str | None:
-        """Return why a group cannot be complete whatever room there is: too few of its pods are there."""
+    def groups(self, queued: QueuedPod) -> tuple[Group, ...]:
+        """Return the groups of a pod; none where a size has no value: its attempt tells."""
+        try:
+            return tuple(claim.group for claim in self._deciding.claims(queued))
+        except ValueError:
+            return ()
+
+    def short(self, queued: QueuedPod) -> str | None:
+        """Return why a pod's groups cannot be complete whatever room there is: too few of their pods are there."""
+        return self._short(self._deciding.claims(queued), queued)
+
+    def claims(self, queued: QueuedPod) -> tuple[tuple[Claim, ...], str | None]:
+        """Return the groups of a pod, and why it cannot be decided yet."""
+        try:
+            claims = self._deciding.claims(queued)
+        except ValueError as error:
+            return (), str(error)
+        return claims, self._short(claims, queued) if claims else None
+
+    def _short(self, claims: Iterable[Claim], queued: QueuedPod) -> str | None:
         for claim in claims:
-            there = self._queue.group(claim.group).keys() | {pending.pod.uid}
-            number = self.placed(claim) + sum(uid not in self._cluster.pods for uid in there)
+            there = self._queue.group(claim.group).keys() | {queued.pod.uid}
+            number = self.trial.placed(claim) + sum(uid not in self._cluster.pods for uid in there)
             if number < claim.size:
                 return f"waiting for more pods of gang {claim.group}: {number} of {claim.size} are there ({claim.text})"
         return None
-
-    # --- a group whose time was up -------------------------------------------------------------------
-
-    def expire(self, now: float) -> dict[str, Claim]:
-        """Return who has to give its place back now, with the claim that ran out; such groups rest.
-
-        While a group rests it starts only where all of it fits at once: others get the room that it holds in vain,
-        for twice as long as it held it, and longer each time.
-        """
-        gone = self.permit.expire(now)
-        if gone:
-            self._rests = {group: rest for group, rest in self._rests.items() if rest[0] > now - 3600.0}
-        for claim in {claim.group: claim for claim in gone.values()}.values():
-            times = self._rests.get(claim.group, (0.0, 0))[1] + 1
-            self._rests[claim.group] = (now + claim.within_seconds * 2.0 ** min(times, MOST_RESTS), times)
-        return gone
-
-    def resting(self, queued: QueuedPod, claims: Iterable[Claim], decide: Decide, now: float) -> str | None:
-        """Return why a member must not take a place now, None where it may."""
-        for claim in claims:
-            until, times = self._rests.get(claim.group, (0.0, 0))
-            if until > now and self.placed(claim) < claim.size and not self._fits_without((), queued, claim, decide):
-                return (
-                    f'gang "{claim.group}" does not fit as a whole, and held places in vain {times} times: '
-                    f"it holds none for {until - now:.0f} s ({claim.text})"
-                )
-        return None
-
-    # --- a member is decided -------------------------------------------------------------------------
 
     def next(self) -> QueuedPod | None:
         """Take the next member of a group that is being placed; None where none is."""
@@ -105,99 +100,125 @@ class Permitting:
         """Return whether members of a group are still to be placed."""
         return bool(self._next)
 
-    def arrive(self, reserved: Reserved, now: float) -> list[Reserved]:
+    # --- a member is decided -------------------------------------------------------------------------
+
+    def make_room(self, queued: QueuedPod, claims: tuple[Claim, ...]) -> bool:
+        """Have others give their places back if the pod's group is complete then; return whether any did."""
+        if not len(self.permit):
+            return False
+        self._deciding.forget_refusals()
+        gone = self.trial.make_way(queued, claims, self._deciding.decide)
+        self._deciding.forget_refusals()
+        if gone:
+            self._return_places(gone, f"gave its place back to {queued.pod.key}, which is complete with it")
+        return bool(gone)
+
+    def resting(self, queued: QueuedPod, claims: Iterable[Claim]) -> str | None:
+        """Return why a member must not take a place now, None where it may."""
+        now = self._clock()
+        for claim in claims:
+            until, times = self._rests.get(claim.group, (0.0, 0))
+            if until > now and self.trial.placed(claim) < claim.size and not self._fits(queued, claim):
+                return (
+                    f'gang "{claim.group}" does not fit as a whole, and held places in vain {times} times: '
+                    f"it holds none for {until - now:.0f} s ({claim.text})"
+                )
+        return None
+
+    def _fits(self, queued: QueuedPod, claim: Claim) -> bool:
+        self._deciding.forget_refusals()
+        try:
+            return self.trial.fits_without((), queued, claim, self._deciding.decide)
+        finally:
+            self._deciding.forget_refusals()
+
+    def arrive(self, reserved: Reserved) -> list[Reserved]:
         """Let a pod wait that has a place; return who may bind now."""
         queued = reserved.queued
         uid = queued.pod.uid
         self._waiting[uid] = reserved
-        self.permit.wait(uid, reserved.claims, now)
+        self.permit.wait(uid, reserved.claims, self._clock())
         self._queue.wait(queued)
-        released = [self._waiting.pop(other) for other in self.permit.release(uid, self.placed)]
+        released = [self._waiting.pop(other) for other in self.permit.release(uid, self.trial.placed)]
         for each in released:
             self._queue.resume(each.queued)
             for claim in each.claims:
                 self._rests.pop(claim.group, None)
         if not released and not self._next:
-            self._next.extend(other.pod.uid for other in self._siblings(reserved.claims))
+            self._next.extend(other.pod.uid for other in self.trial.siblings(reserved.claims))
         return released
 
     def refused(self, claims: Sequence[Claim]) -> str:
         """Let a group rest that has no room for one of its members; return how far it came, for people."""
         self._next.clear()
         parts = [
-            f'gang "{claim.group}": {min(self.placed(claim), claim.size)} of {claim.size} members have a place'
+            f'gang "{claim.group}": {min(self.trial.placed(claim), claim.size)} of {claim.size} members have a place'
             for claim in claims
         ]
         return "; ".join(parts)
 
-    def _siblings(self, claims: Sequence[Claim]) -> list[QueuedPod]:
-        """Return the pods of the same groups that are not decided yet, as the queue would serve them."""
-        found = {
-            uid: queued
-            for claim in claims
-            for uid, queued in self._queue.group(claim.group).items()
-            if queued.place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE) and not queued.errors
-        }
-        return sorted(found.values(), key=lambda queued: (-queued.pod.priority, queued.timestamp))
-
     # --- places are given back -----------------------------------------------------------------------
 
-    def make_way(self, queued: QueuedPod, claims: Sequence[Claim], decide: Decide) -> dict[str, Claim]:
-        """Return who has to give its place back so that the pod's group is complete; nobody where that would not help.
+    def expire(self, now: float) -> None:
+        """Have those give their places back whose group was not complete in time; such groups rest.
 
-        Only groups of lower priority, or that began later, give way, and only to a group that then is complete: so
-        of two groups that each hold what the other needs, one always gets on.
+        While a group rests it starts only where all of it fits at once: others get the room that it holds in vain,
+        for twice as long as it held it, and longer each time.
         """
-        if len(claims) != 1 or self.placed(claims[0]) >= claims[0].size:
-            return {}
-        (claim,) = claims
-        mine = self._precedence(claim.group, queued)
-        others = [group for group in self.permit.groups() if group != claim.group]
-        later = sorted((group for group in others if self._precedence(group) > mine), key=self._precedence)
-        gone: dict[str, Claim] = {}
-        for group in reversed(later):
-            for uid in self.permit.members(group):
-                gone[uid] = next(c for c in self._waiting[uid].claims if c.group == group)
-            if self._fits_without(gone, queued, claim, decide):
-                return gone
-        return {}
+        gone = self.permit.expire(now)
+        if not gone:
+            return
+        self._rests = {group: rest for group, rest in self._rests.items() if rest[0] > now - 3600.0}
+        for claim in {claim.group: claim for claim in gone.values()}.values():
+            times = self._rests.get(claim.group, (0.0, 0))[1] + 1
+            self._rests[claim.group] = (now + claim.within_seconds * 2.0 ** min(times, MOST_RESTS), times)
+        self._return_places(gone, "not enough members had a place in time")
 
-    def _precedence(self, group: Group, pending: QueuedPod | None = None) -> tuple[float, float]:
-        since = self.permit.since(group)
-        members = [self._waiting[uid].queued for uid in self.permit.members(group)]
-        priority = max(each.pod.priority for each in ([*members, pending] if pending is not None else members))
-        return (-priority, since if since is not None else float("inf"))
+    def _return_places(self, gone: Mapping[str, Claim], why: str) -> None:
+        """Free the places first, then back off with all, and only then wake others: they are to have the room."""
+        numbers = {claim.group: self.trial.placed(claim) for claim in gone.values()}
+        returned = [(reserved, gone[uid]) for uid in gone if (reserved := self._give_back(uid)) is not None]
+        for reserved, claim in returned:
+            text = f'gang "{claim.group}": {numbers[claim.group]} of {claim.size} members had a place'
+            self._tell_returned(reserved, f"{text}; {why} ({claim.text})")
+        # their siblings back off with them, or these would take the room again before anyone else can
+        groups = {claim.group for _, claim in returned}
+        for queued in [queued for group in groups for queued in self._queue.group(group).values()]:
+            if queued.place in (Place.PERMIT, Place.ACTIVE, Place.UNSCHEDULABLE):
+                self._queue.returned(queued, self._clock())
+        self._deciding.forget_refusals()
+        if returned:
+            self._informer.happened(ClusterEvent.POD_DELETE)
 
-    def _fits_without(self, gone: Iterable[str], queued: QueuedPod, claim: Claim, decide: Decide) -> bool:
-        """Try it out: whether the group is complete once some have given their places back."""
-        cluster = self._cluster
-        back = [(pod, self._waiting[uid].host) for uid in gone if (pod := cluster.displace(uid)) is not None]
-        tried: list[str] = []
-        for member in (queued, *self._siblings((claim,))):
-            if self.placed(claim) >= claim.size:
-                break
-            host = decide(member).host
-            if host is not None:
-                cluster.place(member.pod, host)
-                tried.append(member.pod.uid)
-        complete = self.placed(claim) >= claim.size
-        for uid in tried:
-            cluster.displace(uid)
-        for pod, host in back:
-            cluster.place(pod, host)
-        return complete
+    def _tell_returned(self, reserved: Reserved, why: str) -> None:
+        queued = reserved.queued
+        decision = Decision(queued.pod, None, message=why)
+        self._observer.on_decided(self._deciding.record(queued, decision, seconds=self._stopwatch() - reserved.began))
+        self._reporter.unschedulable(decision)
+        logger.info("Gave back a place", extra={"pod": queued.pod.key, "node": reserved.host, "why": why})
 
-    def give_back(self, uid: str) -> Reserved | None:
+    def _give_back(self, uid: str) -> Reserved | None:
         """Free what a waiting pod holds, and return it; the caller puts it back into the queue."""
         self.permit.leave(uid)
         reserved = self._waiting.pop(uid, None)
         if reserved is None:
             return None
-        if self._assumed.pop(uid, None) is not None:
+        if self._informer.assumed.pop(uid, None) is not None:
             self._cluster.displace(uid)
         if reserved.reservation is not None:
             undo(reserved.reservation, self._cluster)
         return reserved
+
+    def _withdraw(self, reserved: Reserved) -> None:
+        """Have a waiting pod decided anew, at once."""
+        if self._give_back(reserved.queued.pod.uid) is not None:
+            self._queue.activate(reserved.queued, self._clock())
+            self._informer.happened(ClusterEvent.POD_DELETE)
+
+    def withdraw_all(self) -> None:
+        """Have all who wait decided anew."""
+        for reserved in list(self._waiting.values()):
+            self._withdraw(reserved)
 
     def forget(self, uid: str) -> None:
         """Drop a pod that is gone, or was bound by someone else; its room is not ours to free."""
@@ -206,10 +227,9 @@ class Permitting:
             if reserved.reservation is not None:
                 undo(reserved.reservation, self._cluster)
 
-    def waiting_on(self, node_name: str) -> list[Reserved]:
-        """Return the pods that wait with a place on a node."""
-        return [reserved for reserved in self._waiting.values() if reserved.host == node_name]
-
-    def waiting(self) -> list[Reserved]:
-        """Return all that wait."""
-        return list(self._waiting.values())
+    def node_changed(self, name: str) -> None:
+        """Look again at the pods that wait with a place on a node: it may be gone, or no longer take them."""
+        for reserved in [reserved for reserved in self._waiting.values() if reserved.host == name]:
+            if not self._deciding.still_fits(reserved.queued, reserved.host):
+                logger.info("a place is lost", extra={"pod": reserved.queued.pod.key, "node": name})
+                self._withdraw(reserved)

@@ -60,7 +60,7 @@ class Daemon:
 
     def _report(self, record: ReloadRecord) -> None:
         self.records.append(record)
-        self.metrics.reloaded(record)
+        self.metrics.on_reloaded(record)
         self._more.set()
 
     async def until(self, wanted: Callable[[], bool]) -> None:

@@ -7,7 +7,11 @@ import time
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.daemon.metrics import LiveState, SchedulerMetrics, SignalRow, exponential, query_label
+from engine.cluster.objects import ObjectMeta, Pod, PodSpec
+from engine.cluster.pods import Templates
+from engine.daemon.live_metrics import LiveState, SignalRow, query_label
+from engine.daemon.metrics import SchedulerMetrics, exponential
+from engine.daemon.observing import PodBound
 from engine.daemon.reload import ReloadRecord, ReloadResult
 
 
@@ -22,12 +26,15 @@ def samples(metrics: SchedulerMetrics) -> dict[str, float]:
     return found
 
 
+def bound(*, seconds: float = 0.001, attempts: int = 1) -> PodBound:
+    pod = Templates().pod(Pod(metadata=ObjectMeta(name="p"), spec=PodSpec(scheduler_name="batch")))
+    return PodBound(pod, "n1", at=101.0, seconds=seconds, attempts=attempts, queued=100.0)
+
+
 def test_attempts_have_kube_schedulers_names_and_labels() -> None:
     metrics = SchedulerMetrics(version="1")
-    metrics.attempt("scheduled", 0.003, profile="batch")
-    metrics.attempt("scheduled", 0.001, profile="batch")
-    metrics.bound(attempts=3, seconds=1.0)
-    metrics.bound(attempts=20, seconds=1.0)
+    metrics.on_bound(bound(seconds=0.003, attempts=3))
+    metrics.on_bound(bound(seconds=0.001, attempts=20))
     found = samples(metrics)
     assert found["scheduler_schedule_attempts_total{profile=batch,result=scheduled}"] == 2
     assert found["scheduler_scheduling_attempt_duration_seconds_count{profile=batch,result=scheduled}"] == 2
@@ -54,8 +61,8 @@ def test_a_refused_reload_shows_and_the_success_before_it_stays() -> None:
     before = samples(metrics)
     assert before["policy_scheduler_policy_last_reload_successful{}"] == 0
     assert before["policy_scheduler_policy_reloads_total{result=refused}"] == 0
-    metrics.reloaded(record(ReloadResult.ACCEPTED, generation=1, at=100.0))
-    metrics.reloaded(record(ReloadResult.REFUSED, generation=1, at=200.0, hash="bad"))
+    metrics.on_reloaded(record(ReloadResult.ACCEPTED, generation=1, at=100.0))
+    metrics.on_reloaded(record(ReloadResult.REFUSED, generation=1, at=200.0, hash="bad"))
     found = samples(metrics)
     assert found["policy_scheduler_policy_last_reload_successful{}"] == 0
     assert found["policy_scheduler_policy_last_reload_success_timestamp_seconds{}"] == 100.0
@@ -65,8 +72,8 @@ def test_a_refused_reload_shows_and_the_success_before_it_stays() -> None:
 
 def test_only_the_policies_in_use_have_an_info_line() -> None:
     metrics = SchedulerMetrics(version="1")
-    metrics.reloaded(record(ReloadResult.ACCEPTED, generation=1, at=1.0, hash="one"))
-    metrics.reloaded(record(ReloadResult.ACCEPTED, generation=2, at=2.0, hash="two"))
+    metrics.on_reloaded(record(ReloadResult.ACCEPTED, generation=1, at=1.0, hash="one"))
+    metrics.on_reloaded(record(ReloadResult.ACCEPTED, generation=2, at=2.0, hash="two"))
     lines = [name for name in samples(metrics) if name.startswith("policy_scheduler_policy_info")]
     assert lines == ["policy_scheduler_policy_info{generation=2,hash=two}"]
 
@@ -117,7 +124,7 @@ def test_children_are_looked_up_once() -> None:
 
 def test_no_line_is_spent_on_creation_times() -> None:
     metrics = SchedulerMetrics(version="1")
-    metrics.attempt("scheduled", 0.003)
+    metrics.on_bound(bound())
     assert not [name for name in samples(metrics) if "_created" in name]
     assert [name for name in samples(metrics) if name.startswith("process_resident_memory_bytes")]
 
@@ -139,7 +146,8 @@ def test_counting_an_attempt_is_cheap_enough_for_the_hot_path() -> None:
 
 
 def _timed(metrics: SchedulerMetrics) -> float:
+    one = bound()
     started = time.perf_counter()
     for _ in range(1000):
-        metrics.attempt("scheduled", 0.001, profile="default")
+        metrics.on_bound(one)
     return (time.perf_counter() - started) / 1000

@@ -322,4 +322,4 @@ def cpu_millis(pod: Json) -> int:
 
 
 def _over(pod: Json) -> bool:
-    return pod["status"]["phase"] == "Succeeded"
+    return bool(pod["status"]["phase"] == "Succeeded")

@@ -14,6 +14,7 @@ from engine.adapters.kube.binding import Binder, Outcome
 from engine.adapters.kube.eviction import Evictor
 from engine.adapters.policy_sources import PolicySources
 from engine.cluster.cluster import Cluster
+from engine.daemon.observing import Observer
 from engine.daemon.policies import LivePolicies, PolicyCompiler
 from engine.daemon.reload import Accepted
 from engine.daemon.scheduler import Scheduler
@@ -49,7 +50,7 @@ class Violation(AssertionError):
 
 
 @dataclass
-class Reports:
+class Reports(Observer):
     """Reporter, observer and volumes in one: nothing is reported, no pod has volumes."""
 
     told: Counter[str] = field(default_factory=Counter)
@@ -76,9 +77,6 @@ class Reports:
 
     def nominated(self, pod: Any, node_name: str) -> None:
         self.told["nominated"] += 1
-
-    def attempt(self, result: str, seconds: float) -> None:
-        self.told[result] += 1
 
     async def bind(self, reservation: Any) -> str:
         raise AssertionError("no pod has volumes")
@@ -155,8 +153,9 @@ class Process:
         self.connection.closed = True
         for watch in self.watches:
             watch.cut()
-        for task in (*self.tasks, *self.scheduler._under_way):
+        for task in self.tasks:
             task.cancel()
+        self.scheduler.bindings.cancel()
 
     def broken(self) -> list[str]:
         """Return what died that must not."""

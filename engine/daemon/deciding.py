@@ -1,0 +1,109 @@
+"""One decision about one pod, by the policies and signals in force. Changes nothing; knows neither queue nor API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from engine.cluster.cluster import Cluster
+from engine.cluster.pods import PodInfo
+from engine.cluster.signals import Signals
+from engine.daemon.collaborators import Policies
+from engine.daemon.observing import Decided
+from engine.framework.cycle import Cycle, Decision
+from engine.framework.evaluation import pre_filter
+from engine.framework.frame import Frame
+from engine.framework.permit import Claim
+from engine.framework.profile import Profile
+from engine.framework.queue import QueuedPod
+from engine.framework.refusal_memo import RefusalMemo
+
+NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a matching `for pods where`"
+
+
+class Deciding:
+    """The one way in which the daemon asks the cycle."""
+
+    def __init__(
+        self, cluster: Cluster, *, cycle: Cycle, clock: Callable[[], float], changes: Callable[[], int]
+    ) -> None:
+        """changes: a number that grows with everything that may change a decision, but for our own placements."""
+        self.policies: Policies | None = None
+        """None until a policy set is in force: nothing is decided without one."""
+        self.signals = Signals.EMPTY
+        self._cluster = cluster
+        self._cycle = cycle
+        self._clock = clock
+        self._changes = changes
+        self._refused = RefusalMemo()
+
+    def frame(self, queued: QueuedPod) -> Frame:
+        """Return what rules may look at for a pod, now."""
+        return Frame(
+            queued.pod,
+            self._cluster,
+            self._clock(),
+            signals=self.signals,
+            queued=queued.queued,
+            attempts=max(0, queued.attempts - 1),
+        )
+
+    def serves(self, pod: PodInfo) -> bool:
+        """Return whether the pod asks for a scheduler that we are."""
+        return self.policies is not None and self.policies.serves(pod)
+
+    def profile(self, pod: PodInfo) -> Profile | None:
+        """Return the profile that places the pod, or None where no policy governs it."""
+        return self.policies.profile(pod) if self.policies is not None else None
+
+    def claims(self, queued: QueuedPod) -> tuple[Claim, ...]:
+        """Return the groups without which the pod must not bind; raises ValueError where a size has no value."""
+        return self.policies.claims(queued, self.frame(queued)) if self.policies is not None else ()
+
+    def decide(self, queued: QueuedPod) -> Decision:
+        """Return the pod's node, or why there is none; a refusal is remembered until something changes."""
+        pod = queued.pod
+        profile = self.profile(pod)
+        if profile is None:
+            return Decision(pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
+        known = self._refused.get(pod, profile, self._changes())
+        if known is not None:
+            return replace(known, pod=pod)
+        decision = self._cycle.decide(self.frame(queued), profile)
+        self._refused.note(decision, profile, self._changes())
+        return decision
+
+    def record(self, queued: QueuedPod, decision: Decision, *, seconds: float) -> Decided:
+        """Return a decision as observers are told it."""
+        profile = self.profile(queued.pod)
+        return Decided(
+            decision,
+            policy=profile.name if profile is not None else None,
+            at=self._clock(),
+            seconds=seconds,
+            attempts=queued.attempts,
+            queued=queued.queued,
+            frame=self.frame(queued),
+        )
+
+    def forget_refusals(self) -> None:
+        """Take note that our own placements changed: who was refused may not be now, or the other way round."""
+        self._refused.clear()
+
+    def still_fits(self, queued: QueuedPod, host: str) -> bool:
+        """Return whether a pod that counts on a node would still be placed there."""
+        pod, row = queued.pod, self._cluster.nodes.rows.get(host)
+        profile = self.profile(pod)
+        if row is None or profile is None:
+            return False
+        self._cluster.displace(pod.uid)
+        try:
+            frame = self.frame(queued).at(np.array([row]))
+            prepared = pre_filter(frame, profile.filters)
+            if prepared.rejection is not None or (prepared.nodes is not None and host not in prepared.nodes):
+                return False
+            return all(bool(plugin.filter(frame, state)[0]) for plugin, state in prepared.active)
+        finally:
+            self._cluster.place(pod, host)

@@ -1,0 +1,109 @@
+"""What is exported as it is at the moment of a scrape: lengths of queues, ages of metrics. Asks; keeps nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+MAX_QUERY_LABEL = 120
+"""Characters of a query in a label; the text comes from policy files, hence is bounded in number, not length."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignalRow:
+    """One query of the live policies at the time of a scrape."""
+
+    query: str
+    """A metric's name where the policy gives one, else its PromQL."""
+    age_seconds: float | None
+    """None where there is no reading yet."""
+    degraded: bool
+    """It fails, or is older than the policies allow."""
+    series: int
+    missing_nodes: int | None
+    """Nodes without a value in the last decision that read it; None where none did."""
+    fetch_seconds: float
+
+
+@dataclass(slots=True)
+class LiveState:
+    """What is asked for at a scrape; the daemon sets these once their owners exist. They must not block."""
+
+    pending_pods: Callable[[], Mapping[str, int]] = dict
+    """By queue: active, backoff, unschedulable, gated, and ours: held, waiting, binding."""
+    cache_size: Callable[[], Mapping[str, int]] = dict
+    """By type: nodes, pods, assumed_pods."""
+    signals: Callable[[], Iterable[SignalRow]] = tuple
+    unschedulable_pods: Callable[[], Mapping[tuple[str, str], int]] = dict
+    """By (plugin, profile) that rejected them."""
+
+
+class LiveMetrics(Collector):
+    """Asks for what is only worth knowing when someone looks."""
+
+    def __init__(self, live: LiveState) -> None:
+        self._live = live
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: the registry then does not call `collect` when it registers us."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the state of now."""
+        pending = GaugeMetricFamily("scheduler_pending_pods", "Pods that wait, by queue.", labels=["queue"])
+        for queue, count in self._live.pending_pods().items():
+            pending.add_metric([queue], count)
+        yield pending
+
+        cache = GaugeMetricFamily("scheduler_cache_size", "Objects in the scheduler's cache.", labels=["type"])
+        for kind, count in self._live.cache_size().items():
+            cache.add_metric([kind], count)
+        yield cache
+
+        rejected = GaugeMetricFamily(
+            "scheduler_unschedulable_pods",
+            "Pods that a plugin rejected and that wait; a pod counts for each of its plugins.",
+            labels=["plugin", "profile"],
+        )
+        for (plugin, profile), count in self._live.unschedulable_pods().items():
+            rejected.add_metric([plugin, profile], count)
+        yield rejected
+
+        yield from _signal_metrics(self._live.signals())
+
+
+def _signal_metrics(rows: Iterable[SignalRow]) -> Iterator[Metric]:
+    def family(name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"policy_scheduler_signal_{name}", text, labels=["query"])
+
+    age = family("age_seconds", "Age of the last reading of a query; absent before the first.")
+    degraded = family("degraded", "1 while a query fails or is older than its policies allow.")
+    series = family("series", "Series in the last reading of a query.")
+    missing = family("missing_nodes", "Nodes without a value in the last decision that read the query.")
+    fetch = family("fetch_duration_seconds", "Time that the last fetch of a query took.")
+    any_degraded = False
+    for row in rows:
+        labels = [query_label(row.query)]
+        any_degraded |= row.degraded
+        degraded.add_metric(labels, float(row.degraded))
+        series.add_metric(labels, row.series)
+        fetch.add_metric(labels, row.fetch_seconds)
+        if row.age_seconds is not None:
+            age.add_metric(labels, row.age_seconds)
+        if row.missing_nodes is not None:
+            missing.add_metric(labels, row.missing_nodes)
+    yield from (age, degraded, series, missing, fetch)
+    yield GaugeMetricFamily(
+        "policy_scheduler_degraded",
+        "1 while any query of the live policies is degraded.",
+        value=float(any_degraded),
+    )
+
+
+def query_label(query: str) -> str:
+    """Return a query as a label value: on one line, and cut where it is long."""
+    flat = " ".join(query.split())
+    return flat if len(flat) <= MAX_QUERY_LABEL else flat[: MAX_QUERY_LABEL - 1] + "…"

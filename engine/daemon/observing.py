@@ -1,0 +1,118 @@
+"""Who is told what the scheduler does as it does it: metrics, the decision log, the status page.
+
+An observer only looks: it returns at once, changes nothing, and one that breaks disturbs neither the scheduler nor
+the other observers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from engine.cluster.pods import PodInfo
+from engine.daemon.reload import ReloadRecord
+from engine.framework.cycle import Decision
+from engine.framework.frame import Frame
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decided:
+    """One decision: a node, or why there is none."""
+
+    decision: Decision
+    policy: str | None
+    """The policy that governs the pod; None where none does."""
+    at: float
+    """Unix seconds."""
+    seconds: float
+    """How long the attempt took so far."""
+    attempts: int
+    """How many attempts the pod has had, this one included."""
+    queued: float
+    """Unix seconds since which the pod waits."""
+    frame: Frame
+    """What the decision saw. True only until `on_decided` returns: the cluster changes with the next decision."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodBound:
+    """The API server took a binding."""
+
+    pod: PodInfo
+    node_name: str
+    at: float
+    """Unix seconds."""
+    seconds: float
+    """Since its last attempt began."""
+    attempts: int
+    """How many it took."""
+    queued: float
+    """Unix seconds at which the pod was first seen."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttemptFailed:
+    """An attempt broke: a binding or a volume was refused, or something of ours is wrong."""
+
+    pod: PodInfo
+    why: str
+    at: float
+    """Unix seconds."""
+    seconds: float
+    """Since the attempt began."""
+
+
+class Observer:
+    """Looks on; what a subclass does not override is of no interest to it."""
+
+    def on_decided(self, decided: Decided) -> None:
+        """Note a decision, before its place is taken. A gang that gives a place back is a decision for no node."""
+
+    def on_bound(self, bound: PodBound) -> None:
+        """Note that a pod is bound."""
+
+    def on_failed(self, failed: AttemptFailed) -> None:
+        """Note that an attempt broke; the pod will be tried again."""
+
+    def on_reloaded(self, record: ReloadRecord) -> None:
+        """Note that a policy set was read, and whether it is in force now."""
+
+
+class Observers(Observer):
+    """Tells each of several observers."""
+
+    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+        self._observers = list(observers)
+
+    def add(self, observer: Observer) -> None:
+        """Tell one more from now on."""
+        self._observers.append(observer)
+
+    def on_decided(self, decided: Decided) -> None:
+        """Pass it on."""
+        self._tell(decided, lambda observer: observer.on_decided)
+
+    def on_bound(self, bound: PodBound) -> None:
+        """Pass it on."""
+        self._tell(bound, lambda observer: observer.on_bound)
+
+    def on_failed(self, failed: AttemptFailed) -> None:
+        """Pass it on."""
+        self._tell(failed, lambda observer: observer.on_failed)
+
+    def on_reloaded(self, record: ReloadRecord) -> None:
+        """Pass it on."""
+        self._tell(record, lambda observer: observer.on_reloaded)
+
+    def _tell(self, news: T, hook: Callable[[Observer], Callable[[T], None]]) -> None:
+        for observer in self._observers:
+            try:
+                hook(observer)(news)
+            except Exception:
+                logger.exception("an observer broke: %s", type(observer).__name__)
