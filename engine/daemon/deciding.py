@@ -75,7 +75,7 @@ class Deciding:
         self._refused.note(decision, profile, self._changes())
         return decision
 
-    def record(self, queued: QueuedPod, decision: Decision, *, seconds: float) -> Decided:
+    def record(self, queued: QueuedPod, decision: Decision, *, seconds: float, waits: bool = False) -> Decided:
         """Return a decision as observers are told it."""
         profile = self.profile(queued.pod)
         return Decided(
@@ -85,6 +85,7 @@ class Deciding:
             seconds=seconds,
             attempts=queued.attempts,
             queued=queued.queued,
+            waits=waits,
             frame=self.frame(queued),
         )
 

@@ -6,6 +6,7 @@ from engine.cluster.cluster import Cluster
 from engine.daemon.collaborators import Reporter
 from engine.daemon.deciding import Deciding
 from engine.daemon.informer import Informer
+from engine.daemon.observing import Held, Observer
 from engine.daemon.preempting import nominate
 from engine.framework.events import ClusterEvent
 from engine.framework.preemption import Preemption
@@ -26,12 +27,14 @@ class Holding:
         informer: Informer,
         deciding: Deciding,
         reporter: Reporter,
+        observer: Observer,
     ) -> None:
         self._cluster = cluster
         self._queue = queue
         self._informer = informer
         self._deciding = deciding
         self._reporter = reporter
+        self._observer = observer
         self._looked_at = 0.0
 
     def recheck(self, now: float) -> None:
@@ -51,6 +54,7 @@ class Holding:
         if queued.told != why and now - queued.queued >= HELD_EVERY_SECONDS and gates(queued) is None:
             queued.told = why
             self._reporter.held(queued.pod, why)
+            self._observer.on_held(Held(queued.pod, why, now))
 
     def drop_nomination(self, queued: QueuedPod) -> None:
         """Keep no room for a pod that will not come to take it."""

@@ -36,6 +36,8 @@ class Decided:
     """How many attempts the pod has had, this one included."""
     queued: float
     """Unix seconds since which the pod waits."""
+    waits: bool
+    """Whether its place is held for it until enough of its group have one."""
     frame: Frame
     """What the decision saw. True only until `on_decided` returns: the cluster changes with the next decision."""
 
@@ -68,6 +70,16 @@ class AttemptFailed:
     """Since the attempt began."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """A pod must wait before it is decided at all: a policy holds it, or its group has too few pods."""
+
+    pod: PodInfo
+    why: str
+    at: float
+    """Unix seconds."""
+
+
 class Observer:
     """Looks on; what a subclass does not override is of no interest to it."""
 
@@ -79,6 +91,9 @@ class Observer:
 
     def on_failed(self, failed: AttemptFailed) -> None:
         """Note that an attempt broke; the pod will be tried again."""
+
+    def on_held(self, held: Held) -> None:
+        """Note why a pod is held; told once per reason, some seconds after it came."""
 
     def on_reloaded(self, record: ReloadRecord) -> None:
         """Note that a policy set was read, and whether it is in force now."""
@@ -105,6 +120,10 @@ class Observers(Observer):
     def on_failed(self, failed: AttemptFailed) -> None:
         """Pass it on."""
         self._tell(failed, lambda observer: observer.on_failed)
+
+    def on_held(self, held: Held) -> None:
+        """Pass it on."""
+        self._tell(held, lambda observer: observer.on_held)
 
     def on_reloaded(self, record: ReloadRecord) -> None:
         """Pass it on."""

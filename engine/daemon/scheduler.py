@@ -109,7 +109,9 @@ class Scheduler:
             clock=clock,
             stopwatch=stopwatch,
         )
-        self._holding = Holding(cluster, queue, informer=self.informer, deciding=self.deciding, reporter=reporter)
+        self._holding = Holding(
+            cluster, queue, informer=self.informer, deciding=self.deciding, reporter=reporter, observer=observer
+        )
 
     # --- what decisions rest on ----------------------------------------------------------------------
 
@@ -221,7 +223,7 @@ class Scheduler:
         if isinstance(reservation, str):
             self.bindings.broken(queued, f"volumes on {decision.host} cannot be had: {reservation}", began=began)
             return
-        self._tell_decided(queued, decision, began)
+        self._tell_decided(queued, decision, began, waits=bool(claims))
         self.cluster.nominate(pod, "")
         self.cluster.place(pod, decision.host)
         self.informer.assumed[pod.uid] = decision.host
@@ -246,8 +248,9 @@ class Scheduler:
             return Decision(queued.pod, None, total=self.cluster.nodes.size, message=why)
         return decision
 
-    def _tell_decided(self, queued: QueuedPod, decision: Decision, began: float) -> None:
-        self._observer.on_decided(self.deciding.record(queued, decision, seconds=self._stopwatch() - began))
+    def _tell_decided(self, queued: QueuedPod, decision: Decision, began: float, *, waits: bool = False) -> None:
+        seconds = self._stopwatch() - began
+        self._observer.on_decided(self.deciding.record(queued, decision, seconds=seconds, waits=waits))
 
     def _reserve(self, pod: PodInfo, host: str) -> VolumeReservation | str | None:
         """Assume the pod's volumes on its node; None where nothing is left to do for them."""
