@@ -54,7 +54,17 @@ class Holding:
         if queued.told != why and now - queued.queued >= HELD_EVERY_SECONDS and gates(queued) is None:
             queued.told = why
             self._reporter.held(queued.pod, why)
-            self._observer.on_held(Held(queued.pod, why, now))
+            profile = self._deciding.profile(queued.pod)
+            self._observer.on_held(
+                Held(
+                    queued.pod,
+                    why,
+                    at=now,
+                    policy=profile.name if profile is not None else None,
+                    attempts=queued.attempts,
+                    queued=queued.queued,
+                )
+            )
 
     def drop_nomination(self, queued: QueuedPod) -> None:
         """Keep no room for a pod that will not come to take it."""

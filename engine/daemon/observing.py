@@ -78,6 +78,11 @@ class Held:
     why: str
     at: float
     """Unix seconds."""
+    policy: str | None
+    """The policy that governs the pod; None where none does."""
+    attempts: int
+    queued: float
+    """Unix seconds since which the pod waits."""
 
 
 class Observer:
