@@ -29,7 +29,7 @@ READ_KINDS: tuple[type, ...] = (
 """Kinds beside nodes and pods that some rule reads; all others in a recorded cluster mean nothing to a decision."""
 
 PriorityClasses = Mapping[str, Mapping[str, Any]]
-_PRIORITY = ("priority", "priorityClassName")
+_PRIORITY = ("priority", "priorityClassName", "preemptionPolicy")
 
 
 def priority_classes(found: Iterable[FixtureObject]) -> PriorityClasses:
