@@ -25,15 +25,13 @@ class Outcome(Enum):
     ASSIGNED = "assigned"
     """It got a node, and its binding began."""
     WAITING = "waiting"
-    """It has a place on a node, and waits for the rest of its group."""
+    """It has a place on a node that it takes together with the rest of its group."""
     UNSCHEDULABLE = "unschedulable"
-    """It fits nowhere."""
+    """It fits nowhere, or gave its place back because its group was not complete in time."""
     PREEMPTING = "preempting"
     """It fits nowhere; `victims` are evicted from `node`, where room is kept for it."""
     HELD = "held"
     """A policy, a gate or its incomplete group keeps it from being decided."""
-    RETURNED = "returned"
-    """It gave the place back that it had: its group was not complete in time."""
     BIND_FAILED = "bind-failed"
     """The API server refused its binding to `node`."""
     FAILED = "failed"
@@ -116,8 +114,14 @@ class DecisionRecord(_Part, frozen=True, tag_field="version", tag=VERSION):
     """`namespace/name` of the pods to be evicted."""
     seconds: float = 0.0
     """From taking the pod from the queue to this outcome."""
+    bound_seconds: float | None = None
+    """From taking the pod from the queue to the API server's word that it is bound; None where that had not come
+    when the record was made, as in files."""
     repeats: int = 0
-    """How often the same had been decided about the pod since it was last recorded."""
+    """How often the same was decided again until the record was made: such decisions have no records of their own.
+    Always 0 in files, where the next record's `attempt` tells."""
+    last: float | None = None
+    """Unix seconds of the last repetition."""
     replica: str = ""
     """The scheduler's identity."""
 

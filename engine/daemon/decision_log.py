@@ -1,0 +1,354 @@
+"""What was decided of late, and why: kept in memory, handed on for a file. Decides nothing and does no I/O.
+
+Noting a decision takes a few microseconds: objects that do not change are kept as they are, and become a record when
+somebody asks. A close look at what every filter and score said costs as much as several decisions; it is taken
+for as many decisions as a share of the time allows, which in a quiet cluster is every one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from engine.cluster.pods import PodInfo
+from engine.cluster.signals import Signals
+from engine.daemon.clause_counts import ClauseCounts
+from engine.daemon.observing import AttemptFailed, Decided, Held, Observer, PodBound
+from engine.framework.diagnosis import Diagnosis
+from engine.policy.detail import Detail, look
+from engine.policy.policy import Policy
+from engine.policy.policy_set import PolicySet
+from engine.tooling.decision_record import DecisionRecord, Outcome, Ranked, Reading, Reason, recorded_pod
+
+MOST_CREDIT_SECONDS = 0.02
+"""Of close looks, saved up while nothing was decided: the first pods of a burst are looked at."""
+_BINDING_REFUSED = "binding to "
+
+_Readings = tuple[tuple[str, float | None], ...]
+"""PromQL, and when it was fetched, in Unix seconds; None: not yet."""
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One decision as it is kept. Only `repeats`, `last` and `bound_seconds` change later."""
+
+    pod: PodInfo
+    at: float
+    outcome: Outcome
+    hash: str
+    policy: str | None = None
+    node: str = ""
+    message: str = ""
+    reasons: tuple[Reason, ...] = ()
+    readings: _Readings = ()
+    detail: Detail | None = None
+    victims: tuple[str, ...] = ()
+    queued: float = 0.0
+    attempt: int = 1
+    nodes: int = 0
+    feasible: int = 0
+    ties: int = 1
+    score: float | None = None
+    seconds: float = 0.0
+    repeats: int = 0
+    last: float = field(default=0.0)
+    """Unix seconds of the last repetition."""
+    bound_seconds: float | None = None
+    """From the decision's attempt to the API server's word that the pod is bound."""
+
+
+class DecisionLog(Observer):
+    """The last decisions of this replica. Entries may be read in other threads."""
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        seed: int,
+        replica: str,
+        detail_share: float,
+        best_nodes: int,
+        repeat_seconds: float,
+        stopwatch: Callable[[], float],
+        counts: ClauseCounts | None = None,
+        hand_on: Callable[[Entry], object] = lambda entry: None,
+    ) -> None:
+        """Make an empty log.
+
+        Args:
+            size: entries kept in memory.
+            seed: of the cycle, for records.
+            replica: identity of this scheduler, for records.
+            detail_share: of the time, spent on close looks at most; 0 to 1.
+            best_nodes: how many nodes a close look keeps.
+            repeat_seconds: for so long a repeated refusal of one pod is only counted.
+            stopwatch: seconds, never going back.
+            counts: told what close looks find.
+            hand_on: given every new entry; must return at once.
+        """
+        self._entries: deque[Entry] = deque(maxlen=size)
+        self._latest: dict[str, Entry] = {}
+        """By uid: the last entry about a pod that is still kept."""
+        self._seed = seed
+        self._replica = replica
+        self._share = detail_share
+        self._best_nodes = best_nodes
+        self._repeat_seconds = repeat_seconds
+        self._stopwatch = stopwatch
+        self._counts = counts
+        self._hand_on = hand_on
+        self._credit = MOST_CREDIT_SECONDS if detail_share else 0.0
+        self._credit_at = stopwatch()
+        self._policies: dict[str, Policy] = {}
+        self._hash = ""
+        self._fetched: tuple[Signals, dict[str | None, _Readings]] = (Signals.EMPTY, {})
+        self._diagnosed: tuple[Diagnosis | None, tuple[Reason, ...]] = (None, ())
+
+    def use_policies(self, policies: PolicySet, *, hash: str) -> None:  # noqa: A002 - the record's word
+        """Take note of the policies that decide from now on."""
+        self._policies = {policy.name: policy for policy in policies.policies}
+        self._hash = hash
+        self._fetched = (Signals.EMPTY, {})
+
+    # --- noting --------------------------------------------------------------------------------------
+
+    def on_decided(self, decided: Decided) -> None:
+        """Keep a decision, and why."""
+        decision = decided.decision
+        found = decision.preemption
+        evicts = found is not None and bool(found.victims)
+        if decision.host is not None:
+            outcome = Outcome.WAITING if decided.waits else Outcome.ASSIGNED
+        else:
+            outcome = Outcome.PREEMPTING if evicts else Outcome.UNSCHEDULABLE
+        if self._is_repeated(decision.pod, outcome, decision.message, decided.at):
+            return
+        entry = Entry(
+            decision.pod,
+            decided.at,
+            outcome,
+            self._hash,
+            policy=decided.policy,
+            node=decision.host or (found.nominated_node or "" if found is not None else ""),
+            message=decision.message,
+            readings=self._readings(decided),
+            queued=decided.queued,
+            attempt=decided.attempts,
+            nodes=decision.total,
+            feasible=decision.feasible,
+            ties=decision.ties,
+            score=decision.score,
+            seconds=decided.seconds,
+        )
+        if decision.diagnosis is not None:
+            entry.reasons = self._reasons(decision.diagnosis)
+        if found is not None and found.victims:
+            entry.victims = tuple(victim.key for victim in found.victims)
+        self._look(entry, decided)
+        self._keep(entry)
+
+    def on_held(self, held: Held) -> None:
+        """Keep why a pod is not decided at all."""
+        if self._is_repeated(held.pod, Outcome.HELD, held.why, held.at):
+            return
+        self._keep(
+            Entry(
+                held.pod,
+                held.at,
+                Outcome.HELD,
+                self._hash,
+                policy=held.policy,
+                message=held.why,
+                queued=held.queued,
+                attempt=held.attempts,
+            )
+        )
+
+    def on_bound(self, bound: PodBound) -> None:
+        """Note how long the binding took."""
+        entry = self._latest.get(bound.pod.uid)
+        if entry is not None and entry.node == bound.node_name:
+            entry.bound_seconds = bound.seconds
+
+    def on_failed(self, failed: AttemptFailed) -> None:
+        """Keep an attempt that broke."""
+        before = self._latest.get(failed.pod.uid)
+        refused = failed.why.startswith(_BINDING_REFUSED)
+        outcome = Outcome.BIND_FAILED if refused else Outcome.FAILED
+        entry = Entry(failed.pod, failed.at, outcome, self._hash, message=failed.why, seconds=failed.seconds)
+        if before is not None:
+            entry.policy, entry.queued, entry.attempt, entry.node = (
+                before.policy,
+                before.queued,
+                before.attempt,
+                before.node,
+            )
+        self._keep(entry)
+
+    def _is_repeated(self, pod: PodInfo, outcome: Outcome, message: str, at: float) -> bool:
+        """Count a refusal that says what the last one about the pod said."""
+        last = self._latest.get(pod.uid)
+        if (
+            last is None
+            or last.outcome is not outcome
+            or last.message != message
+            or not message
+            or last.hash != self._hash
+            or not 0 <= at - last.at < self._repeat_seconds
+        ):
+            return False
+        last.repeats += 1
+        last.last = at
+        return True
+
+    def _keep(self, entry: Entry) -> None:
+        entries = self._entries
+        if entries.maxlen:
+            if len(entries) == entries.maxlen:
+                oldest = entries.popleft()
+                if self._latest.get(oldest.pod.uid) is oldest:
+                    del self._latest[oldest.pod.uid]
+            entries.append(entry)
+            self._latest[entry.pod.uid] = entry
+        self._hand_on(entry)
+
+    def _look(self, entry: Entry, decided: Decided) -> None:
+        began = self._stopwatch()
+        self._credit = min(MOST_CREDIT_SECONDS, self._credit + (began - self._credit_at) * self._share)
+        self._credit_at = began
+        policy = self._policies.get(decided.policy or "")
+        if self._credit <= 0 or policy is None or not decided.decision.total:
+            return
+        entry.detail = look(
+            decided.frame,
+            policy.profile,
+            host=decided.decision.host,
+            queries=policy.queries,
+            limit=self._best_nodes,
+        )
+        if self._counts is not None:
+            self._counts.add(entry.detail.verdicts)
+        self._credit -= self._stopwatch() - began
+
+    def _readings(self, decided: Decided) -> _Readings:
+        """Return when the metrics of the pod's policy were fetched; one object for one set of readings."""
+        signals = decided.frame.signals
+        if self._fetched[0] is not signals:
+            self._fetched = (signals, {})
+        known = self._fetched[1].get(decided.policy)
+        if known is None:
+            policy = self._policies.get(decided.policy or "")
+            queries = policy.queries if policy is not None else ()
+            readings = ((query.promql, signals.readings.get(query.promql)) for query in queries)
+            known = tuple((promql, found.fetched_at if found is not None else None) for promql, found in readings)
+            self._fetched[1][decided.policy] = known
+        return known
+
+    def _reasons(self, diagnosis: Diagnosis) -> tuple[Reason, ...]:
+        """Return why nodes were refused; pods of one template often share a diagnosis."""
+        if self._diagnosed[0] is not diagnosis:
+            self._diagnosed = (diagnosis, _counted(diagnosis))
+        return self._diagnosed[1]
+
+    # --- reading -------------------------------------------------------------------------------------
+
+    def entries(self) -> list[Entry]:
+        """Return what is kept, oldest first. Call on the event loop; read it where you like."""
+        return list(self._entries)
+
+    def record(self, entry: Entry) -> DecisionRecord:
+        """Return an entry as a document."""
+        return DecisionRecord(
+            time=entry.at,
+            pod=recorded_pod(entry.pod),
+            outcome=entry.outcome,
+            node=entry.node,
+            message=entry.message,
+            reasons=entry.reasons,
+            policy=entry.policy,
+            hash=entry.hash,
+            seed=self._seed,
+            queued=entry.queued,
+            attempt=entry.attempt,
+            nodes=entry.nodes,
+            feasible=entry.feasible,
+            ties=entry.ties,
+            score=entry.score,
+            detailed=entry.detail is not None,
+            top=_top(entry.detail),
+            refused=_refused(entry),
+            metrics=_metrics(entry),
+            victims=entry.victims,
+            seconds=entry.seconds,
+            bound_seconds=entry.bound_seconds,
+            repeats=entry.repeats,
+            last=entry.last if entry.repeats else None,
+            replica=self._replica,
+        )
+
+
+def select(entries: list[Entry], *, pod: str = "", node: str = "", outcome: str = "", limit: int) -> Iterator[Entry]:
+    """Return the newest entries that match, oldest first.
+
+    Args:
+        entries: oldest first.
+        pod: `namespace/name` or a name; "" for any.
+        node: the chosen node, or one of the best; "" for any.
+        outcome: value of an `Outcome`; "" for any.
+        limit: how many at most.
+    """
+    found: deque[Entry] = deque()
+    for entry in reversed(entries):
+        if len(found) >= limit:
+            break
+        if (
+            (not pod or pod in (entry.pod.key, entry.pod.name))
+            and (not outcome or outcome == entry.outcome.value)
+            and (not node or node == entry.node or _is_among(node, entry.detail))
+        ):
+            found.appendleft(entry)
+    return iter(found)
+
+
+def _is_among(node: str, detail: Detail | None) -> bool:
+    return detail is not None and any(ranked.name == node for ranked in detail.top)
+
+
+def _counted(diagnosis: Diagnosis) -> tuple[Reason, ...]:
+    rejection = diagnosis.rejection
+    if rejection is not None:
+        return tuple(Reason(text=reason, nodes=diagnosis.size, plugin=rejection.plugin) for reason in rejection.reasons)
+    return tuple(
+        Reason(text=refusal.reason, nodes=int(refusal.where.sum()), plugin=diagnosis.plugins[index])
+        for index, refusal in diagnosis.refusals
+    )
+
+
+def _top(detail: Detail | None) -> tuple[Ranked, ...]:
+    if detail is None:
+        return ()
+    return tuple(Ranked(node=each.name, total=each.total, scores=dict(each.scores)) for each in detail.top)
+
+
+def _refused(entry: Entry) -> dict[str, int]:
+    if entry.detail is None:
+        return {}
+    found: dict[str, int] = {}
+    for verdict in entry.detail.verdicts:
+        if verdict.refused:
+            nodes = verdict.refused if verdict.asked != 1 else entry.nodes
+            found[verdict.plugin.name] = max(nodes, found.get(verdict.plugin.name, 0))
+    return found
+
+
+def _metrics(entry: Entry) -> tuple[Reading, ...]:
+    missing = entry.detail.missing if entry.detail is not None else {}
+    return tuple(
+        Reading(
+            query=promql,
+            age_seconds=None if fetched_at is None else round(max(0.0, entry.at - fetched_at), 3),
+            missing=missing.get(promql),
+        )
+        for promql, fetched_at in entry.readings
+    )

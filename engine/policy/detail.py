@@ -1,0 +1,159 @@
+"""One decision looked at closely: what every filter and score said about the nodes. Decides nothing.
+
+The cycle keeps sums and first refusals only; this asks the same plugins again, one by one, while the cluster is
+still as the decision saw it. It costs as much as several decisions, so whoever asks says for which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from engine.builtins.metrics import whole_column
+from engine.cluster.nodes import FloatArray, IntArray
+from engine.cluster.signals import Query
+from engine.framework.evaluation import named_nodes
+from engine.framework.frame import Frame
+from engine.framework.nominations import withheld
+from engine.framework.plugin import FilterPlugin, Ready, ScorePlugin, Weighted
+from engine.framework.profile import Profile
+from engine.framework.status import Status
+from engine.lang.columns import full
+from engine.policy.clauses import FilterClause, ScoreClause
+
+Plugin: TypeAlias = FilterPlugin | ScorePlugin
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one plugin said in one decision."""
+
+    plugin: Plugin
+    asked: int
+    """Nodes it was asked about; 1 for a rule about the pod as a whole."""
+    refused: int = 0
+    missing: int = 0
+    """Nodes for which a value was missing."""
+    low: float | None = None
+    """The lowest weighted score among the feasible nodes; None for filters."""
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankedNode:
+    """One of the best nodes."""
+
+    name: str
+    total: float
+    scores: Mapping[str, float]
+    """Weighted, by plugin name; scores of one name are added up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """Everything that was said about one decision."""
+
+    verdicts: tuple[Verdict, ...]
+    top: tuple[RankedNode, ...]
+    """The chosen node first, then by total."""
+    missing: Mapping[str, int]
+    """Nodes without a usable value, by PromQL."""
+
+
+def look(frame: Frame, profile: Profile, *, host: str | None, queries: Iterable[Query] = (), limit: int = 3) -> Detail:
+    """Ask every plugin about the pod, on the cluster as it stands.
+
+    Args:
+        frame: what the decision saw, looking at all nodes.
+        profile: the plugins that decided.
+        host: the chosen node; None where there is none.
+        queries: metrics whose missing values are counted.
+        limit: how many of the best nodes to return.
+    """
+    verdicts: list[Verdict] = []
+    feasible = _filtered(frame, profile, verdicts)
+    top: tuple[RankedNode, ...] = ()
+    if len(feasible) and host is not None:
+        top = _ranked(frame, feasible, _scored(frame.at(feasible), profile.scores, verdicts), host=host, limit=limit)
+    missing = {query.promql: int(np.isnan(whole_column(query, frame)).sum()) for query in queries}
+    return Detail(tuple(verdicts), top, missing)
+
+
+def _filtered(frame: Frame, profile: Profile, verdicts: list[Verdict]) -> IntArray:
+    """Return the rows that pass every filter."""
+    size = frame.cluster.nodes.size
+    ok = np.ones(size, np.bool_)
+    active = []
+    for plugin in profile.filters:
+        result = plugin.pre_filter(frame)
+        if isinstance(result, Status):
+            verdicts.append(Verdict(plugin, 1, refused=1))
+            ok[:] = False
+        elif isinstance(result, Ready):
+            passes = plugin.filter(frame, result.state)
+            if result.nodes is not None:
+                passes = passes & named_nodes(frame, result.nodes)
+            missing = 0
+            if isinstance(plugin, FilterClause) and plugin.clause.missing is not None:
+                missing = int(np.count_nonzero(full(plugin.clause.missing(frame), size)))
+            verdicts.append(Verdict(plugin, size, refused=size - int(np.count_nonzero(passes)), missing=missing))
+            active.append((plugin, result.state))
+            ok &= passes
+        else:
+            verdicts.append(Verdict(plugin, 1))
+    if frame.cluster.nominated:
+        ok[list(withheld(frame, active, ok))] = False
+    rows: IntArray = ok.nonzero()[0]
+    return rows
+
+
+def _scored(chosen: Frame, scores: tuple[Weighted, ...], verdicts: list[Verdict]) -> list[tuple[str, FloatArray]]:
+    """Return the weighted scores `[feasible]` of every plugin that does not skip."""
+    found = []
+    for weighted in scores:
+        plugin = weighted.plugin
+        prepared = plugin.pre_score(chosen)
+        if not isinstance(prepared, Ready):
+            continue
+        raw = plugin.score(chosen, prepared.state)
+        if plugin.normalizes:
+            raw = plugin.normalize(chosen, prepared.state, raw)
+        final = np.asarray(raw * weighted.weight, np.float64)
+        missing = 0
+        if isinstance(plugin, ScoreClause) and plugin.clause.maybe:
+            missing = int(np.count_nonzero(plugin.missing(chosen)))
+        low, high = float(final.min()), float(final.max())
+        verdicts.append(Verdict(plugin, chosen.size, missing=missing, low=low, high=high))
+        found.append((plugin.name, final))
+    return found
+
+
+def _ranked(
+    frame: Frame, feasible: IntArray, scores: list[tuple[str, FloatArray]], *, host: str, limit: int
+) -> tuple[RankedNode, ...]:
+    totals = np.zeros(len(feasible))
+    for _, final in scores:
+        totals += final
+    names = frame.cluster.nodes.names
+    best = _largest(totals, limit)
+    row = frame.cluster.nodes.rows.get(host, -1)
+    order = [int(at) for at in np.flatnonzero(feasible == row)]
+    order += [at for at in best if feasible[at] != row][: max(0, limit - len(order))]
+    ranked = []
+    for at in order:
+        parts: dict[str, float] = {}
+        for name, final in scores:
+            parts[name] = parts.get(name, 0.0) + float(final[at])
+        ranked.append(RankedNode(names[int(feasible[at])], float(totals[at]), parts))
+    return tuple(ranked)
+
+
+def _largest(totals: FloatArray, limit: int) -> list[int]:
+    """Return the positions of the largest totals, the largest first; without sorting them all."""
+    if len(totals) > limit:
+        some = np.argpartition(-totals, limit - 1)[:limit]
+        return [int(at) for at in some[np.argsort(-totals[some], kind="stable")]]
+    return [int(at) for at in np.argsort(-totals, kind="stable")]

@@ -1,0 +1,87 @@
+"""A cluster, policies and the cycle, whose decisions observers are told as the scheduler tells them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from engine.cluster import objects
+from engine.cluster.cluster import Cluster
+from engine.cluster.pods import PodInfo
+from engine.cluster.signals import Reading, Series, Signals
+from engine.daemon.observing import Decided, Observer
+from engine.diagnostics import Source
+from engine.framework.cycle import Cycle, Decision
+from engine.framework.frame import Frame
+from engine.policy.policy_set import PolicySet, load
+
+NOW = 1_800_000_000.0
+
+
+def policies(text: str) -> PolicySet:
+    loaded = load([Source("web.policy", text)])
+    assert loaded.policy_set is not None, loaded.diagnostics
+    return loaded.policy_set
+
+
+def reading(promql: str, values: dict[str, float], *, at: float = NOW) -> Reading:
+    series = tuple(Series({"node": node}, value, at) for node, value in values.items())
+    return Reading(promql, series, evaluated_at=at, fetched_at=at)
+
+
+@dataclass
+class Stage:
+    """Decides pods one by one."""
+
+    policy_set: PolicySet
+    nodes: int = 4
+    cpus: int = 4
+    signals: Signals = Signals.EMPTY
+    now: float = NOW
+    cluster: Cluster = field(default_factory=Cluster)
+    cycle: Cycle = field(default_factory=Cycle)
+    _numbers: count[int] = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        for number in range(self.nodes):
+            self.cluster.set_node(
+                msgspec.convert(
+                    {
+                        "metadata": {"name": f"n{number}", "labels": {"zone": f"z{number % 2}"}},
+                        "status": {"allocatable": {"cpu": str(self.cpus), "memory": "16Gi", "pods": "110"}},
+                    },
+                    objects.Node,
+                )
+            )
+
+    def pod(self, name: str = "", *, cpu: str = "1", **labels: str) -> PodInfo:
+        number = next(self._numbers)
+        spec: dict[str, Any] = {
+            "schedulerName": "policy-scheduler",
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}],
+        }
+        metadata = {"name": name or f"p{number}", "namespace": "shop", "uid": f"u{number}", "labels": labels}
+        return self.cluster.templates.pod(msgspec.convert({"metadata": metadata, "spec": spec}, objects.Pod))
+
+    def decide(self, pod: PodInfo, *observers: Observer, attempts: int = 1, waits: bool = False) -> Decision:
+        policy = self.policy_set.governing(pod)
+        frame = Frame(pod, self.cluster, self.now, signals=self.signals)
+        decision = self.cycle.decide(frame, policy.profile) if policy is not None else Decision(pod, None, message="-")
+        told = Decided(
+            decision=decision,
+            policy=policy.name if policy is not None else None,
+            at=self.now,
+            seconds=0.001,
+            attempts=attempts,
+            queued=self.now,
+            waits=waits,
+            frame=frame,
+        )
+        for observer in observers:
+            observer.on_decided(told)
+        if decision.host is not None:
+            self.cluster.place(pod, decision.host)
+        return decision
