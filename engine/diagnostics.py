@@ -161,7 +161,7 @@ def compatible(source: Source, fixes: Iterable[Fix]) -> tuple[Fix, ...]:
 
 
 def _overlap(one: Span, other: Span) -> bool:
-    return one.start < other.end and other.start < one.end or one.start == other.start
+    return (one.start < other.end and other.start < one.end) or one.start == other.start
 
 
 def apply_fixes(source: Source, fixes: Iterable[Fix]) -> str:

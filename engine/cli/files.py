@@ -89,7 +89,7 @@ def as_data(diagnostic: Diagnostic) -> dict[str, Any]:
         done["labels"] = [{"message": label.text, **_place(label.span)} for label in diagnostic.labels]
     if diagnostic.fix is not None:
         edits = [{"text": edit.text, **_place(edit.span)} for edit in diagnostic.fix.edits]
-        done["fix"] = {"title": diagnostic.fix.title, "edits": edits}
+        done["fix"] = {"title": diagnostic.fix.title, "safe": diagnostic.fix.safe, "edits": edits}
     return done
 
 

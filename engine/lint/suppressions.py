@@ -6,9 +6,10 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from engine.diagnostics import Diagnostic, Edit, Fix, Severity, Source, Span
+from engine.diagnostics import Diagnostic, Severity, Source, Span
 from engine.lang import syntax
 from engine.lang.codes import Code
+from engine.lint.removal import removal
 
 _MARK = re.compile(r"#\s*policy:\s*(.*)", re.IGNORECASE)
 _IGNORE = re.compile(r"ignore\s+(P\d+(?:\s*,\s*P\d+)*)(?:\s+because\s+(\S.*))?", re.IGNORECASE)
@@ -80,7 +81,8 @@ def apply(
             problems.append(NOT_IGNORABLE.at(match.comment, message, help="correct what it is about"))
     for ignore in ignores:
         if not ignore.used and ignore.code in known:
-            fix = Fix("remove the comment", (Edit(ignore.comment, ""),))
+            alone = sum(1 for other in ignores if other.comment == ignore.comment) == 1
+            fix = removal("remove the comment", ignore.comment) if alone else None
             message = f"nothing here has the problem {ignore.code}"
             problems.append(UNUSED.at(ignore.comment, message, help="remove the comment", fix=fix))
     return kept + problems if judge else kept

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli import main
-from engine.cli.commands import fmt
+from engine.cli import main, rewriting
 
 UGLY, TIDY = "filter   node.ready\n", "filter node.ready\n"
 
@@ -62,7 +61,7 @@ def test_a_file_that_cannot_be_written_is_named_and_keeps_its_text(
     def full(self: Path, target: Path) -> Path:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fmt.Path, "replace", full)
+    monkeypatch.setattr(rewriting.Path, "replace", full)
     assert main.run(["fmt", str(ugly)]) == main.COULD_NOT_RUN
     assert capsys.readouterr().err == f"{ugly}: cannot be written: no space left on device\n"
     assert ugly.read_text() == UGLY

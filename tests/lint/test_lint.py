@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.diagnostics import Source, apply_fixes
+from engine.diagnostics import Source
 from engine.lang.load import check_sources
 from engine.lint.runner import lint, rules
-from tests.lang.texts import ENVIRONMENT, codes, said
+from tests.lang.texts import ENVIRONMENT, codes
 
 ALWAYS = "filter node.requested.cpu >= 0"
 
@@ -30,33 +30,6 @@ ALWAYS = "filter node.requested.cpu >= 0"
 )
 def test_a_warning_is_taken_back_for_one_statement_with_a_reason(text: str, expected: list[str]) -> None:
     assert codes(text) == expected
-
-
-FIXES = [
-    ("filter node.ready\nfilter node.requested.cpu >= 0\n", "filter node.ready\n"),
-    ("filter node.free.cpu > 4\nfilter node.free.cpu > 2 # twice\n", "filter node.free.cpu > 4\n # twice\n"),
-    ("filter node.used_fraction.cpu < 80\n", "filter node.used_fraction.cpu < 80%\n"),
-    ("let x = 1\nfilter node.ready\n", "filter node.ready\n"),
-    ('filter node.label.disk-type == "ssd"\n', 'filter node.label["disk-type"] == "ssd"\n'),
-    ("# policy: ignore P0302 because old\nfilter node.ready\n", "\nfilter node.ready\n"),
-]
-
-
-@pytest.mark.parametrize(("before", "after"), FIXES)
-def test_a_fix_removes_the_problem_and_nothing_else(before: str, after: str) -> None:
-    source = Source("test.policy", before)
-    found = said(before)
-    fixed = apply_fixes(source, [d.fix for d in found if d.fix is not None])
-
-    assert fixed == after
-    assert [d for d in said(fixed) if d.fix is not None] == []
-
-
-def test_fixes_that_overlap_are_applied_one_at_a_time() -> None:
-    text = "let x = 1\nlet y = 2\nfilter node.ready\n"
-    fixes = [d.fix for d in said(text) if d.fix is not None]
-
-    assert apply_fixes(Source("test.policy", text), [*fixes, *fixes]) == "filter node.ready\n"
 
 
 def test_where_there_are_errors_only_what_is_written_is_looked_at() -> None:

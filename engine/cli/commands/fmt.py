@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 import click
 
-from engine.cli import files
+from engine.cli import files, rewriting
 
 if TYPE_CHECKING:
     from engine.diagnostics import Source
@@ -49,10 +46,10 @@ def command(paths: tuple[Path, ...], check: bool, diff: bool) -> int:
             click.echo(text, nl=False)
         elif text != source.text:
             changed += 1
-            if not (check or diff) and not _written(path, text):
+            if not (check or diff) and not rewriting.written(path, text):
                 unusable += 1
             elif diff:
-                click.echo(_difference(source, text), nl=False)
+                click.echo(rewriting.difference(source, text, done="formatted"), nl=False)
             else:
                 click.echo(source.name)
     if unusable:
@@ -81,29 +78,3 @@ def _formatted(path: Path) -> tuple[Source, str] | None:
         case never:
             assert_never(never)
     return None
-
-
-def _difference(source: Source, text: str) -> str:
-    lines = difflib.unified_diff(
-        source.text.splitlines(keepends=True), text.splitlines(keepends=True), source.name, f"{source.name} (formatted)"
-    )
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
-
-
-def _written(path: Path, text: str) -> bool:
-    """Replace a file in one step, so that whoever reads it sees the old text or the new one; say why if it fails."""
-    target = path.resolve()
-    try:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-            Path(name).chmod(target.stat().st_mode & 0o7777)
-            Path(name).replace(target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        click.echo(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}", err=True)
-        return False
-    return True

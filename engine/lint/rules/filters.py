@@ -9,6 +9,7 @@ from engine.diagnostics import Edit, Fix, Label, Severity, Span
 from engine.lang import syntax, typed
 from engine.lang.checked import CheckedPolicy, ClauseKind, Test
 from engine.lint.facts import NO_FACTS, Facts, always, assume, key, never
+from engine.lint.removal import removal
 from engine.lint.rule import Finding, rule
 
 
@@ -72,15 +73,8 @@ def filter_without_effect(policy: CheckedPolicy) -> Iterator[Finding]:
 
 
 def _removal(span: Span) -> Fix:
-    """Return the fix that removes a statement with its line end."""
-    text, start, end = span.source.text, span.start, span.end
-    while end < len(text) and text[end] in " \t":
-        end += 1
-    if end < len(text) and text[end] == "\n":
-        end += 1
-    elif end < len(text):
-        end = span.end  # a comment follows: keep it and the line
-    return Fix("remove the statement", (Edit(Span(span.source, start, end), ""),))
+    """Return the fix that removes a statement."""
+    return removal("remove the statement", span)
 
 
 @rule("P0303")
@@ -234,7 +228,7 @@ def _too_large(value: typed.Compare) -> Iterator[Finding]:
                 literal.span,
                 f"`{_short(share.span)}` goes from 0 to 1, and {text} is far above",
                 f"write `{text}%`",
-                fix=Fix(f"write {text}%", (Edit(literal.span, f"{text}%"),)) if text.isdigit() else None,
+                fix=Fix(f"write {text}%", (Edit(literal.span, f"{text}%"),), safe=False) if text.isdigit() else None,
             )
 
 

@@ -162,7 +162,7 @@ def misspelt_topology(policy: CheckedPolicy) -> Iterator[Finding]:
 
 
 def _word(span: Span, word: str) -> Fix:
-    return Fix(f"write {word}", (Edit(span, word),))
+    return Fix(f"write {word}", (Edit(span, word),), safe=False)
 
 
 @rule("P0344")
