@@ -5,13 +5,15 @@ from __future__ import annotations
 from functools import lru_cache
 from types import MappingProxyType
 
-from engine.builtins import comparing, metrics, node_fields, numbers, pod_fields, rules, texts, times
+from engine.builtins import comparing, devices, metrics, node_fields, numbers, pod_fields, rules, texts, times
 from engine.builtins.node_fields import REGION_LABEL, ZONE_LABEL
 from engine.builtins.pods import CountedPods
+from engine.framework.choice import Ties
+from engine.framework.device_choice import DeviceRule
 from engine.framework.kubernetes import kubernetes_filters
 from engine.lang.environment import Environment, collect
 
-MODULES = (comparing, metrics, node_fields, numbers, pod_fields, rules, texts, times)
+MODULES = (comparing, devices, metrics, node_fields, numbers, pod_fields, rules, texts, times)
 """Where fields and functions are defined; a new module is named here, a new function is not."""
 
 
@@ -24,5 +26,7 @@ def environment() -> Environment:
         builtins=MappingProxyType(builtins),
         pods=CountedPods(),
         plugins=frozenset(plugin.name for plugin in kubernetes_filters()),
+        ties=tuple(rule.value for rule in Ties),
+        devices=tuple(rule.value for rule in DeviceRule),
         topologies=MappingProxyType({"node": None, "zone": ZONE_LABEL, "region": REGION_LABEL}),
     )

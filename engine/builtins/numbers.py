@@ -57,6 +57,37 @@ def round_(x: Number) -> Number:
     return x if x != x else math.copysign(math.floor(abs(x) + 0.5), x)
 
 
+@builtin(bounds=lambda x: (math.floor(x[0]), math.floor(x[1])))
+def floor(x: Number) -> Number:
+    """Return the largest whole number that is not above x."""
+    if isinstance(x, np.ndarray):
+        return np.floor(x)
+    return x if x != x else float(math.floor(x))
+
+
+@builtin(bounds=lambda x: (math.ceil(x[0]), math.ceil(x[1])))
+def ceil(x: Number) -> Number:
+    """Return the smallest whole number that is not below x."""
+    if isinstance(x, np.ndarray):
+        return np.ceil(x)
+    return x if x != x else float(math.ceil(x))
+
+
+_LARGEST_EXPONENT = 350.0
+
+
+@builtin(bounds=lambda x: (_exp(x[0]), _exp(x[1])))
+def exp(x: Number) -> Number:
+    """Return e to the power of x; x is taken for at most 350, and for at least -350."""
+    if isinstance(x, np.ndarray):
+        return np.exp(np.clip(x, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
+    return _exp(x)
+
+
+def _exp(x: float) -> float:
+    return x if x != x else math.exp(min(max(x, -_LARGEST_EXPONENT), _LARGEST_EXPONENT))
+
+
 @builtin(bounds=(-710, 710))
 def log(x: Number) -> MaybeNumber:
     """Return the natural logarithm; missing where x is not above 0."""

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple, TypeVar
 from engine.cluster import objects
 from engine.cluster.attached_volumes import AttachedVolumes
 from engine.cluster.counters import PodCounters
+from engine.cluster.devices import Chosen, Devices
 from engine.cluster.disks import DiskKey, disk_keys
 from engine.cluster.nodes import NodeTable
 from engine.cluster.object_store import ObjectStore, key_of, object_key
 from engine.cluster.pods import PodInfo, Templates
 from engine.cluster.ports import PortTable, host_ports
 from engine.cluster.priorities import PriorityTable
+from engine.cluster.workload import Workload
 
 __all__ = ["Cluster", "Rehearsed", "object_key"]
 
@@ -55,6 +57,10 @@ class Cluster:
         self.stranded: dict[str, PodInfo] = {}
         """Pods on nodes that are not in the table, by uid: they are in no column and no counter."""
         self._placed_on: dict[str, str] = {}
+        self.devices = Devices(self.nodes, self.on_node)
+        """GPUs and the like, one by one."""
+        self.workload = Workload(self.nodes)
+        """Which pods are to be expected."""
         self.store = ObjectStore()
         """Objects of all other kinds."""
         self.disk_users: dict[DiskKey, dict[str, PodInfo]] = {}
@@ -73,9 +79,12 @@ class Cluster:
         if "added" in changes:
             self.counters.resize(self.nodes.size)
             row = self.nodes.rows[node.metadata.name]
+            self.devices.add_node(row)
             for pod in self.on_node.get(node.metadata.name, {}).values():
                 del self.stranded[pod.uid]
                 self._count(pod, row, 1)
+        elif "allocatable" in changes:
+            self.devices.set_node(node.metadata.name, self.nodes.rows[node.metadata.name])
         return changes
 
     def remove_node(self, name: str) -> None:
@@ -94,6 +103,7 @@ class Cluster:
         target = self.nodes.remove(name)
         if target is not None:
             self.priorities.move(source, target)
+            self.devices.move(source, target)
             self.counters.move(source, target, iter([pod.template for pod in staying]))
         for pod in staying:
             self.ports.update(host_ports(pod.template), last.row, 1)
@@ -101,8 +111,16 @@ class Cluster:
 
     # --- pods ----------------------------------------------------------------------------------------
 
-    def place(self, pod: PodInfo, node_name: str) -> None:
-        """Count a pod on a node; an older state of the same pod is replaced."""
+    def place(self, pod: PodInfo, node_name: str, *, devices: Mapping[str, Chosen] | None = None) -> None:
+        """Count a pod on a node; an older state of the same pod is replaced.
+
+        devices: which of the node's it gets, by resource; else those that it had there, or that its annotation names.
+        """
+        if self.devices.tables:
+            if devices is None and self._placed_on.get(pod.uid) == node_name:
+                devices = self.devices.held(pod.uid)
+            if devices:
+                self.devices.want(pod.uid, devices)
         self.displace(pod.uid)
         self.pods[pod.uid] = pod
         self._placed_on[pod.uid] = node_name
@@ -114,6 +132,8 @@ class Cluster:
             self.stranded[pod.uid] = pod
         if self._rehearsal is not None:
             self._rehearsal.append(Rehearsed(pod, node_name, 1))
+        if self.workload.learns and not self.rehearsed:
+            self.workload.saw(pod.template)
 
     def confirm(self, pod: PodInfo, node_name: str) -> bool:
         """Take over a placed pod's new state; return whether it now counts otherwise than before."""
@@ -144,6 +164,8 @@ class Cluster:
         if not there:
             del self.on_node[node_name]
         row = self.nodes.rows.get(node_name)
+        if self._rehearsal is not None and self.devices.tables:
+            self.devices.want(uid, self.devices.held(uid))  # when it is put back
         if row is not None:
             self._count(pod, row, -1)
         else:
@@ -192,6 +214,8 @@ class Cluster:
             self.counters.place(pod, row)
         else:
             self.counters.displace(pod, row)
+        if self.devices.tables:
+            self.devices.count(pod, row, step)
         ports = host_ports(pod.template)
         if ports:
             self.ports.update(ports, row, step)

@@ -7,13 +7,16 @@ plain form of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from engine.cluster.devices import Chosen
 from engine.cluster.nodes import FloatArray, IntArray
 from engine.cluster.pods import PodInfo
-from engine.framework.choice import best, tie_break
+from engine.framework.choice import Ties, best, smallest_name, tie_break
+from engine.framework.device_choice import choose_devices
 from engine.framework.diagnosis import Diagnosis
 from engine.framework.evaluation import diagnose, named_nodes, pre_filter
 from engine.framework.frame import Frame
@@ -28,6 +31,7 @@ NOBODY = "nobody"
 """The rejector of pods that no plugin was asked about; as no plugin has this name, any event wakes them."""
 _LARGEST_BYTES = 16 * 1024 * 1024
 """Larger than any column that a decision makes: one of 2,000,000 nodes."""
+_NO_DEVICES: Mapping[str, Chosen] = {}
 _NO_ROWS: IntArray = np.zeros(0, np.int64)
 
 
@@ -49,6 +53,8 @@ class Decision:
     diagnosis: Diagnosis | None = None
     preemption: Preemption | None = None
     """What evictions would make room, where nothing fits."""
+    devices: Mapping[str, Chosen] = field(default_factory=dict)
+    """Which devices of the host it gets, by resource; to be placed and bound with them."""
     message: str = ""
     """Why not, in kube-scheduler's words."""
 
@@ -78,11 +84,15 @@ class Cycle:
         nodes, nominated = frame.cluster.nodes, frame.pod.nominated_node
         if len(feasible) == 1 or (nominated and (feasible == nodes.rows.get(nominated, -1)).any()):
             # room that preemption made is taken if it still does, without comparing; so does kube-scheduler
-            host = nodes.infos[int(feasible[0])].name if len(feasible) == 1 else nominated
-            return Decision(frame.pod, host, feasible=len(feasible), total=total)
+            only = int(feasible[0]) if len(feasible) == 1 else nodes.rows[nominated]
+            devices = self._devices(frame, profile, only)
+            return Decision(frame.pod, nodes.infos[only].name, feasible=len(feasible), total=total, devices=devices)
         totals = _totals(frame.at(feasible), cache)
         top = best(totals)
-        row = tie_break(feasible[top], nodes, uid=frame.pod.uid, seed=self._seed)
+        if profile.ties is Ties.NAME:
+            row = smallest_name(feasible[top], nodes)
+        else:
+            row = tie_break(feasible[top], nodes, uid=frame.pod.uid, seed=self._seed)
         return Decision(
             frame.pod,
             nodes.infos[row].name,
@@ -90,7 +100,13 @@ class Cycle:
             feasible=len(feasible),
             ties=len(top),
             total=total,
+            devices=self._devices(frame, profile, row),
         )
+
+    def _devices(self, frame: Frame, profile: Profile, row: int) -> Mapping[str, Chosen]:
+        if not frame.cluster.devices.tables:
+            return _NO_DEVICES
+        return choose_devices(frame, row, profile.devices, seed=self._seed)
 
     def _no_fit(self, frame: Frame, profile: Profile) -> Decision:
         prepared = pre_filter(frame, profile.filters)

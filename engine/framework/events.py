@@ -56,6 +56,7 @@ def node_events(changes: frozenset[str]) -> frozenset[ClusterEvent]:
 _E = ClusterEvent
 WAKES: dict[str, frozenset[ClusterEvent]] = {
     "NodeResourcesFit": frozenset({_E.POD_DELETE, _E.POD_UPDATE, _E.NODE_ADD, _E.NODE_ALLOCATABLE}),
+    "DeviceShares": frozenset({_E.POD_DELETE, _E.POD_UPDATE, _E.NODE_ADD, _E.NODE_ALLOCATABLE}),
     "NodePorts": frozenset({_E.POD_DELETE, _E.NODE_ADD}),
     "NodeAffinity": frozenset({_E.NODE_ADD, _E.NODE_LABEL}),
     "TaintToleration": frozenset({_E.NODE_ADD, _E.NODE_TAINT}),

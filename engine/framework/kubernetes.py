@@ -1,9 +1,13 @@
-"""kube-scheduler's default profile: its filters in their order, its scores with their weights (Kubernetes 1.36)."""
+"""kube-scheduler's default profile: its filters in their order, its scores with their weights (Kubernetes 1.36).
+
+And one rule more, DeviceShares, which has something to say only where pods want shares of devices.
+"""
 
 from __future__ import annotations
 
 from engine.framework.plugin import FilterPlugin, Weighted
 from engine.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
+from engine.framework.plugins.device_shares import DeviceShares
 from engine.framework.plugins.dynamic_resources import DynamicResources
 from engine.framework.plugins.image_locality import ImageLocality
 from engine.framework.plugins.inter_pod_affinity import InterPodAffinity
@@ -26,7 +30,7 @@ DEFAULT_PROFILE_NAME = "kubernetes"
 
 
 def kubernetes_filters() -> tuple[FilterPlugin, ...]:
-    """Return kube-scheduler's default filters, in the order in which they are asked."""
+    """Return kube-scheduler's default filters in the order in which they are asked, and then DeviceShares."""
     return (
         NodeUnschedulable(),
         NodeName(),
@@ -42,6 +46,7 @@ def kubernetes_filters() -> tuple[FilterPlugin, ...]:
         InterPodAffinity(),
         DynamicResources(),
         NodeDeclaredFeatures(),
+        DeviceShares(),
     )
 
 

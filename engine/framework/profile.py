@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from engine.cluster.pods import PodInfo
+from engine.framework.choice import Ties
+from engine.framework.device_choice import DeviceRule
 from engine.framework.events import ClusterEvent
 from engine.framework.frame import Frame
 from engine.framework.plugin import FilterPlugin, Weighted
@@ -37,5 +39,9 @@ class Profile:
     """Who may evict, and who may be evicted, beside Kubernetes' own rules."""
     wakes: Mapping[str, frozenset[ClusterEvent]] = field(default_factory=dict)
     """The events that may help a pod that a clause refused, by the clause's name."""
+    ties: Ties = Ties.HASH
+    """Which of several best nodes is taken."""
+    devices: DeviceRule = DeviceRule.FULLEST
+    """Which device of the node a share is taken of."""
     by_template: bool = True
     """Whether pods of one template are answered alike at one moment, but for their volumes and nominations."""

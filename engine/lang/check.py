@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.diagnostics import Diagnostic, Label, Source, closest, in_order
+from engine.diagnostics import Diagnostic, Label, Source, Span, closest, in_order
 from engine.lang import checked, operators, syntax, typed
 from engine.lang import codes_meaning as meaning
 from engine.lang import codes_policy as codes
@@ -52,6 +52,8 @@ class _Checker(ClauseChecks):
     clauses: list[checked.Clause] = field(default_factory=list)
     without: set[str] = field(default_factory=set)
     scores: float | None = None
+    ties: str | None = None
+    devices: str | None = None
 
     # --- names -------------------------------------------------------------------------------------------
 
@@ -105,6 +107,12 @@ class _Checker(ClauseChecks):
             case syntax.Priority(value=value):
                 if self.once("priority", tree.span):
                     self.priority = int(self.whole(value, "priority", low=-1e9))
+            case syntax.Ties(word=word, word_span=span):
+                if self.once("ties", tree.span):
+                    self.ties = self._choice(word, span, self.inference.environment.ties)
+            case syntax.Devices(word=word, word_span=span):
+                if self.once("devices", tree.span):
+                    self.devices = self._choice(word, span, self.inference.environment.devices)
             case syntax.UseKubernetes(without=without):
                 self._leave_out(without)
             case syntax.UseScores(weight=weight):
@@ -116,6 +124,14 @@ class _Checker(ClauseChecks):
                 clause = self.clause(tree)
                 if clause is not None:
                     self.clauses.append(clause)
+
+    def _choice(self, word: str, span: Span, known: Sequence[str]) -> str | None:
+        if word in known:
+            return word
+        meant = closest(word, known)
+        advice = f"did you mean `{meant}`?" if meant else f"it can be {', '.join(f'`{each}`' for each in known)}"
+        self.found.append(codes.NO_CHOICE.at(span, f"there is no choice `by {word}` here", help=advice))
+        return None
 
     def _leave_out(self, without: tuple[syntax.PluginName, ...]) -> None:
         plugins = self.inference.environment.plugins
@@ -140,6 +156,8 @@ class _Checker(ClauseChecks):
             clauses=tuple(self.clauses),
             without=frozenset(self.without),
             kubernetes_scores=scores,
+            ties=self.ties,
+            devices=self.devices,
             definitions=self.inference.definitions,
             statements=statements,
         )

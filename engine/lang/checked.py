@@ -126,6 +126,10 @@ class CheckedPolicy:
     """Default filters that do not hold."""
     kubernetes_scores: float | None
     """Weight of the default scores; None leaves them out."""
+    ties: str | None
+    """Which of several best nodes is taken; None: as the engine does."""
+    devices: str | None
+    """Which device a share is taken of; None: as the engine does."""
     definitions: Mapping[str, Definition]
     statements: tuple[syntax.Statement, ...]
     """As written, those of used files included."""

@@ -6,7 +6,7 @@ REPEATED = Code(
     "P0201",
     "repeated-statement",
     "This can be said only once in a policy: its name, its scheduler, which pods it is for, its priority, the order of"
-    " the queue, who may preempt.",
+    " the queue, who may preempt, how ties are broken, which device a share is taken of.",
     bad="priority 1\npriority 2\nfilter node.ready",
     good="priority 2\nfilter node.ready",
 )
@@ -76,6 +76,14 @@ MEASURE = Code(
     " `count()`.",
     bad="limit request.cpu by pod.label.tenant to 100",
     good="limit sum(request.cpu) by pod.label.tenant to 100",
+)
+NO_CHOICE = Code(
+    "P0212",
+    "unknown-choice",
+    "Ties are broken `by hash` (seeded, the default) or `by name` (the smallest). A share of a device is taken `by"
+    " fullest` (the default), `emptiest`, `fragmentation` or `random`.",
+    bad="ties by age",
+    good="ties by name",
 )
 BUILTIN_NAME = Code(
     "P0211",

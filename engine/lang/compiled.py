@@ -140,6 +140,8 @@ class CompiledPolicy:
     clauses: tuple[CompiledClause, ...]
     without: frozenset[str]
     kubernetes_scores: float | None
+    ties: str | None
+    devices: str | None
     inputs: tuple[Any, ...]
     """What it reads from outside: metric queries, each once."""
     checked: CheckedPolicy = field(repr=False)
@@ -161,6 +163,8 @@ def compile_policy(policy: CheckedPolicy, environment: Environment) -> CompiledP
         clauses=clauses,
         without=policy.without,
         kubernetes_scores=policy.kubernetes_scores,
+        ties=policy.ties,
+        devices=policy.devices,
         inputs=tuple(inputs),
         checked=policy,
     )

@@ -170,6 +170,10 @@ class Environment:
     pods: Pods
     plugins: frozenset[str] = frozenset()
     """Names for `use kubernetes without`."""
+    ties: tuple[str, ...] = ()
+    """What may stand behind `ties by`."""
+    devices: tuple[str, ...] = ()
+    """What may stand behind `devices by`."""
     topologies: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({"node": None}))
     """Label keys by short name; None is the node itself."""
 

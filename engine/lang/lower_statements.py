@@ -59,6 +59,12 @@ class Statements:
     def priority(self, items: list[Any]) -> syntax.Statement:
         return syntax.Priority(items[1], whole(items))
 
+    def ties(self, items: list[Any]) -> syntax.Statement:
+        return syntax.Ties(str(items[2]), at(items[2]), whole(items))
+
+    def devices(self, items: list[Any]) -> syntax.Statement:
+        return syntax.Devices(str(items[2]), at(items[2]), whole(items))
+
     # --- composition and names ---------------------------------------------------------------------------
 
     def plugins(self, items: list[Any]) -> tuple[syntax.PluginName, ...]:

@@ -96,6 +96,10 @@ def show_statement(statement: syntax.Statement) -> str:
             return f"for pods where {show(condition)}"
         case syntax.Priority(value=value):
             return f"priority {show(value)}"
+        case syntax.Ties(word=word):
+            return f"ties by {word}"
+        case syntax.Devices(word=word):
+            return f"devices by {word}"
         case syntax.UseKubernetes(without=without):
             names = ", ".join(plugin.name for plugin in without)
             return f"use kubernetes without {names}" if names else "use kubernetes"

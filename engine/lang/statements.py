@@ -39,6 +39,20 @@ STATEMENTS: tuple[StatementForm, ...] = (
     ),
     StatementForm("priority", "priority N", "", "Which policy wins where several are for a pod.", "priority 10"),
     StatementForm(
+        "ties",
+        "ties by hash|name",
+        "",
+        "Which of several best nodes is taken: by a seeded hash of pod and node (the default), or the smallest name.",
+        "ties by name",
+    ),
+    StatementForm(
+        "devices",
+        "devices by fullest|emptiest|fragmentation|random",
+        "",
+        "Which device of the node a share is taken of; without it the one with the least room that suffices.",
+        "devices by fragmentation",
+    ),
+    StatementForm(
         "use",
         "use kubernetes [without NAME, …]",
         "",

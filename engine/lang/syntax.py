@@ -224,6 +224,24 @@ class Priority:
 
 
 @dataclass(frozen=True, slots=True)
+class Ties:
+    """`ties by WORD`"""
+
+    word: str
+    word_span: Span = field(compare=False, repr=False)
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """`devices by WORD`"""
+
+    word: str
+    word_span: Span = field(compare=False, repr=False)
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class PluginName:
     """A name in `use kubernetes without NAME`."""
 
@@ -424,7 +442,8 @@ class Preempt:
 Header: TypeAlias = PolicyName | SchedulerName | ForPods | Priority
 Definition: TypeAlias = Let | Def | Metric
 Clause: TypeAlias = Require | Filter | Score | Hold | Order | Spread | Pack | Limit | Gang | Preempt
-Statement: TypeAlias = Header | Definition | Clause | UseKubernetes | UseScores | UseFile
+Choice: TypeAlias = Ties | Devices
+Statement: TypeAlias = Header | Definition | Clause | Choice | UseKubernetes | UseScores | UseFile
 
 
 @dataclass(frozen=True, slots=True)

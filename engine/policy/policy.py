@@ -10,6 +10,8 @@ from typing import Any
 from engine.builtins.metrics import queries
 from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Query
+from engine.framework.choice import Ties
+from engine.framework.device_choice import DeviceRule
 from engine.framework.frame import Frame
 from engine.framework.kubernetes import kubernetes_filters, kubernetes_scores
 from engine.framework.permit import Claim
@@ -147,6 +149,8 @@ def make_policy(compiled: CompiledPolicy) -> Policy:
         (*requires, *limits, *filters),
         tuple(scores),
         preemption=rule,
+        ties=Ties(compiled.ties) if compiled.ties else Ties.HASH,
+        devices=DeviceRule(compiled.devices) if compiled.devices else DeviceRule.FULLEST,
         wakes=wake_table(clauses),
         by_template=not any(clause.depends & (Depends.POD | Depends.CLOCK) for clause in clauses),
     )
