@@ -6,7 +6,9 @@ key stands once in its mapping.
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -27,6 +29,8 @@ from engine.documents.yaml_nodes import (
     node_span,
 )
 from engine.lang.codes import Code
+
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 class DocumentError(Exception):
@@ -80,7 +84,7 @@ class Document:
 
 
 def read_source(path: Path) -> Source:
-    """Read a text file.
+    """Read a text file, plain or compressed with gzip.
 
     Raises:
         DocumentError: it is not there, not readable or not UTF-8.
@@ -88,8 +92,10 @@ def read_source(path: Path) -> Source:
     nowhere = Span(Source(str(path), ""), 0, 0)
     try:
         content = path.read_bytes()
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        if content.startswith(_GZIP_MAGIC):
+            content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise DocumentError([UNREADABLE.at(nowhere, f"cannot read the file: {reason}")]) from error
     try:
         return Source(str(path), content.decode("utf-8-sig"))

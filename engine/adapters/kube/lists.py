@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from engine.adapters.kube import resources
 from engine.adapters.kube.credentials import find_credentials
 from engine.adapters.kube.decoding import ObjectDecoder
-from engine.adapters.kube.errors import Forbidden, NotFound
+from engine.adapters.kube.errors import Forbidden, Gone, KubeError, NotFound
 from engine.adapters.kube.resources import Resource
 from engine.adapters.kube.transport import Transport
 
@@ -20,6 +22,7 @@ _OPTIONAL: tuple[Resource[Any], ...] = (
     resources.REPLICA_SETS,
     resources.STATEFUL_SETS,
     resources.POD_DISRUPTION_BUDGETS,
+    resources.PRIORITY_CLASSES,
     resources.PERSISTENT_VOLUMES,
     resources.PERSISTENT_VOLUME_CLAIMS,
     resources.STORAGE_CLASSES,
@@ -31,6 +34,34 @@ _OPTIONAL: tuple[Resource[Any], ...] = (
 )
 
 
+_FRESH_STARTS = 3
+"""Lists begun anew because the server forgot where it was: its place in a list lasts about five minutes."""
+
+Progress: TypeAlias = Callable[[str, int], None]
+"""Called after each page with the resource and how many of it have come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unlisted:
+    """A kind that could not be listed."""
+
+    resource: str
+    reason: str
+    served: bool
+    """False where the server knows no such kind, so that there can be no objects of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a cluster holds, as far as it could be read."""
+
+    objects: list[Any]
+    """Nodes, unfinished pods, and then everything else that rules read."""
+    unlisted: tuple[Unlisted, ...] = ()
+    malformed: tuple[str, ...] = ()
+    """Objects that could not be decoded, and why."""
+
+
 async def list_cluster(*, kubeconfig: str | None, context: str | None) -> tuple[list[Any], list[str]]:
     """Return nodes, unfinished pods and what else rules read; and the kinds that could not be listed.
 
@@ -38,30 +69,60 @@ async def list_cluster(*, kubeconfig: str | None, context: str | None) -> tuple[
         KubeError: nodes or pods cannot be listed.
         CredentialsError: no usable kubeconfig.
     """
+    listing = await survey(kubeconfig=kubeconfig, context=context)
+    return listing.objects, [one.resource for one in listing.unlisted]
+
+
+async def survey(*, kubeconfig: str | None, context: str | None, progress: Progress | None = None) -> Listing:
+    """List the cluster, page by page, and say what could not be read.
+
+    Raises:
+        KubeError: nodes or pods cannot be listed.
+        CredentialsError: no usable kubeconfig.
+    """
     transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context))
+    found: list[Any] = []
+    unlisted: list[Unlisted] = []
+    malformed: list[str] = []
     try:
-        found = await _objects(transport, resources.NODES)
-        found += await _objects(transport, resources.PODS, field_selector=resources.UNFINISHED_PODS)
-        missing: list[str] = []
-        for resource in _OPTIONAL:
+        kinds: tuple[Resource[Any], ...] = (resources.NODES, resources.PODS, *_OPTIONAL)
+        for resource in kinds:
+            selector = resources.UNFINISHED_PODS if resource is resources.PODS else ""
             try:
-                found += await _objects(transport, resource)
-            except (Forbidden, NotFound):
-                missing.append(str(resource))
-        return found, missing
+                listed, broken = await _objects(transport, resource, field_selector=selector, progress=progress)
+            except (Forbidden, NotFound) as error:
+                if resource in (resources.NODES, resources.PODS):
+                    raise
+                unlisted.append(Unlisted(str(resource), str(error), served=isinstance(error, Forbidden)))
+                continue
+            found += listed
+            malformed += [f"{resource} {one}" for one in broken]
+        return Listing(found, tuple(unlisted), tuple(malformed))
     finally:
         await transport.close()
 
 
-async def _objects(transport: Transport, resource: Resource[Any], *, field_selector: str = "") -> list[Any]:
+async def _objects(
+    transport: Transport, resource: Resource[Any], *, field_selector: str, progress: Progress | None
+) -> tuple[list[Any], list[str]]:
     decoder = ObjectDecoder(resource.type)
-    query = {"limit": str(PAGE_OBJECTS)} | ({"fieldSelector": field_selector} if field_selector else {})
-    found: list[Any] = []
-    while True:
-        path = resource.collection(query=query)
-        body = await transport.request("GET", path, resource=resource.plural, timeout_seconds=LIST_TIMEOUT_SECONDS)
-        page = decoder.page(body)
-        found += page.objects
-        if not page.metadata.continue_:
-            return found
-        query["continue"] = page.metadata.continue_
+    first = {"limit": str(PAGE_OBJECTS)} | ({"fieldSelector": field_selector} if field_selector else {})
+    for _ in range(_FRESH_STARTS):
+        query, found, broken = dict(first), list[Any](), list[str]()
+        try:
+            while True:
+                path = resource.collection(query=query)
+                body = await transport.request(
+                    "GET", path, resource=resource.plural, timeout_seconds=LIST_TIMEOUT_SECONDS
+                )
+                page = decoder.page(body)
+                found += page.objects
+                broken += [str(one) for one in page.malformed]
+                if progress is not None:
+                    progress(str(resource), len(found))
+                if not page.metadata.continue_:
+                    return found, broken
+                query["continue"] = page.metadata.continue_
+        except Gone:
+            continue
+    raise KubeError(f"the list of {resource} changes faster than it can be read: the server forgot it again and again")
