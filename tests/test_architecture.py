@@ -97,7 +97,7 @@ WORLD = {
 WORLD_CALLS = {"open", "input", "print", "breakpoint", "exec", "eval"}
 CLOCK_CALLS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today")}
 
-OPTIONAL = {"cryptography": "engine/embedded/certificates.py"}
+OPTIONAL = {"cryptography": "engine/embedded/certificates.py", "matplotlib": "engine/pages/charts.py"}
 """Imported inside functions by the one module that works without it for all but what it needs it for."""
 
 DISTRIBUTION = {"yaml": "pyyaml", "re2": "google-re2"}

@@ -1,0 +1,303 @@
+"""Plots as inline SVG, drawn by matplotlib: the same values give the same bytes. Knows nothing of what it plots.
+
+Texts stay texts. Colours are CSS variables of `base.html`, with values of their own for a chart that stands alone,
+so that a chart follows its page into dark mode.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ADVICE = 'plots need matplotlib: pip install "kube-policy-scheduler[reports]"'
+_SERIES = ("#2563eb", "#c2610c", "#0f8a6d", "#b8326f", "#7c4ddb", "#6b7280")
+_STAND_INS = tuple(f"#0100{number:02x}" for number in range(1, len(_SERIES) + 1))
+"""What matplotlib draws series with; afterwards each becomes `var(--series-N)`."""
+_INK, _LINE = "#010101", "#010201"
+_SIZE_INCHES = (8.0, 3.2)
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.edgecolor": _LINE,
+    "axes.labelcolor": _INK,
+    "axes.titlesize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "text.color": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "grid.color": _LINE,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "text.usetex": False,
+    "text.parse_math": False,
+}
+
+
+class ChartsUnavailable(RuntimeError):
+    """matplotlib is not installed; the text says what to install."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A picture that templates take as it is."""
+
+    title: str
+    svg: str
+
+    def __html__(self) -> str:
+        """Return the SVG element."""
+        return self.svg
+
+
+def require() -> None:
+    """Make sure that charts can be drawn, before long work whose result would be lost.
+
+    Raises:
+        ChartsUnavailable: they cannot.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise ChartsUnavailable(ADVICE) from error
+
+
+def line_chart(
+    title: str,
+    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    *,
+    across: str,
+    up: str,
+    about: str = "",
+    steps: bool = False,
+    low: float | None = 0.0,
+    high: float | None = None,
+) -> Chart:
+    """Return lines over a common axis.
+
+    Args:
+        title: what is shown.
+        series: for each name its places across and its values.
+        across: label of the horizontal axis, with its unit.
+        up: label of the vertical axis, with its unit.
+        about: a sentence for those who do not see the chart.
+        steps: a value holds until the next one, as counts do.
+        low: where the vertical axis begins; None leaves that to the values.
+        high: where it ends.
+
+    Raises:
+        ChartsUnavailable: matplotlib is not installed.
+    """
+
+    def draw(axes: Axes) -> None:
+        for number, (name, (xs, ys)) in enumerate(series.items()):
+            axes.plot(
+                xs, ys, color=_colour(number), linewidth=1.8, label=name, drawstyle="steps-post" if steps else "default"
+            )
+        _labels(axes, across, up, low=low, high=high)
+        _legend(axes, len(series))
+
+    return _chart(title, about, draw)
+
+
+def stacked_chart(
+    title: str,
+    xs: Sequence[float],
+    series: Mapping[str, Sequence[float]],
+    *,
+    across: str,
+    up: str,
+    about: str = "",
+) -> Chart:
+    """Return areas on top of each other, the first at the bottom; arguments are those of `line_chart`."""
+
+    def draw(axes: Axes) -> None:
+        colours = [_colour(number) for number in range(len(series))]
+        axes.stackplot(xs, list(series.values()), labels=list(series), colors=colours, alpha=0.85)
+        _labels(axes, across, up, low=0.0)
+        _legend(axes, len(series))
+
+    return _chart(title, about, draw)
+
+
+def bar_chart(
+    title: str,
+    names: Sequence[str],
+    series: Mapping[str, Sequence[float]],
+    *,
+    across: str = "",
+    up: str,
+    about: str = "",
+) -> Chart:
+    """Return bars, for each name one per series, side by side."""
+
+    def draw(axes: Axes) -> None:
+        width = 0.8 / max(1, len(series))
+        for number, (name, values) in enumerate(series.items()):
+            places = [at - 0.4 + (number + 0.5) * width for at in range(len(names))]
+            axes.bar(places, values, width=width * 0.94, color=_colour(number), label=name)
+        long = any(len(name) * len(names) > 90 for name in names)
+        axes.set_xticks(range(len(names)), names, rotation=35 if long else 0, ha="right" if long else "center")
+        _labels(axes, across, up, low=0.0 if _positive(series) else None)
+        _legend(axes, len(series))
+
+    return _chart(title, about, draw)
+
+
+def histogram(
+    title: str,
+    series: Mapping[str, Sequence[float]],
+    *,
+    across: str,
+    up: str,
+    about: str = "",
+    bins: int = 20,
+    within: tuple[float, float] | None = None,
+) -> Chart:
+    """Return how many values of each series fall into each of `bins` equal ranges; outlines, so that none is hidden.
+
+    Args:
+        title: what is shown.
+        series: values by name.
+        across: label of the horizontal axis, with its unit.
+        up: what is counted.
+        about: a sentence for those who do not see the chart.
+        bins: how many ranges.
+        within: where the ranges begin and end; without it, at the least and the greatest value.
+    """
+
+    def draw(axes: Axes) -> None:
+        every = [value for values in series.values() for value in values]
+        span = within or ((min(every), max(every)) if every else (0.0, 1.0))
+        for number, (name, values) in enumerate(series.items()):
+            colour = _colour(number)
+            shared: dict[str, Any] = {"bins": bins, "range": span, "color": colour}
+            axes.hist(values, **shared, histtype="stepfilled", alpha=0.25)
+            axes.hist(values, **shared, histtype="step", linewidth=1.6, label=name)
+        _labels(axes, across, up, low=0.0)
+        _legend(axes, len(series))
+
+    return _chart(title, about, draw)
+
+
+def heat_map(
+    title: str,
+    values: Sequence[Sequence[float]],
+    *,
+    rows: str,
+    across: str,
+    up: str,
+    about: str = "",
+    within: tuple[float, float] = (0.0, 1.0),
+    span: tuple[float, float] | None = None,
+) -> Chart:
+    """Return a matrix as colours, its first row at the top.
+
+    Args:
+        title: what is shown.
+        values: `[rows][places]`.
+        rows: what the rows are.
+        across: label of the horizontal axis, with its unit.
+        up: what the colours mean.
+        about: a sentence for those who do not see the chart.
+        within: the values of the darkest and of the brightest colour.
+        span: where the horizontal axis begins and ends; without it, columns are counted.
+    """
+
+    def draw(axes: Axes) -> None:
+        low, high = span or (0.0, float(len(values[0]) if values else 1))
+        picture = axes.imshow(
+            values, aspect="auto", interpolation="nearest", cmap="viridis", vmin=within[0], vmax=within[1],
+            extent=(low, high, len(values), 0),
+        )  # fmt: skip
+        axes.set_xlabel(across)
+        axes.set_ylabel(rows)
+        figure = axes.get_figure()
+        assert figure is not None
+        bar = figure.colorbar(picture, ax=axes, label=up)
+        bar.outline.set_visible(False)
+
+    return _chart(title, about, draw)
+
+
+def _positive(series: Mapping[str, Sequence[float]]) -> bool:
+    return all(value >= 0 for values in series.values() for value in values)
+
+
+def _colour(number: int) -> str:
+    return _STAND_INS[number % len(_STAND_INS)]
+
+
+def _labels(axes: Axes, across: str, up: str, *, low: float | None, high: float | None = None) -> None:
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.grid(visible=True, axis="y")
+    axes.tick_params(length=0)
+    if low is not None or high is not None:
+        axes.set_ylim(bottom=low, top=high)
+
+
+def _legend(axes: Axes, count: int) -> None:
+    if count > 1:
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=min(count, 6), borderaxespad=0.2)
+
+
+# --- from a drawing to an element ------------------------------------------------------------------------
+
+
+def _chart(title: str, about: str, draw: Any) -> Chart:
+    require()
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": "chart"}):
+        figure: Figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
+        FigureCanvasSVG(figure)
+        draw(figure.add_subplot())
+        out = io.StringIO()
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(out, format="svg", transparent=True, metadata=nothing)
+    return Chart(title, _element(out.getvalue(), title, about))
+
+
+def _element(text: str, title: str, about: str) -> str:
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r"font-family: [^;\"]*", "font-family: system-ui, sans-serif", text)
+    text = re.sub(r"\bfont: ([^;\"']*?px) [^;\"]*", r"font: \1 system-ui, sans-serif", text)
+    # a style element would hold for the whole page
+    text = re.sub(r"<defs>\s*<style[^>]*>[^<]*</style>\s*</defs>\s*", "", text)
+    for number, (stand_in, colour) in enumerate(zip(_STAND_INS, _SERIES, strict=True), 1):
+        text = text.replace(stand_in, f"var(--series-{number}, {colour})")
+    text = text.replace(_INK, "currentColor").replace(_LINE, "var(--line, #d9dde5)")
+    text = _numbered(text, title)
+    view = re.search(r'viewBox="[^"]*"', text)
+    assert view is not None, "matplotlib writes a viewBox"
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" {view[0]} role="img"'
+        ' stroke-linejoin="round" stroke-linecap="butt"'
+        f' aria-label="{escape(f"{title}. {about}".strip() if about else title)}">\n <title>{escape(title)}</title>\n'
+    )
+    return opening + text[text.index(">") + 1 :].lstrip("\n")
+
+
+def _numbered(text: str, title: str) -> str:
+    """Return the text with ids that are the same each time, and different from those of other charts on a page."""
+    wanted = dict.fromkeys(re.findall(r"""(?:url\(|href=")#([^)"]+)""", text))
+    text = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in wanted else "", text)
+    for number, name in enumerate(wanted):
+        text = re.sub(rf'(id="|#){re.escape(name)}(?=["\)])', rf"\1CHART-{number}", text)
+    mark = hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:8]
+    return re.sub(r'(id="|#)CHART-', rf"\1chart-{mark}-", text)

@@ -1,0 +1,5 @@
+"""Pages are opened in a browser."""
+
+from tests.browser import browser
+
+__all__ = ["browser"]

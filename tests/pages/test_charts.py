@@ -1,0 +1,101 @@
+"""Charts: texts that can be read and found, the same bytes for the same values, nothing that breaks a page."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from xml.etree import ElementTree
+
+import pytest
+
+from engine.pages.charts import (
+    Chart,
+    ChartsUnavailable,
+    bar_chart,
+    heat_map,
+    histogram,
+    line_chart,
+    require,
+    stacked_chart,
+)
+from engine.pages.environment import page
+from tests.browser import Browser
+
+CHARTS: dict[str, Callable[[], Chart]] = {
+    "line": lambda: line_chart(
+        "Utilisation <b>",
+        {"cpu": ([0, 1, 2], [0.1, 0.9, 0.4]), "$x$": ([0, 2], [0.3, 0.2])},
+        across="minutes",
+        up="share",
+    ),
+    "steps": lambda: line_chart("Pending", {"pods": ([0, 1], [3, 4])}, across="minutes", up="pods", steps=True),
+    "stacked": lambda: stacked_chart("States", [0, 1, 2], {"a": [1, 1, 1], "b": [1, 2, 3]}, across="s", up="pods"),
+    "bar": lambda: bar_chart("Zones", ["eu-1", "eu-2"], {"old": [1, 2], "new": [3, -1]}, up="pods"),
+    "histogram": lambda: histogram("CPU", {"old": [0.1, 0.2], "new": [0.5]}, across="share", up="nodes", within=(0, 1)),
+    "empty histogram": lambda: histogram("None", {"old": []}, across="share", up="nodes"),
+    "heat map": lambda: heat_map("Heat", [[0, 1], [0.5, 0.25]], rows="nodes", across="hours", up="share"),
+}
+
+
+@pytest.fixture(params=CHARTS)
+def chart(request: pytest.FixtureRequest) -> Callable[[], Chart]:
+    return CHARTS[request.param]
+
+
+def test_the_same_values_give_the_same_bytes(chart: Callable[[], Chart]) -> None:
+    assert chart().svg == chart().svg
+
+
+def test_a_chart_is_well_formed_and_says_what_it_shows(chart: Callable[[], Chart]) -> None:
+    made = chart()
+    root = ElementTree.fromstring(made.svg)
+    assert root.get("role") == "img"
+    assert (root.get("aria-label") or "").startswith(made.title)
+    assert root.findtext("{http://www.w3.org/2000/svg}title") == made.title
+
+
+def test_a_chart_holds_no_date_and_no_address(chart: Callable[[], Chart]) -> None:
+    text = re.sub(r'xmlns(:\w+)?="[^"]*"', "", chart().svg)
+    assert "http" not in text
+    assert "20" + "26-" not in text
+    assert "<style" not in text, "a style element would hold for the whole page"
+
+
+def test_names_and_labels_are_text() -> None:
+    texts = "".join(ElementTree.fromstring(CHARTS["line"]().svg).itertext())
+    for expected in ("minutes", "share", "cpu", "$x$"):
+        assert expected in texts
+
+
+def test_colours_follow_the_page() -> None:
+    svg = CHARTS["line"]().svg
+    assert "var(--series-1, #2563eb)" in svg
+    assert "var(--series-2, #c2610c)" in svg
+    assert "#0100" not in svg
+    assert "#0101" not in svg
+    assert "#0102" not in svg
+
+
+def test_without_matplotlib_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ChartsUnavailable, match=r"kube-policy-scheduler\[reports\]"):
+        require()
+    with pytest.raises(ChartsUnavailable):
+        CHARTS["bar"]()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_several_charts_share_a_page(browser: Browser, scheme: str) -> None:
+    html = page("charts.html", title="All charts", charts=[make() for make in CHARTS.values()])
+    ids = re.findall(r' id="([^"]*)"', html)
+    assert len(ids) == len(set(ids))
+    with browser.open(html, width=375, scheme="dark" if scheme == "dark" else "light") as view:
+        assert view.troubles == []
+        assert view.requests == []
+        assert view.overflow_px() == 0, "wide charts scroll by themselves"
+        assert view.text("h1") == "All charts"
+        ink = view.run(lambda shown: shown.eval_on_selector("svg text", "e => getComputedStyle(e).fill"))
+        assert ink == ("rgb(231, 234, 240)" if scheme == "dark" else "rgb(26, 31, 41)")
