@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import ipaddress
 import json
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler as AnyHandler
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+
+from engine.adapters.http_access import Review, guarded
+from engine.adapters.http_limits import HANDLER_LIMITS, HANDSHAKE_SECONDS, ConnectionLimits
+from engine.adapters.serving_certificate import ServingCertificate
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +43,20 @@ class ServerError(Exception):
     """The server cannot listen where it was told to."""
 
 
+HEADERS: Mapping[str, str] = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Server": "policy-scheduler",
+}
+"""Of every answer that does not say otherwise."""
+
+
 class HttpServer:
     """`/livez`, `/readyz`, `/healthz` (as kube-scheduler: `?verbose`, `?exclude=NAME`, `/livez/NAME`), `/metrics`,
-    `/configz`, and routes of others. Without authentication: show nothing secret.
+    `/configz`, and routes of others. Probes are open to all, everything else to whom `review` lets in.
     """
 
     def __init__(
@@ -49,6 +68,9 @@ class HttpServer:
         registry: CollectorRegistry,
         configuration: Callable[[], Mapping[str, Any]] = dict,
         routes: Mapping[str, Handler] | None = None,
+        certificate: ServingCertificate | None = None,
+        review: Review | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         """Set up; nothing is opened yet.
 
@@ -59,6 +81,9 @@ class HttpServer:
             registry: what a scrape gets.
             configuration: the settings in force, without secrets.
             routes: further GET handlers by path.
+            certificate: for TLS; None: plain HTTP.
+            review: who may use what is not a probe; None: everyone.
+            limits: of connections and times; None: the usual ones.
         """
         self._host = host
         self._port = port
@@ -66,7 +91,12 @@ class HttpServer:
         self._registry = registry
         self._configuration = configuration
         self._routes = dict(routes or {})
+        self._certificate = certificate
+        self._review = review
+        self._limits = limits or ConnectionLimits()
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+        self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> HttpServer:
         """Listen.
@@ -74,36 +104,54 @@ class HttpServer:
         Raises:
             ServerError: the address is taken or not ours.
         """
-        app = web.Application()
+        app = web.Application(middlewares=[self._limits.middleware, _known_host(self._host)], client_max_size=1)
+        app.on_response_prepare.append(_add_headers)
         everything = {**self._checks.live, **self._checks.ready}
         for path, checks in (("livez", self._checks.live), ("readyz", self._checks.ready), ("healthz", everything)):
             app.router.add_get(f"/{path}", _probe(path, checks))
             app.router.add_get(f"/{path}/{{name}}", _single(checks))
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/configz", self._configz)
-        for path, handler in self._routes.items():
-            app.router.add_get(path, handler)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, self._host, self._port).start()
-        except OSError as error:
-            await self._runner.cleanup()
-            raise ServerError(f"cannot listen at {self._host}:{self._port}: {_reason(error)}") from error
+        for path, handler in {"/metrics": self._metrics, "/configz": self._configz, **self._routes}.items():
+            app.router.add_get(path, guarded(handler, self._review) if self._review is not None else handler)
+        async with contextlib.AsyncExitStack() as stack:
+            self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, **HANDLER_LIMITS)
+            await self._runner.setup()
+            stack.push_async_callback(self._runner.cleanup)
+            assert self._runner.server is not None
+            await stack.enter_async_context(self._limits.over(self._runner.server))
+            await stack.enter_async_context(self._listening())
+            if self._certificate is not None:
+                task = asyncio.create_task(self._certificate.keep(), name="serving certificate")
+                stack.callback(task.cancel)
+            self._stack = stack.pop_all()
         return self
+
+    @contextlib.asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        tls: dict[str, Any] = {}
+        if self._certificate is not None:
+            tls = {"ssl": self._certificate.context, "ssl_handshake_timeout": HANDSHAKE_SECONDS}
+        try:
+            self._server = await loop.create_server(self._limits.protocol, self._host, self._port, backlog=128, **tls)
+        except OSError as error:
+            raise ServerError(f"cannot listen at {self._host}:{self._port}: {_reason(error)}") from error
+        try:
+            yield
+        finally:
+            self._server.close()
+            self._server = None
 
     async def __aexit__(self, *_: object) -> None:
         """Stop listening."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self._stack.aclose()
 
     @property
     def url(self) -> str:
         """Where it listens, with the real port."""
-        assert self._runner is not None, "not started"
-        host, port = self._runner.addresses[0][:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        assert self._server is not None, "not started"
+        host, port = self._server.sockets[0].getsockname()[:2]
+        scheme = "http" if self._certificate is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     async def _metrics(self, request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
@@ -114,6 +162,37 @@ class HttpServer:
         return web.json_response(
             dict(self._configuration()), dumps=lambda value: json.dumps(value, default=str, indent=2) + "\n"
         )
+
+
+async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    for name, value in HEADERS.items():
+        if name == hdrs.SERVER:
+            response.headers[name] = value
+        else:
+            response.headers.setdefault(name, value)
+
+
+def _known_host(listening_at: str) -> Any:
+    """Return a middleware that keeps web pages of others out of a server that only this machine can reach.
+
+    A page may have its own name point to 127.0.0.1 later ("DNS rebinding"); its requests carry that name.
+    """
+
+    @web.middleware
+    async def checked(request: web.Request, handler: AnyHandler) -> web.StreamResponse:
+        name = (request.url.host or "").rstrip(".")
+        if _is_loopback(listening_at) and not (_is_loopback(name) or name.endswith(".localhost")):
+            return web.Response(status=421, text="this server is for this machine: ask it as localhost\n")
+        return await handler(request)
+
+    return checked
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _reason(error: OSError) -> str:

@@ -1,0 +1,162 @@
+"""Lines appended to a file that is exchanged when it is full; written in a thread. Knows nothing of what it writes.
+
+Whoever hands a line in never waits: where the disk is too slow, lines are left out and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING = 10_000
+"""Lines handed in and not written yet."""
+_PAUSE_SECONDS = 0.2
+"""Between two rounds of writing: lines are written many at a time, and a crash loses no more than these."""
+_COMPLAIN_EVERY_ROUNDS = 300
+
+
+class FileError(Exception):
+    """The folder cannot be written to; the text says why."""
+
+
+class RotatingLines:
+    """`NAME`, and the files it was before: `NAME.1`, the newest, to `NAME.<files - 1>`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *,
+        file_bytes: int,
+        files: int,
+        max_waiting: int = MAX_WAITING,
+        pause_seconds: float = _PAUSE_SECONDS,
+    ) -> None:
+        """Open the file.
+
+        Args:
+            folder: made if it is not there; not to be shared with another process.
+            name: of the current file.
+            file_bytes: size at which the next file is begun.
+            files: how many are kept, the current one included.
+            max_waiting: lines that may wait to be written.
+            pause_seconds: between two rounds of writing.
+
+        Raises:
+            FileError: it cannot be written to.
+        """
+        self._path = folder / name
+        self._file_bytes = file_bytes
+        self._files = files
+        self._max_waiting = max_waiting
+        self._pause_seconds = pause_seconds
+        self._waiting: deque[Callable[[], bytes]] = deque()
+        self._ending = threading.Event()
+        self._broken_rounds = 0
+        self.written = 0
+        """Lines written."""
+        self.dropped = 0
+        """Lines left out: too many waited, or they could not be written."""
+        self._file: BinaryIO | None = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if _is_cut_off(self._path):
+                self._rotate()  # a line cut off by a crash stays the last of its file
+            self._open()
+        except OSError as error:
+            raise FileError(f"cannot write to {self._path}: {(error.strerror or str(error)).lower()}") from error
+        self._thread = threading.Thread(target=self._work, name=f"write {name}", daemon=True)
+        self._thread.start()
+
+    def put(self, make: Callable[[], bytes]) -> bool:
+        """Have a line written; returns at once. `make` is called in the thread and returns the line with its end."""
+        if len(self._waiting) >= self._max_waiting:
+            self.dropped += 1
+            return False
+        self._waiting.append(make)
+        return True
+
+    def close(self, *, timeout_seconds: float = 2.0) -> None:
+        """Write what waits and close the file; what the disk does not take in time is lost."""
+        self._ending.set()
+        self._thread.join(timeout_seconds)
+
+    def _work(self) -> None:
+        while not self._ending.wait(self._pause_seconds):
+            self._write()
+        self._write()
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+
+    def _write(self) -> None:
+        lines: list[bytes] = []
+        while self._waiting:
+            try:
+                lines.append(self._waiting.popleft()())
+            except Exception:
+                self.dropped += 1
+                log.exception("a line for %s cannot be made", self._path)
+        if not lines:
+            return
+        try:
+            self._append(lines)
+            self._broken_rounds = 0
+        except OSError as error:
+            self.dropped += len(lines)
+            if self._broken_rounds % _COMPLAIN_EVERY_ROUNDS == 0:
+                log.error("cannot write to %s: %s", self._path, (error.strerror or str(error)).lower())
+            self._broken_rounds += 1
+            self._file = None
+
+    def _append(self, lines: list[bytes]) -> None:
+        if self._file is None and _is_cut_off(self._path):
+            self._rotate()
+        file = self._file or self._open()
+        size = file.tell()
+        for line in lines:
+            if size and size + len(line) > self._file_bytes:
+                file.close()
+                self._rotate()
+                file, size = self._open(), 0
+            file.write(line)
+            size += len(line)
+        file.flush()
+        self.written += len(lines)
+
+    def _open(self) -> BinaryIO:
+        self._file = file = self._path.open("ab")
+        return file
+
+    def _rotate(self) -> None:
+        """Make every file one older; the oldest goes."""
+        for age in range(self._files - 1, 0, -1):
+            source = self._aged(age - 1)
+            with suppress(FileNotFoundError):
+                source.replace(self._aged(age))
+        if self._files == 1:
+            with suppress(FileNotFoundError):
+                self._path.unlink()
+
+    def _aged(self, age: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{age}") if age else self._path
+
+
+def _is_cut_off(path: Path) -> bool:
+    """Return whether a file ends in the middle of a line."""
+    try:
+        with path.open("rb") as file:
+            if not file.seek(0, os.SEEK_END):
+                return False
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except FileNotFoundError:
+        return False

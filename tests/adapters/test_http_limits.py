@@ -1,0 +1,170 @@
+"""What clients of the daemon's port can do to it: slow ones, many, large requests, foreign names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from engine.adapters.http_limits import ConnectionLimits
+from engine.adapters.http_server import HealthChecks, HttpServer
+
+SHORT = 0.05
+
+
+async def _wait(_: web.Request) -> web.StreamResponse:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def server(**limits: Any) -> HttpServer:
+    return HttpServer(
+        host="127.0.0.1",
+        port=0,
+        checks=HealthChecks(live={"ping": lambda: None}),
+        registry=CollectorRegistry(),
+        routes={"/wait": _wait},
+        limits=ConnectionLimits(**limits),
+    )
+
+
+class Client:
+    """One connection, spoken to byte by byte."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def say(self, text: str) -> None:
+        self.writer.write(text.encode())
+        await self.writer.drain()
+
+    async def status(self) -> str:
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        return head.decode().split(" ")[1]
+
+    async def is_ended(self) -> bool:
+        async with asyncio.timeout(10):
+            try:
+                return await self.reader.read() == b""
+            except ConnectionError:
+                return True
+
+
+class Clients:
+    """Connections that end with the test."""
+
+    def __init__(self) -> None:
+        self._made: list[Client] = []
+
+    async def to(self, running: HttpServer) -> Client:
+        parts = urlsplit(running.url)
+        client = Client(*await asyncio.open_connection(parts.hostname, parts.port))
+        self._made.append(client)
+        return client
+
+    async def end(self) -> None:
+        for client in self._made:
+            client.writer.close()
+            with suppress(ConnectionError):
+                await client.writer.wait_closed()
+
+
+@pytest.fixture
+async def clients() -> AsyncIterator[Clients]:
+    made = Clients()
+    yield made
+    await made.end()
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[HttpServer]:
+    async with server(first_request_seconds=SHORT, idle_seconds=SHORT, request_seconds=SHORT) as made:
+        yield made
+
+
+@pytest.mark.parametrize("said", ["", "GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
+async def test_a_connection_without_a_whole_request_ends(clients: Clients, running: HttpServer, said: str) -> None:
+    client = await clients.to(running)
+    await client.say(said)
+    assert await client.is_ended()
+
+
+async def test_a_connection_that_has_no_further_request_ends(clients: Clients, running: HttpServer) -> None:
+    client = await clients.to(running)
+    await client.say("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert await client.status() == "200"
+    assert await client.reader.readexactly(2) == b"ok"
+    assert await client.is_ended()
+
+
+async def test_an_answer_that_does_not_come_is_given_up(clients: Clients, running: HttpServer) -> None:
+    client = await clients.to(running)
+    await client.say("GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert await client.status() == "503"
+
+
+@pytest.mark.parametrize(
+    ("request_text", "status"),
+    [
+        ("GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\nx", "413"),
+        ("GET /livez HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", "413"),
+        ("POST /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "405"),
+        (f"GET /{'x' * 10_000} HTTP/1.1\r\nHost: localhost\r\n\r\n", "400"),
+        (f"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Large: {'x' * 100_000}\r\n\r\n", "400"),
+        ("GET /livez HTTP/1.1\r\nHost: localhost\r\n" + "X-More: 1\r\n" * 1000 + "\r\n", "400"),
+        ("nonsense\r\n\r\n", "400"),
+    ],
+    ids=["body", "chunks", "method", "line", "header", "headers", "nonsense"],
+)
+async def test_too_much_is_refused(clients: Clients, request_text: str, status: str) -> None:
+    async with server() as running:
+        client = await clients.to(running)
+        await client.say(request_text)
+        assert await client.status() == status
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("localhost", "200"), ("127.0.0.1:10259", "200"), ("[::1]", "200"), ("evil.example", "421"), ("10.0.0.1", "421")],
+)
+async def test_pages_of_others_do_not_get_through_to_this_machine(clients: Clients, name: str, status: str) -> None:
+    async with server() as running:
+        client = await clients.to(running)
+        await client.say(f"GET /metrics HTTP/1.1\r\nHost: {name}\r\n\r\n")
+        assert await client.status() == status
+
+
+async def test_a_probe_comes_through_however_many_idle_connections_there_are(clients: Clients) -> None:
+    async with server(max_connections=10) as running:
+        idle = [await clients.to(running) for _ in range(30)]
+        probe = await clients.to(running)
+        await probe.say("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert await probe.status() == "200"
+        for client in idle[:15]:
+            assert await client.is_ended()
+
+
+async def test_more_connections_than_can_be_served_at_once_are_refused(clients: Clients) -> None:
+    async with server(max_connections=3) as running:
+        busy = [await clients.to(running) for _ in range(3)]
+        for client in busy:
+            await client.say("GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asyncio.sleep(0.05)  # until they are read; the server has no way to tell
+        assert await (await clients.to(running)).is_ended()
+
+
+async def test_every_answer_says_how_browsers_are_to_treat_it(clients: Clients) -> None:
+    async with server() as running:
+        for path in ("/livez", "/metrics", "/nothing"):
+            client = await clients.to(running)
+            await client.say(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            head = (await client.reader.readuntil(b"\r\n\r\n")).decode().lower()
+            assert "x-content-type-options: nosniff" in head
+            assert "cache-control: no-store" in head
+            assert "aiohttp" not in head
