@@ -11,6 +11,7 @@ from rich.console import Console
 from tests.benchmarks.changes import measure_changes
 from tests.benchmarks.chart import svg
 from tests.benchmarks.decisions import measure, start
+from tests.benchmarks.end_to_end.__main__ import main as end_to_end
 from tests.benchmarks.growth import curves
 from tests.benchmarks.memory import measure_memory
 from tests.benchmarks.reference import Reference
@@ -19,8 +20,10 @@ from tests.benchmarks.report import Results, missed, show, slower, store_baselin
 from tests.benchmarks.startup import measure_start
 from tests.benchmarks.workloads import WORKLOADS
 
-PARTS = ("decisions", "changes", "start", "memory", "reload", "growth")
+PARTS = ("decisions", "changes", "start", "memory", "reload", "growth", "end-to-end")
 NODES = (100, 1_000, 5_000, 20_000)
+_END_TO_END = ("--nodes", "1000", "--rate", "50", "--rate", "100", "--seconds", "5")
+"""What is short enough for every run; `python -m tests.benchmarks.end_to_end` has scheduler_perf's numbers."""
 
 
 def main(arguments: list[str]) -> int:
@@ -58,7 +61,8 @@ def main(arguments: list[str]) -> int:
     problems = [*missed(results), *slower(results)]
     for problem in problems:
         console.print(problem)
-    return 1 if options.check and problems else 0
+    went_wrong = "end-to-end" in parts and end_to_end(["--out", str(options.out), *_END_TO_END])
+    return 1 if went_wrong or (options.check and problems) else 0
 
 
 def _parser() -> argparse.ArgumentParser:

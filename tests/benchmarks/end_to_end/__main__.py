@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
@@ -28,9 +29,9 @@ PARTS = ("throughput", "latency", "start")
 RATES = (50, 100, 200, 300)
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Measure what was asked for; return 1 where something came out wrong."""
-    options = _parser().parse_args()
+    options = _parser().parse_args(arguments)
     found: list[Throughput | Latency | Start] = []
     kinds = options.scheduler or schedulers()
     parts = options.part or PARTS
@@ -93,4 +94,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
