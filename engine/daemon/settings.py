@@ -6,6 +6,7 @@ The file is `kind: PolicySchedulerConfiguration`; every key is a field here in c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -91,13 +92,51 @@ class PrometheusSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """The certificate of our own port. `tls: {}` alone: one that is made at the start, as kube-scheduler does; it
+    keeps tokens from being read on the way, but clients cannot check it."""
+
+    certificate_file: Path | None = None
+    """PEM, with the certificates of authorities between behind it; read again when it changes. Needs `keyFile`."""
+    key_file: Path | None = None
+    """PEM, without a password. Needs `certificateFile`."""
+
+
+@dataclass(frozen=True, slots=True)
 class HttpSettings:
     """Where probes, metrics and the status page are served."""
 
     host: str = "127.0.0.1"
-    """`0.0.0.0` in a pod, so that the kubelet and Prometheus can reach it; there is no authentication."""
+    """`0.0.0.0` in a pod, so that the kubelet and Prometheus can reach it."""
     port: Port = 10259
     """As kube-scheduler's."""
+    tls: TlsSettings | None = None
+    """None: plain HTTP, for this machine only or behind a proxy. Give `{}` or files wherever others can connect."""
+    authentication: Literal["none", "kubernetes"] = "none"
+    """`kubernetes`: who asks for anything but the probes needs a token that the API server knows (TokenReview) and the
+    right to `get` the path (SubjectAccessReview of nonResourceURLs), as with kube-scheduler. Needs `tls`, and the
+    ClusterRole `system:auth-delegator` for ourselves. `none`: whoever can connect sees pods, nodes and policies."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionLogSettings:
+    """What is kept of decisions, for `/debug/decisions`, the status page, `policyctl why`, `impact` and `capture`."""
+
+    kept: Annotated[int, Shape({"minimum": 0, "maximum": 1_000_000})] = 10_000
+    """Decisions kept in memory, about 1 KB each; 0 for none."""
+    directory: Path | None = None
+    """Also written to `decisions.jsonl` in this folder, which only this process may use. None: memory only."""
+    file_mebibytes: Annotated[int, Shape({"minimum": 1, "maximum": 4096})] = 64
+    """Size at which the next file is begun: about 100,000 decisions."""
+    files: Annotated[int, Shape({"minimum": 1, "maximum": 1000})] = 5
+    """Files kept, the current one included."""
+    repeat_after: Duration = 300.0
+    """For so long a pod's refusal for the same reason is counted and not logged again."""
+    detail_share: Annotated[float, Shape({"minimum": 0, "maximum": 1})] = 0.02
+    """Share of the time that may be spent on scores by clause and node: all decisions of a quiet cluster, about 50 a
+    second at 5,000 nodes. 0 for none."""
+    best_nodes: Annotated[int, Shape({"minimum": 1, "maximum": 100})] = 3
+    """Nodes whose scores are kept, the chosen one included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +191,7 @@ class Settings:
     """None: there are no metrics, and every value of `promql` is missing."""
     http: HttpSettings = field(default_factory=HttpSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    decision_log: DecisionLogSettings = field(default_factory=DecisionLogSettings)
     leader_election: LeaderElectionSettings = field(default_factory=LeaderElectionSettings)
     scheduling: SchedulingSettings = field(default_factory=SchedulingSettings)
 
@@ -210,15 +250,29 @@ def _together(document: Document, settings: Settings) -> list[Diagnostic]:
             times = f" × {spread:g}, by which tries are spread," if spread > 1.0 else ""
             message = f"leaderElection.{smaller} ({low:g} s){times} must be less than {larger} ({high:g} s)"
             found.append(document.error(("leaderElection", smaller), WRONG_VALUE, message=message))
-    prometheus = settings.prometheus
+    prometheus, tls = settings.prometheus, settings.http.tls
     if prometheus is not None:
-        certificate, key = prometheus.client_certificate_file, prometheus.client_key_file
-        if (certificate is None) != (key is None):
-            absent, present = ("clientKeyFile", "clientCertificateFile")[:: 1 if key is None else -1]
-            message = f"key `{present}` needs `{absent}` beside it"
-            found.append(document.error(("prometheus", present), MISSING_KEY, message=message, key=True))
+        files = {
+            "clientCertificateFile": prometheus.client_certificate_file,
+            "clientKeyFile": prometheus.client_key_file,
+        }
+        found += _all_or_none(document, ("prometheus",), files)
+    if tls is not None:
+        files = {"certificateFile": tls.certificate_file, "keyFile": tls.key_file}
+        found += _all_or_none(document, ("http", "tls"), files)
+    if settings.http.authentication != "none" and tls is None:
+        message = "http.authentication needs `tls` beside it: tokens would travel readable; `tls: {}` is enough"
+        found.append(document.error(("http", "authentication"), MISSING_KEY, message=message))
     config_map = settings.policies.config_map
     if config_map is not None and len([part for part in config_map.split("/") if part]) != 2:
         message = f"policies.configMap: expected NAMESPACE/NAME, got {config_map}"
         found.append(document.error(("policies", "configMap"), WRONG_VALUE, message=message))
     return found
+
+
+def _all_or_none(document: Document, path: tuple[str, ...], files: dict[str, Path | None]) -> Iterator[Diagnostic]:
+    given = [name for name, file in files.items() if file is not None]
+    absent = [name for name, file in files.items() if file is None]
+    if given and absent:
+        message = f"key `{given[0]}` needs `{absent[0]}` beside it"
+        yield document.error((*path, given[0]), MISSING_KEY, message=message, key=True)

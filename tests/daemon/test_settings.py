@@ -43,8 +43,9 @@ prometheus:
   timeout: 2s
   nodeLabel: kubernetes_node
   primeTimeout: 0s
-http: {host: 0.0.0.0, port: 0}
+http: {host: 0.0.0.0, port: 0, tls: {certificateFile: serving.crt, keyFile: serving.key}, authentication: kubernetes}
 log: {format: json, level: debug}
+decisionLog: {kept: 100, directory: log, fileMebibytes: 1, files: 2, repeatAfter: 1min, detailShare: 0.5, bestNodes: 1}
 leaderElection:
   enabled: false
   leaseName: batch
@@ -63,6 +64,9 @@ scheduling: {seed: 7, parallelBinds: 16}
     assert (found.prometheus.timeout, found.prometheus.node_label) == (2.0, "kubernetes_node")
     assert found.prometheus.prime_timeout == 0.0
     assert found.leader_election.lease_duration == 60.0
+    assert found.http.tls is not None
+    assert found.http.tls.key_file == Path("/etc/policy-scheduler/serving.key")
+    assert found.decision_log.directory == Path("/etc/policy-scheduler/log")
     assert found.scheduling.parallel_binds == 16
     unset = [name for name in Settings.__dataclass_fields__ if getattr(found, name) == getattr(Settings(), name)]
     assert unset == [], "the text above is meant to set every section"
@@ -74,6 +78,10 @@ scheduling: {seed: 7, parallelBinds: 16}
         "prometheus: {}",
         "prometheus: {url: prometheus:9090, timeout: 5m, primeTimeout: -1s}",
         "prometheus: {url: 'http://p', clientKeyFile: k}",
+        "http: {tls: {keyFile: k}}",
+        "http: {authentication: kubernetes}",
+        "http: {tls: {}, authentication: basic}",
+        "decisionLog: {kept: -1, detailShare: 2, files: 0}",
         "schedulerNames: []",
         "schedulerNames: [a, a, My_Scheduler]",
         "log: {format: jsno, levle: info}",
