@@ -38,12 +38,21 @@ def compiled(sources: Sequence[Source]) -> PolicySet:
     Raises:
         DocumentError: they have errors.
     """
+    return loaded(sources)[0]
+
+
+def loaded(sources: Sequence[Source]) -> tuple[PolicySet, tuple[Diagnostic, ...]]:
+    """Return the policies, compiled together, and what is probably not meant in them.
+
+    Raises:
+        DocumentError: they have errors.
+    """
     from engine.policy.policy_set import load
 
-    loaded = load(sources, library=_beside(sources))
-    if loaded.policy_set is None:
-        raise DocumentError(loaded.diagnostics)
-    return loaded.policy_set
+    made = load(sources, library=_beside(sources))
+    if made.policy_set is None:
+        raise DocumentError(made.diagnostics)
+    return made.policy_set, made.diagnostics
 
 
 def _beside(sources: Sequence[Source]) -> list[Source]:

@@ -42,11 +42,18 @@ class DocumentSchema:
         Draft202012Validator.check_schema(schema)
         self._validator = Draft202012Validator(schema)
 
-    def check(self, document: Document, *, at: Sequence[Step] = ()) -> tuple[Diagnostic, ...]:
-        """Return everything that is wrong with a document, or with the part of it at a path."""
+    def check(
+        self, document: Document, *, at: Sequence[Step] = (), instead: Value | None = None
+    ) -> tuple[Diagnostic, ...]:
+        """Return everything that is wrong with a document, or with the part of it at a path.
+
+        `instead` is checked in the place of that part: what was made from it.
+        """
         value = document.value
         for step in at:
             value = value[step]
+        if instead is not None:
+            value = instead
         found = (_diagnostics(document, error, at=tuple(at)) for error in self._validator.iter_errors(value))
         return in_order(diagnostic for several in found for diagnostic in several)
 

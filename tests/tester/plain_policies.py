@@ -22,9 +22,11 @@ from engine.framework.plugins.base import Filter, Score
 from engine.framework.profile import Profile
 from engine.framework.status import Code, Status
 from engine.tooling.tester.policies import Conjunct
-from engine.tooling.tester.report import lines, summary
-from engine.tooling.tester.run import SuiteResult, run_suite
-from engine.tooling.tester.suite import read_suite
+from engine.tooling.tester.report import case_lines, summary
+from engine.tooling.tester.reading import read_suite
+from engine.tooling.tester.results import SuiteResult
+from engine.tooling.tester.run import SuiteRun
+from engine.tooling.tester.suite import Fixtures
 
 CPU_USAGE = Query("cpu_usage")
 SCHEDULER = "policy-scheduler"
@@ -75,6 +77,17 @@ class PlainPolicy:
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
 
+    @property
+    def clause_names(self) -> frozenset[str]:
+        return frozenset(plugin.name for plugin in self.profile.filters)
+
+    @property
+    def clauses(self) -> tuple[()]:
+        return ()
+
+    def claims(self, frame: Frame) -> tuple[()]:
+        return ()
+
     def conjuncts(self, frame: Frame) -> Iterable[Conjunct]:
         return ()
 
@@ -86,6 +99,7 @@ class PlainPolicies:
     """One policy that governs the pods of one scheduler."""
 
     def __init__(self) -> None:
+        self.warnings = ()
         self._profile = Profile("plain", (OnlySmall(), NodeReady(), *kubernetes_filters()), (Weighted(Cool()),))
 
     @property
@@ -104,8 +118,10 @@ def run_text(text: str, *, cluster: str = "") -> SuiteResult:
     """
     suite = read_suite(parse_document(Source("t.yaml", text)))
     recorded = parse_objects(Source("cluster.yaml", cluster)) if cluster else ()
-    return run_suite(suite, PlainPolicies(), recorded, scheduler=SCHEDULER)
+    run = SuiteRun(suite, PlainPolicies(), Fixtures(tuple(recorded)), scheduler=SCHEDULER, shuffle=True)
+    return run.result()
 
 
 def shown(result: SuiteResult) -> str:
-    return "\n".join([*lines(result, colour=False, quiet=False), summary([result])])
+    lines = (line for case in result.cases for line in case_lines(case, result.suite, colour=False, width=100))
+    return "\n".join([*lines, summary([result])])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.tooling.tester.run import State
+from engine.tooling.tester.results import State
 from tests.tester.plain_policies import run_text
 
 HEAD = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.documents.yaml_document import DocumentError
-from engine.tooling.tester.run import State
+from engine.tooling.tester.results import State
 from tests.tester.plain_policies import run_text, shown
 
 GOOD = """\
@@ -60,7 +60,7 @@ GUARDS = [
         "metric that is not given",
         "cpu_usage: {a1: 90, b1: 10}",
         "series: {}",
-        "says nothing of the metric `cpu_usage`",
+        "no series for `cpu_usage`",
         "absent",
     ),
     ("metric that nobody reads", "cpu_usage:", "cpu_usge:", "no policy reads the metric `cpu_usge`", "`cpu_usage`"),

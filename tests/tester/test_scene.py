@@ -16,7 +16,7 @@ from engine.framework.plugins.base import Score
 from engine.framework.profile import Profile
 from engine.tooling.tester import short_forms
 from engine.tooling.tester.metrics import selector
-from engine.tooling.tester.run import State
+from engine.tooling.tester.results import State
 from tests.tester import plain_policies
 from tests.tester.plain_policies import run_text
 

@@ -61,3 +61,25 @@ NOT_GOVERNED = Code(
     bad="cases:\n- pod: {scheduler: other}",
     good="cases:\n- pod: {cpu: 1}",
 )
+UNKNOWN_COLUMN = Code(
+    "T0009",
+    "unknown-column",
+    "A case uses `${name}` where `each` has no such column, or `each` has a column that the case does not use: one of"
+    " the two is misspelled.",
+    bad="cases:\n- name: ${tenant}\n  each: [{tennant: red}]",
+    good="cases:\n- name: ${tenant}\n  each: [{tenant: red}]",
+)
+DUPLICATE_SERIES = Code(
+    "T0010",
+    "duplicate-series",
+    "Two series have the same metric and labels. Prometheus has no two such series; one would hide the other.",
+    bad='series:\n  \'cpu{node="a",job="x"}\': 1\n  \'cpu{job="x",node="a"}\': 2',
+    good='series:\n  \'cpu{node="a",job="x"}\': 1',
+)
+NO_PODS = Code(
+    "T0011",
+    "no-pods",
+    "A file or folder of `forall` holds no pods. The property would hold without having been tested.",
+    bad="forall:\n- pods: fixtures/empty/",
+    good="forall:\n- pods: fixtures/pods/",
+)

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import assert_never
 
-from engine.tooling.tester.expectation import (
-    Degraded,
-    Evicts,
-    Expectation,
-    Feasible,
-    Filtered,
-    GoesTo,
-    Held,
-    Margin,
-    NodeFacts,
-    NodeMatch,
-    NotOn,
-    Order,
-    Reason,
-    Schedulable,
-    Score,
-    Unschedulable,
-)
+from engine.tooling.tester import expectation as wants
+from engine.tooling.tester.expectation import NodeFacts, NodeMatch, OfAll, OfOne, Reason
 from engine.tooling.tester.outcome import Outcome, Verdict
+from engine.tooling.tester.texts import names, number, says
+
+_ADMIT_MISSING = "write which metric fails, `degraded: […]`, where that is meant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +21,18 @@ class Mismatch:
 
     expected: str
     got: str
+    value: float | None = None
+    """What came, where that is a number."""
 
 
 def compare(
-    expectation: Expectation,
+    expectation: OfOne,
     outcome: Outcome,
     *,
     facts: Mapping[str, NodeFacts],
     policy_clauses: frozenset[str],
     tie_ok: bool,
+    admits_missing: bool = False,
 ) -> Mismatch | None:
     """Return how the outcome differs from what is expected, None where it does not.
 
@@ -53,59 +42,65 @@ def compare(
         facts: every node, by name.
         policy_clauses: names of the filters that are the policy's own, not Kubernetes'.
         tie_ok: whether a tie-break may decide which node it is.
+        admits_missing: whether a clause without a value may be what refuses; the case says which metrics fail it.
     """
     match expectation:
-        case GoesTo(match=wanted) | NotOn(match=wanted):
-            inside = isinstance(expectation, GoesTo)
+        case wants.GoesTo(match=wanted) | wants.NotOn(match=wanted):
+            inside = isinstance(expectation, wants.GoesTo)
             return _place(outcome, wanted, facts=facts, inside=inside, tie_ok=tie_ok)
-        case Schedulable(wanted=wanted):
+        case wants.Schedulable(wanted=wanted):
             text = {True: "schedulable", False: "unschedulable"}
             if (outcome.host is not None) is wanted:
                 return None
             return Mismatch(text[wanted], went(outcome))
-        case Unschedulable(reason=reason):
-            return _unschedulable(outcome, reason, policy_clauses=policy_clauses)
-        case Held(wanted=wanted, message=message):
-            if (outcome.held is not None) is wanted and _says(message, [outcome.held or ""]):
+        case wants.Unschedulable(reason=reason):
+            return _unschedulable(outcome, reason, policy_clauses=policy_clauses, admits_missing=admits_missing)
+        case wants.Held(wanted=wanted, message=message):
+            if (outcome.held is not None) is wanted and says(message, [outcome.held or ""]):
                 return None
             expected = message or "" if wanted else "not held"
             return Mismatch(f"held: {expected}" if wanted else expected, went(outcome))
-        case Evicts(pods=pods):
-            return None if outcome.victims == pods else Mismatch(_names(pods), _names(outcome.victims))
-        case Feasible(nodes=nodes):
+        case wants.Waits(wanted=wanted, message=message):
+            if (outcome.waits is not None) is wanted and says(message, [outcome.waits or ""]):
+                return None
+            return Mismatch(f"waits: {message or 'for its gang'}" if wanted else "does not wait", went(outcome))
+        case wants.Warnings(wanted=several):
+            return _warnings(outcome, several)
+        case wants.Evicts(pods=pods):
+            return None if outcome.victims == pods else Mismatch(names(pods), names(outcome.victims))
+        case wants.Feasible(nodes=nodes):
             if outcome.feasible == nodes:
                 return None
-            return Mismatch(_names(nodes), _names(outcome.feasible) + _why_not(outcome, nodes - outcome.feasible))
-        case Filtered(node=node, reason=reason):
-            return _filtered(outcome, node, reason)
-        case Score(node=node, wanted=wanted):
+            return Mismatch(names(nodes), names(outcome.feasible) + _why_not(outcome, nodes - outcome.feasible))
+        case wants.Filtered(node=node, reason=reason):
+            return _filtered(outcome, node, reason, admits_missing=admits_missing)
+        case wants.Score(node=node, wanted=wanted):
             if node not in outcome.totals:
                 return Mismatch(wanted.text, _why_not(outcome, {node}).removeprefix("; ") or f"{node} has no score")
             if wanted.holds(outcome.totals[node]):
                 return None
-            return Mismatch(wanted.text, number(outcome.totals[node]))
-        case Order(nodes=order):
+            return Mismatch(wanted.text, number(outcome.totals[node]), outcome.totals[node])
+        case wants.Order(nodes=order):
             return _order(outcome, order)
-        case Margin(wanted=wanted):
+        case wants.Margin(wanted=wanted):
             margin = _margin(outcome)
             if margin is None:
                 return Mismatch(wanted.text, f"{went(outcome)}; there is no next node")
             return None if wanted.holds(margin) else Mismatch(wanted.text, number(margin))
-        case Degraded(queries=queries):
+        case wants.Degraded(queries=queries):
             if outcome.degraded == queries:
                 return None
-            return Mismatch(_names(queries), _names(outcome.degraded))
+            return Mismatch(names(queries), names(outcome.degraded))
         case _:
             assert_never(expectation)
 
 
-def number(value: float) -> str:
-    """Return a number as people write it."""
-    return f"{value:.10g}"
-
-
 def went(outcome: Outcome) -> str:
     """Return where the pod went and by how much, in one line."""
+    if outcome.error is not None:
+        return f"error: {outcome.error}"
+    if outcome.held is not None:
+        return f"held: {outcome.held}"
     if outcome.host is None:
         return f"unschedulable: {outcome.message}"
     ranked = sorted(outcome.totals.items(), key=lambda item: (-item[1], item[0]))
@@ -113,7 +108,7 @@ def went(outcome: Outcome) -> str:
     others = [item for item in ranked if item[0] != outcome.host]
     if others:
         text += f", next {others[0][0]} {number(others[0][1])}"
-    return text + ")"
+    return text + ")" + (f", and waits: {outcome.waits}" if outcome.waits is not None else "")
 
 
 def _place(
@@ -133,17 +128,32 @@ def _place(
     return None
 
 
-def _unschedulable(outcome: Outcome, reason: Reason, *, policy_clauses: frozenset[str]) -> Mismatch | None:
+def _unschedulable(
+    outcome: Outcome, reason: Reason, *, policy_clauses: frozenset[str], admits_missing: bool
+) -> Mismatch | None:
+    expected = f"unschedulable: {reason}"
     if outcome.host is not None:
-        return Mismatch(f"unschedulable: {reason}", went(outcome))
+        return Mismatch(expected, went(outcome))
+    if not admits_missing and (undefined := _without_value(outcome, reason)):
+        return Mismatch(expected, undefined)
     if reason.clause is None:
-        return None if _says(reason.message, [outcome.message]) else Mismatch(f"{reason}", outcome.message)
+        return None if says(reason.message, [outcome.message]) else Mismatch(expected, went(outcome))
     verdict = outcome.verdict(reason.clause)
     decisive = verdict is not None and _decides(verdict, outcome, policy_clauses)
     if verdict is None or not decisive:
-        return Mismatch(f"{reason}", f"unschedulable for another reason: {outcome.message}")
+        return Mismatch(expected, f"unschedulable for another reason: {outcome.message}")
     texts = sorted({text for texts in verdict.refused.values() for text in texts})
-    return None if _says(reason.message, texts) else Mismatch(f"{reason}", f"{verdict.clause}: {', '.join(texts)}")
+    return None if says(reason.message, texts) else Mismatch(expected, f"{verdict.clause}: {', '.join(texts)}")
+
+
+def _without_value(outcome: Outcome, reason: Reason) -> str:
+    """Return what is wrong where a pod goes nowhere only because a clause has no value; "" where that is not so."""
+    concerned = (outcome.verdict(reason.clause),) if reason.clause is not None else outcome.verdicts
+    lacking = [one for one in concerned if one is not None and one.undefined and one.undefined >= one.refused.keys()]
+    others = [one for one in outcome.verdicts if one.refused and one.undefined < one.refused.keys()]
+    if not lacking or (reason.clause is None and others):
+        return ""
+    return f"`{lacking[0].clause}` has no value; {_ADMIT_MISSING}"
 
 
 def _decides(verdict: Verdict, outcome: Outcome, policy_clauses: frozenset[str]) -> bool:
@@ -156,19 +166,20 @@ def _decides(verdict: Verdict, outcome: Outcome, policy_clauses: frozenset[str])
     return bool(verdict.refused.keys() - others)
 
 
-def _filtered(outcome: Outcome, node: str, reason: Reason) -> Mismatch | None:
-    refusing = [verdict for verdict in outcome.verdicts if node in verdict.refused]
+def _filtered(outcome: Outcome, node: str, reason: Reason, *, admits_missing: bool) -> Mismatch | None:
+    expected = f"{node} filtered by {reason}"
     if reason.clause is not None:
         named = outcome.verdict(reason.clause)
-        refusing_as_wanted = [] if named is None or node not in named.refused else [named]
+        refusing = [] if named is None or node not in named.refused else [named]
     else:
-        refusing_as_wanted = refusing
-    if any(_says(reason.message, verdict.refused[node]) for verdict in refusing_as_wanted):
+        refusing = [verdict for verdict in outcome.verdicts if node in verdict.refused]
+    as_wanted = [verdict for verdict in refusing if says(reason.message, verdict.refused[node])]
+    if as_wanted and not admits_missing and all(node in verdict.undefined for verdict in as_wanted):
+        return Mismatch(expected, f"`{as_wanted[0].clause}` has no value for {node}; {_ADMIT_MISSING}")
+    if as_wanted:
         return None
     got = "; ".join(outcome.refusals(node))
-    return Mismatch(
-        f"{node} filtered by {reason}", f"{node} filtered by {got}" if got else f"{node} passes every filter"
-    )
+    return Mismatch(expected, f"{node} filtered by {got}" if got else f"{node} passes every filter")
 
 
 def _order(outcome: Outcome, order: tuple[str, ...]) -> Mismatch | None:
@@ -188,18 +199,66 @@ def _margin(outcome: Outcome) -> float | None:
     return None if outcome.host is None or len(ranked) < 2 else ranked[0] - ranked[1]
 
 
-def _says(wanted: str | None, texts: Iterable[str]) -> bool:
-    if wanted is None:
-        return True
-    if len(wanted) > 2 and wanted[0] == wanted[-1] == "/":
-        return any(re.search(wanted[1:-1], text) for text in texts)
-    return any(wanted in text for text in texts)
+def _warnings(outcome: Outcome, several: tuple[str, ...]) -> Mismatch | None:
+    open_ = list(several)
+    unexpected = []
+    for warning in outcome.warnings:
+        match = next((one for one in open_ if one == warning.code or says(one, [warning.text])), None)
+        if match is None:
+            unexpected.append(str(warning))
+        else:
+            open_.remove(match)
+    if not open_ and not unexpected:
+        return None
+    return Mismatch(", ".join(several) or "none", ", ".join(str(one) for one in outcome.warnings) or "none")
+
+
+def compare_all(
+    expectation: OfAll, placed: Mapping[str, int], *, facts: Mapping[str, NodeFacts], open_to: frozenset[str]
+) -> Mismatch | None:
+    """Return how the placements of a case differ from what is expected, None where they do not.
+
+    Args:
+        expectation: one of a case's expectations.
+        placed: how many of its pods are on each node.
+        facts: every node, by name.
+        open_to: the nodes that were feasible for any of its pods.
+    """
+    match expectation:
+        case wants.Placed(node=None, wanted=wanted):
+            total = sum(placed.values())
+            return None if wanted.holds(total) else Mismatch(wanted.text, f"{total} ({_spread(placed)})", total)
+        case wants.Placed(node=node, wanted=wanted):
+            count = placed.get(node or "", 0)
+            return None if wanted.holds(count) else Mismatch(wanted.text, f"{count} ({_spread(placed)})", count)
+        case wants.MaxSkew(by=by, at_most=at_most):
+            domains: dict[str, int] = {}
+            for name, one in facts.items():
+                domain = _domain(one, by)
+                if domain is not None and (name in open_to or name in placed):
+                    domains[domain] = domains.get(domain, 0) + placed.get(name, 0)
+            skew = max(domains.values(), default=0) - min(domains.values(), default=0)
+            return None if skew <= at_most else Mismatch(f"{by}: at most {at_most}", f"{skew} ({_spread(domains)})")
+        case _:
+            assert_never(expectation)
+
+
+def _domain(one: NodeFacts, by: str) -> str | None:
+    match by:
+        case "zone":
+            return one.zone
+        case "region":
+            return one.region
+        case "node":
+            return one.name
+        case _:
+            return one.labels.get(by)
+
+
+def _spread(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "none is placed"
 
 
 def _why_not(outcome: Outcome, nodes: Iterable[str]) -> str:
     parts = [f"{node} filtered by {first}" for node in sorted(nodes) if (first := next(outcome.refusals(node), ""))]
     return f"; {'; '.join(parts)}" if parts else ""
-
-
-def _names(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "none"

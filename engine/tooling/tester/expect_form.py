@@ -11,37 +11,23 @@ from engine.diagnostics import Diagnostic
 from engine.documents.yaml_document import Document
 from engine.lang.codes import Code
 from engine.tooling.tester import codes
-from engine.tooling.tester.expectation import (
-    Comparison,
-    Degraded,
-    Evicts,
-    Expectation,
-    Feasible,
-    Filtered,
-    GoesTo,
-    Held,
-    Margin,
-    NodeFacts,
-    NodeMatch,
-    NotOn,
-    Order,
-    Reason,
-    Schedulable,
-    Score,
-    Unschedulable,
-)
+from engine.tooling.tester import expectation as wanted
+from engine.tooling.tester.expectation import Comparison, Expectation, NodeFacts, NodeMatch, Reason
 from engine.tooling.tester.suite import Part, Path, did_you_mean
+from engine.tooling.tester.texts import is_pattern
 
 _TOLERANCE = re.compile(r"(?P<value>-?[0-9.]+) *(?:±|\+-) *(?P<tolerance>[0-9.]+)")
 _COMPARISON = re.compile(r"(?P<operator>>=|<=|>|<|==)? *(?P<value>-?[0-9.]+)")
+_INEXACT = frozenset({"filtered", "scores", "order", "placed"})
+"""Expectations that may leave out nodes, unless there is `exact`."""
 _EQUAL_WITHIN = 1e-9
 """Relative: totals are sums of floats."""
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
-    ">=": lambda got, wanted: got >= wanted,
-    "<=": lambda got, wanted: got <= wanted,
-    ">": lambda got, wanted: got > wanted,
-    "<": lambda got, wanted: got < wanted,
-    "==": lambda got, wanted: abs(got - wanted) <= _EQUAL_WITHIN * max(1.0, abs(wanted)),
+    ">=": lambda got, limit: got >= limit,
+    "<=": lambda got, limit: got <= limit,
+    ">": lambda got, limit: got > limit,
+    "<": lambda got, limit: got < limit,
+    "==": lambda got, limit: abs(got - limit) <= _EQUAL_WITHIN * max(1.0, abs(limit)),
 }
 
 
@@ -52,7 +38,8 @@ class Expected:
     key: str
     """Its key in `expect`, such as `node`."""
     path: Path
-    value: Expectation
+    value: Expectation | None
+    """None: nobody wrote it, it always holds."""
 
 
 class ExpectReader:
@@ -71,54 +58,105 @@ class ExpectReader:
     def read(self, part: Part) -> tuple[Expected, ...]:
         """Return the expectations in the order in which they were written."""
         found: list[Expected] = []
+        exact = "exact" in part.value
+        if exact and not part.value.keys() & _INEXACT:
+            message = f"`exact` says nothing without {', '.join(sorted(_INEXACT))}"
+            self._problem((*part.path, "exact"), codes.BAD_FIXTURE, message, "")
         for key, value in part.value.items():
             path = (*part.path, key)
+            if key == "exact":
+                continue
+            if exact and key in _INEXACT:
+                found.extend(Expected(key, path, each) for each in self._exactly(key, value))
             found.extend(Expected(key, place, expectation) for place, expectation in self._one(key, value, path))
         return tuple(found)
 
     def _one(self, key: str, value: Any, path: Path) -> Iterator[tuple[Path, Expectation]]:
         match key:
             case "node":
-                yield path, GoesTo(self._match(value, path))
+                yield path, wanted.GoesTo(self._match(value, path))
             case "node_in":
-                yield path, GoesTo(self._match(value, path))
+                yield path, wanted.GoesTo(self._match(value, path))
             case "not_on":
-                yield path, NotOn(self._match(value, path))
+                yield path, wanted.NotOn(self._match(value, path))
             case "schedulable":
-                yield path, Schedulable(value)
+                yield path, wanted.Schedulable(value)
             case "unschedulable":
-                yield path, Unschedulable(self._reason(value, path))
+                yield path, wanted.Unschedulable(self._reason(value, path))
             case "held":
-                yield path, Held(value is not False, value if isinstance(value, str) else None)
+                yield path, wanted.Held(value is not False, self._text(value, path))
             case "evicts":
                 for index, pod in enumerate(value):
                     if pod not in self._pods:
                         advice = did_you_mean(pod, tuple(self._pods), none="the test has no pods")
                         self._problem((*path, index), codes.UNKNOWN_NODE, f"unknown pod `{pod}`", advice)
-                yield path, Evicts(frozenset(value))
+                yield path, wanted.Evicts(frozenset(value))
             case "feasible":
-                yield path, Feasible(frozenset(self._known(value, path)))
+                yield path, wanted.Feasible(frozenset(self._known(value, path)))
             case "filtered":
                 for node, reason in value.items():
                     self._known([node], path, keys=True)
-                    yield (*path, node), Filtered(node, self._reason(reason, (*path, node)))
+                    yield (*path, node), wanted.Filtered(node, self._reason(reason, (*path, node)))
             case "scores":
-                for node, wanted in value.items():
+                for node, number in value.items():
                     self._known([node], path, keys=True)
-                    yield (*path, node), Score(node, comparison(wanted))
+                    yield (*path, node), wanted.Score(node, comparison(number))
             case "order":
-                yield path, Order(tuple(self._known(value, path)))
+                yield path, wanted.Order(tuple(self._known(value, path)))
+            case "waits":
+                yield path, wanted.Waits(value is not False, self._text(value, path))
+            case "placed":
+                if not isinstance(value, dict):
+                    yield path, wanted.Placed(None, comparison(value))
+                    return
+                for node, number in value.items():
+                    self._known([node], path, keys=True)
+                    yield (*path, node), wanted.Placed(node, comparison(number))
+            case "max_skew":
+                by = value["by"]
+                if by not in ("zone", "region", "node") and not any(by in one.labels for one in self._facts.values()):
+                    labels = sorted({label for one in self._facts.values() for label in one.labels})
+                    message = f"no node of the test has the label `{by}`"
+                    advice = did_you_mean(by, ["zone", "region", "node", *labels])
+                    self._problem((*path, "by"), codes.UNKNOWN_NODE, message, advice)
+                yield path, wanted.MaxSkew(by, value["at_most"])
+            case "warnings":
+                yield path, wanted.Warnings(tuple(value))
             case "margin":
-                yield path, Margin(comparison(value))
+                yield path, wanted.Margin(comparison(value))
             case "degraded":
                 for index, query in enumerate(value):
                     if query not in self._queries:
                         advice = did_you_mean(query, self._queries, none="the policies read no metrics")
                         message = f"no policy reads the metric `{query}`"
                         self._problem((*path, index), codes.UNKNOWN_METRIC, message, advice)
-                yield path, Degraded(frozenset(value))
+                yield path, wanted.Degraded(frozenset(value))
             case _:
                 raise AssertionError(f"the schema lets `{key}` through")
+
+    def _exactly(self, key: str, value: Any) -> Iterator[Expectation]:
+        """Yield what `exact` adds: what is not named is not so."""
+        others = frozenset(self._nodes) - frozenset(value if isinstance(value, list | dict) else ())
+        match key:
+            case "filtered":
+                yield wanted.Feasible(others)
+            case "scores" | "order":
+                yield wanted.Feasible(frozenset(value))
+            case "placed" if isinstance(value, dict):
+                yield from (wanted.Placed(node, comparison(0)) for node in sorted(others))
+
+    def _text(self, value: bool | str, path: Path) -> str | None:
+        if not isinstance(value, str):
+            return None
+        self._check_text(value, path)
+        return value
+
+    def _check_text(self, text: str, path: Path) -> None:
+        if is_pattern(text):
+            try:
+                re.compile(text[1:-1])
+            except re.error as error:
+                self._problem(path, codes.BAD_FIXTURE, f"not a regular expression: {error}", "")
 
     def _match(self, value: Any, path: Path) -> NodeMatch:
         if isinstance(value, dict):
@@ -128,7 +166,7 @@ class ExpectReader:
             return NodeMatch(shown, lambda facts: _holds(value, facts))
         names = [value] if isinstance(value, str) else value
         self._known(names, path, single=isinstance(value, str))
-        return NodeMatch(" or ".join(names), lambda facts: facts.name in names)
+        return NodeMatch(" or ".join(names), lambda facts: facts.name in names, tuple(names))
 
     def _known(self, names: list[str], path: Path, *, keys: bool = False, single: bool = False) -> list[str]:
         for index, name in enumerate(names):
@@ -140,11 +178,8 @@ class ExpectReader:
 
     def _reason(self, value: Mapping[str, str], path: Path) -> Reason:
         message = value.get("message")
-        if message is not None and len(message) > 2 and message[0] == message[-1] == "/":
-            try:
-                re.compile(message[1:-1])
-            except re.error as error:
-                self._problem((*path, "message"), codes.BAD_FIXTURE, f"not a regular expression: {error}", "")
+        if message is not None:
+            self._check_text(message, (*path, "message"))
         return Reason(value.get("clause"), message)
 
     def _problem(self, path: Path, code: Code, message: str, advice: str, *, key: bool = False) -> None:
@@ -160,16 +195,16 @@ def comparison(value: float | str) -> Comparison:
         return Comparison(text, lambda got: abs(got - middle) <= tolerance)
     plain = _COMPARISON.fullmatch(text.strip())
     assert plain is not None, "the schema lets only comparisons through"
-    holds, wanted = _OPERATORS[plain["operator"] or "=="], float(plain["value"])
-    return Comparison(text, lambda got: holds(got, wanted))
+    holds, limit = _OPERATORS[plain["operator"] or "=="], float(plain["value"])
+    return Comparison(text, lambda got: holds(got, limit))
 
 
-def _holds(wanted: Mapping[str, Any], facts: NodeFacts) -> bool:
+def _holds(match: Mapping[str, Any], facts: NodeFacts) -> bool:
     return all(
         all(facts.labels.get(label) == text for label, text in value.items())
         if key == "labels"
         else getattr(facts, key) == value
-        for key, value in wanted.items()
+        for key, value in match.items()
     )
 
 

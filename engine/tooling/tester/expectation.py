@@ -25,6 +25,8 @@ class NodeMatch:
     text: str
     """As it was written, for people."""
     holds: Callable[[NodeFacts], bool]
+    names: tuple[str, ...] = ()
+    """The nodes, where they are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +138,46 @@ class Degraded:
     queries: frozenset[str]
 
 
-Expectation: TypeAlias = (
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """`waits`: the pod has a place but waits for its gang, or does not."""
+
+    wanted: bool
+    message: str | None
+    """A part of the reason, or `/a regular expression/`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warnings:
+    """`warnings`: exactly these, each by code or by a part of its text."""
+
+    wanted: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """`placed`: so many pods of the case have a place, in all or on one node."""
+
+    node: str | None
+    wanted: Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class MaxSkew:
+    """`max_skew`: the pods of the case differ by no more between two domains."""
+
+    by: str
+    """zone, region, node, or a node label."""
+    at_most: int
+
+
+OfOne: TypeAlias = (
     GoesTo
     | NotOn
     | Schedulable
     | Unschedulable
     | Held
+    | Waits
     | Evicts
     | Feasible
     | Filtered
@@ -149,4 +185,9 @@ Expectation: TypeAlias = (
     | Order
     | Margin
     | Degraded
+    | Warnings
 )
+"""What is expected of every decision of a case."""
+OfAll: TypeAlias = Placed | MaxSkew
+"""What is expected of all decisions of a case together."""
+Expectation: TypeAlias = OfOne | OfAll

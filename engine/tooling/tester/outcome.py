@@ -1,9 +1,10 @@
-"""What one pod's decision was, in full: the cycle's choice, and what every filter alone says about every node."""
+"""What one pod's decision was: the choice of the cycle and, where asked for, what every filter alone says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from engine.framework.evaluation import evaluate
 from engine.framework.frame import Frame
 from engine.framework.plugin import FilterPlugin, Ready
 from engine.framework.status import Status
+from engine.lang.columns import full
+from engine.policy.clauses import FilterClause, RequireClause
 from engine.tooling.tester.policies import Conjunct, TestedPolicy
 
 
@@ -22,34 +25,53 @@ class Verdict:
     clause: str
     refused: Mapping[str, tuple[str, ...]]
     """Reasons by node; a pod that is refused as a whole is refused on every node."""
+    undefined: frozenset[str] = frozenset()
+    """The nodes that it refuses because it has no value there."""
     within: str = ""
     """The filter of whose `and` it is a part, "" for a whole filter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something that is probably not meant."""
+
+    code: str
+    """Of a lint rule; "" of a metric."""
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.text}" if self.code else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One decision and all that a test may ask about it."""
 
-    host: str | None
-    tied: tuple[str, ...]
+    pod: str
+    """The pod's name."""
+    host: str | None = None
+    tied: tuple[str, ...] = ()
     """Nodes with the host's total, the host among them, by name; empty where the pod goes nowhere."""
-    nodes: frozenset[str]
-    totals: Mapping[str, float]
+    nodes: frozenset[str] = frozenset()
+    totals: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Totals of the feasible nodes."""
-    verdicts: tuple[Verdict, ...]
-    """One for each filter that applies, in the order in which they are asked."""
-    conjuncts: tuple[Verdict, ...]
-    """One for each part of the filters that are joined by `and`."""
-    clauses: frozenset[str]
-    """Names of all filters and their parts, also of those that do not apply to the pod."""
-    message: str
+    verdicts: tuple[Verdict, ...] = ()
+    """One for each filter that applies, in the order in which they are asked; empty unless asked for in full."""
+    conjuncts: tuple[Verdict, ...] = ()
+    """One for each part of the filters that are joined by `and`; empty unless asked for in full."""
+    message: str = ""
     """Why it goes nowhere, in kube-scheduler's words."""
-    held: str | None
+    held: str | None = None
     """Why it waits outside the active queue; None where it does not."""
-    victims: frozenset[str]
+    waits: str | None = None
+    """For whom it waits though it has a place; None where it does not."""
+    victims: frozenset[str] = frozenset()
     """Names of the pods that would be evicted to make room."""
-    degraded: frozenset[str]
+    degraded: frozenset[str] = frozenset()
     """Queries that lack a fresh value on some node."""
+    warnings: tuple[Warned, ...] = ()
+    error: str | None = None
+    """Why there is no decision at all; None where there is one."""
 
     @property
     def feasible(self) -> frozenset[str]:
@@ -69,55 +91,44 @@ class Outcome:
                 yield ", ".join(parts) if parts else f"{verdict.clause} ({', '.join(verdict.refused[node])})"
 
 
-def outcome(frame: Frame, policy: TestedPolicy, *, seed: int, held: str | None, degraded: Iterable[str]) -> Outcome:
-    """Decide a pod with the scheduling cycle, and ask every filter alone; a pod that is held goes nowhere."""
+def decide(frame: Frame, policy: TestedPolicy, cycle: Cycle, *, in_full: bool) -> Outcome:
+    """Decide a pod with the scheduling cycle; `in_full` also asks every filter alone."""
     nodes, profile = frame.cluster.nodes, policy.profile
-    parts = tuple(policy.conjuncts(frame))
-    clauses = frozenset((*(plugin.name for plugin in profile.filters), *(part.name for part in parts)))
-    if held is not None:
-        return Outcome(
-            host=None,
-            tied=(),
-            nodes=frozenset(nodes.names),
-            totals={},
-            verdicts=(),
-            conjuncts=(),
-            clauses=clauses,
-            message=f"held: {held}",
-            held=held,
-            victims=frozenset(),
-            degraded=frozenset(degraded),
-        )
-    decision = Cycle(seed=seed).decide(frame, profile)
+    decision = cycle.decide(frame, profile)
     evaluation = evaluate(frame, profile)
     names = [nodes.names[row] for row in evaluation.feasible]
-    totals = dict(zip(names, (float(total) for total in evaluation.totals), strict=True))
+    totals = dict(zip(names, evaluation.totals.tolist(), strict=True))
     best = max(totals.values(), default=0.0)
+    verdicts: tuple[Verdict, ...] = ()
+    conjuncts: tuple[Verdict, ...] = ()
+    if in_full:
+        verdicts = tuple(v for plugin in profile.filters if (v := _verdict(plugin, frame)) is not None)
+        conjuncts = tuple(_verdict_of_part(part, nodes.names) for part in policy.conjuncts(frame))
     return Outcome(
+        pod=frame.pod.name,
         host=decision.host,
         tied=tuple(sorted(name for name, total in totals.items() if total == best)) if decision.host else (),
         nodes=frozenset(nodes.names),
         totals=totals,
-        verdicts=tuple(v for plugin in profile.filters if (v := _verdict(plugin, frame)) is not None),
-        conjuncts=tuple(_verdict_of_part(part, nodes.names) for part in parts),
-        clauses=clauses,
+        verdicts=verdicts,
+        conjuncts=conjuncts,
         message=decision.message,
-        held=None,
         victims=frozenset(pod.name for pod in decision.preemption.victims) if decision.preemption else frozenset(),
-        degraded=frozenset(degraded),
     )
 
 
 def _verdict_of_part(part: Conjunct, names: Sequence[str]) -> Verdict:
     refused = {names[int(row)]: (f"{part.name} does not hold",) for row in np.flatnonzero(~part.holds)}
-    return Verdict(part.name, refused, part.clause)
+    return Verdict(part.name, refused, within=part.clause)
 
 
 def _verdict(plugin: FilterPlugin, frame: Frame) -> Verdict | None:
     names = frame.cluster.nodes.names
     prepared = plugin.pre_filter(frame)
     if isinstance(prepared, Status):
-        return Verdict(plugin.name, dict.fromkeys(names, prepared.reasons))
+        lacks = isinstance(plugin, RequireClause) and plugin.clause.missing is not None and plugin.clause.missing(frame)
+        undefined = frozenset(names) if lacks else frozenset[str]()
+        return Verdict(plugin.name, dict.fromkeys(names, prepared.reasons), undefined)
     if not isinstance(prepared, Ready):
         return None
     refused: dict[str, tuple[str, ...]] = {}
@@ -126,4 +137,8 @@ def _verdict(plugin: FilterPlugin, frame: Frame) -> Verdict | None:
     for refusal in plugin.refusals(frame, prepared.state):
         for row in np.flatnonzero(refusal.where):
             refused[names[row]] = (*refused.get(names[row], ()), refusal.reason)
-    return Verdict(plugin.name, refused)
+    undefined = frozenset[str]()
+    if isinstance(plugin, FilterClause) and plugin.clause.missing is not None:
+        missing = full(plugin.clause.missing(frame), frame.size)
+        undefined = frozenset(names[row] for row in np.flatnonzero(missing))
+    return Verdict(plugin.name, refused, undefined)

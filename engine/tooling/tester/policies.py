@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,12 +12,14 @@ import numpy as np
 from engine.cluster.nodes import BoolArray
 from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Query
+from engine.diagnostics import Diagnostic, Severity
 from engine.framework.frame import Frame
+from engine.framework.permit import Claim
 from engine.framework.profile import Profile
 from engine.lang import typed
 from engine.lang.checked import ClauseKind, Test
 from engine.lang.columns import TRUE, full
-from engine.lang.compiled import CompiledTest, Part
+from engine.lang.compiled import CompiledClause, CompiledTest, Part
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
 
@@ -41,8 +44,26 @@ class TestedPolicy(Protocol):
         """Return the plugins that place its pods."""
         ...
 
+    @property
+    def clause_names(self) -> frozenset[str]:
+        """Return the names of its filters, and of the parts of these, also where they do not apply to a pod."""
+        ...
+
+    @property
+    def clauses(self) -> Sequence[CompiledClause]:
+        """Return its clauses, to show their values."""
+        ...
+
     def hold_reason(self, frame: Frame) -> str | None:
         """Return why the pod waits outside the active queue, or None."""
+        ...
+
+    def claims(self, frame: Frame) -> tuple[Claim, ...]:
+        """Return the gangs without which the pod must not bind.
+
+        Raises:
+            ValueError: a size has no value.
+        """
         ...
 
     def conjuncts(self, frame: Frame) -> Iterable[Conjunct]:
@@ -58,6 +79,11 @@ class TestedPolicies(Protocol):
         """Return every metric that the policies read."""
         ...
 
+    @property
+    def warnings(self) -> Sequence[Diagnostic]:
+        """Return what lint says about the policies, errors aside."""
+        ...
+
     def governing(self, pod: PodInfo) -> TestedPolicy | None:
         """Return the policy that governs the pod, None where none does."""
         ...
@@ -66,33 +92,66 @@ class TestedPolicies(Protocol):
 class CompiledPolicies:
     """A compiled policy set."""
 
-    def __init__(self, policy_set: PolicySet) -> None:
-        self._set = policy_set
+    def __init__(self, policy_set: PolicySet, diagnostics: Iterable[Diagnostic] = ()) -> None:
+        self.policy_set = policy_set
+        self.warnings = tuple(one for one in diagnostics if one.severity is Severity.WARNING)
+        self._tested = {id(policy): TestedCompiledPolicy(policy) for policy in policy_set.policies}
 
     @property
     def queries(self) -> Iterable[Query]:
         """Return every metric that the policies read."""
-        return self._set.queries
+        return self.policy_set.queries
 
-    def governing(self, pod: PodInfo) -> TestedPolicy | None:
+    def governing(self, pod: PodInfo) -> TestedCompiledPolicy | None:
         """Return the policy that governs the pod, None where none does."""
-        policy = self._set.governing(pod)
-        return None if policy is None else _CompiledPolicy(policy)
+        policy = self.policy_set.governing(pod)
+        return None if policy is None else self._tested[id(policy)]
 
 
-class _CompiledPolicy:
+class TestedCompiledPolicy:
+    """One policy of a compiled set."""
+
     def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+        self.policy = policy
 
     @property
     def profile(self) -> Profile:
-        return self._policy.profile
+        """Return the plugins that place its pods."""
+        return self.policy.profile
+
+    @property
+    def clauses(self) -> Sequence[CompiledClause]:
+        """Return its clauses."""
+        return self.policy.clauses
+
+    @cached_property
+    def clause_names(self) -> frozenset[str]:
+        """Return the names of its filters, and of the parts of these."""
+        return frozenset((*(plugin.name for plugin in self.profile.filters), *(name for name, _, _ in self._parts)))
 
     def hold_reason(self, frame: Frame) -> str | None:
-        return self._policy.hold_reason(frame)
+        """Return why the pod waits outside the active queue, or None."""
+        return self.policy.hold_reason(frame)
+
+    def claims(self, frame: Frame) -> tuple[Claim, ...]:
+        """Return the gangs without which the pod must not bind.
+
+        Raises:
+            ValueError: a size has no value.
+        """
+        return self.policy.claims(frame) if self.policy.gangs else ()
 
     def conjuncts(self, frame: Frame) -> Iterator[Conjunct]:
-        compiled = self._policy.compiled
+        """Return what the parts of its filters say about all nodes."""
+        for name, clause, part in self._parts:
+            yield Conjunct(name, clause, _holds(part, frame))
+
+    @cached_property
+    def _parts(self) -> tuple[tuple[str, str, Part], ...]:
+        return tuple(self._find_parts())
+
+    def _find_parts(self) -> Iterator[tuple[str, str, Part]]:
+        compiled = self.policy.compiled
         for clause, checked in zip(compiled.clauses, compiled.checked.clauses, strict=True):
             if not isinstance(clause, CompiledTest) or not isinstance(checked, Test):
                 continue
@@ -103,7 +162,7 @@ class _CompiledPolicy:
             for operand in value.operands:
                 part = by_span.get(operand.span)
                 if part is not None:
-                    yield Conjunct(" ".join(operand.span.text.split()), clause.name, _holds(part, frame))
+                    yield " ".join(operand.span.text.split()), clause.name, part
 
 
 def _holds(part: Part, frame: Frame) -> BoolArray:

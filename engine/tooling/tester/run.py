@@ -2,224 +2,268 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from engine.cluster.node_identities import TableIdentities
-from engine.cluster.signal_join import SignalColumns, SignalState
-from engine.cluster.signals import Signals
 from engine.diagnostics import Diagnostic
-from engine.documents.fixtures import FixtureObject
 from engine.documents.yaml_document import DocumentError
-from engine.framework.frame import Frame
+from engine.framework.cycle import Cycle
 from engine.framework.kubernetes import kubernetes_filters
-from engine.framework.profile import Profile
-from engine.lang.codes import Code
 from engine.tooling.tester import codes
-from engine.tooling.tester.comparing import Mismatch, compare, went
+from engine.tooling.tester.comparing import Mismatch, compare, compare_all, went
 from engine.tooling.tester.expect_form import Expected, ExpectReader
-from engine.tooling.tester.expectation import Filtered, Unschedulable
-from engine.tooling.tester.metrics import RESERVED, Metrics, is_series
-from engine.tooling.tester.outcome import Outcome, outcome
+from engine.tooling.tester.expectation import Degraded, Feasible, Filtered, MaxSkew, Placed, Unschedulable
+from engine.tooling.tester.invalid import refusal
+from engine.tooling.tester.outcome import Outcome
+from engine.tooling.tester.playing import Decided, Observe, Play, Theatre, planned_names
+from engine.tooling.tester.pointers import pointers
 from engine.tooling.tester.policies import TestedPolicies
+from engine.tooling.tester.readings import Readings
+from engine.tooling.tester.results import AnyCase, CaseResult, Failure, State, SuiteResult, ended
 from engine.tooling.tester.scene import Scene, SceneBuilder
-from engine.tooling.tester.suite import Case, Part, Path, Suite, did_you_mean
+from engine.tooling.tester.suite import Case, Fixtures, ForAll, Invalid, Kind, Path, Step, Suite, did_you_mean
+
+_OTHER_SEEDS = (1, 2, 3, 4)
+"""Added to the file's seed, to see whether placements hang on tie-breaks."""
+_KUBERNETES = frozenset(plugin.name for plugin in kubernetes_filters())
 
 
-class State(Enum):
-    """How a case ended."""
+class SuiteRun:
+    """A suite with its policies and fixtures, ready to run.
 
-    PASSED = "pass"
-    FAILED = "fail"
-    SKIPPED = "skip"
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One expectation that does not hold."""
-
-    expected: Expected
-    mismatch: Mismatch
-
-
-@dataclass(frozen=True, slots=True)
-class CaseResult:
-    """One case and how it ended."""
-
-    case: Case
-    state: State
-    failures: tuple[Failure, ...] = ()
-    outcome: Outcome | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SuiteResult:
-    """One test file and how its cases ended."""
-
-    suite: Suite
-    cases: tuple[CaseResult, ...]
-
-    def count(self, state: State) -> int:
-        """Return how many cases ended so."""
-        return sum(result.state is state for result in self.cases)
-
-
-def run_suite(
-    suite: Suite, policies: TestedPolicies, recorded: Sequence[FixtureObject], *, scheduler: str
-) -> SuiteResult:
-    """Decide every case and compare.
-
-    Args:
-        suite: the test file.
-        policies: its policies, compiled.
-        recorded: the objects of its cluster files.
-        scheduler: the scheduler name of pods that name none.
-
-    Raises:
-        DocumentError: the file names what does not exist, or an object cannot be made.
+    `results` runs all cases; `cases` and `run` are for those who choose, and `under` runs them with other policies on
+    the same clusters.
     """
-    return _Run(suite, policies, recorded, scheduler=scheduler).result()
 
-
-class _Run:
     def __init__(
-        self, suite: Suite, policies: TestedPolicies, recorded: Sequence[FixtureObject], *, scheduler: str
+        self,
+        suite: Suite,
+        policies: TestedPolicies,
+        fixtures: Fixtures | None = None,
+        *,
+        scheduler: str,
+        shuffle: bool = False,
+        observe: Observe | None = None,
     ) -> None:
-        self._suite = suite
-        self._policies = policies
-        self._queries = tuple(dict.fromkeys(policies.queries))
-        self._builder = SceneBuilder(suite, recorded, scheduler=scheduler)
+        """Take a suite and what its files hold.
+
+        Args:
+            suite: the test file.
+            policies: its policies, compiled.
+            fixtures: what the other files hold that it names.
+            scheduler: the scheduler name of pods that name none.
+            shuffle: decide every case a second time with the nodes in another order, and demand the same.
+            observe: called before each decision of the first time.
+        """
+        self.suite = suite
+        self._fixtures = fixtures or Fixtures()
+        self._scheduler = scheduler
+        self._shuffle = shuffle
+        self._builder = SceneBuilder(suite, self._fixtures.cluster, scheduler=scheduler)
         self._scenes: dict[bool, Scene] = {}
-        self._kubernetes = frozenset(plugin.name for plugin in kubernetes_filters())
-        self._problems: list[Diagnostic] = []
-
-    def result(self) -> SuiteResult:
-        self._check_metrics(self._suite.metrics)
-        for case in self._suite.cases:
-            if case.metrics is not None:
-                self._check_metrics(case.metrics)
-        results = []
-        for case in self._suite.cases:
-            try:
-                results.append(self._case(case))
-            except DocumentError as error:
-                self._problems.extend(error.diagnostics)
-        if self._problems:
-            raise DocumentError(self._problems)
-        return SuiteResult(self._suite, tuple(results))
-
-    def _case(self, case: Case) -> CaseResult:
-        scene = self._scene(case, reverse=False)
-        for metrics in (self._suite.metrics, case.metrics):
-            if metrics is not None:
-                self._check_nodes(metrics, scene)
-        names = [query.promql for query in self._queries]
-        pods = frozenset(pod.name for pod in scene.cluster.pods.values())
-        reader = ExpectReader(self._suite.document, facts=scene.facts, pods=pods, queries=names)
-        expected = reader.read(case.expect)
-        if reader.problems:
-            raise DocumentError(reader.problems)
-        if case.skip:
-            return CaseResult(case, State.SKIPPED)
-        got, profile = self._decide(case, scene)
-        failures = [
-            Failure(one, mismatch)
-            for one in expected
-            if (mismatch := self._compare(case, one, got, scene, profile)) is not None
-        ]
-        again, _ = self._decide(case, self._scene(case, reverse=True))
-        if (again.host, again.totals) != (got.host, got.totals):
-            order = Expected("order of nodes", case.path, expected[0].value)
-            failures.append(Failure(order, Mismatch(went(got), f"{went(again)}, with the nodes the other way around")))
-        return CaseResult(case, State.FAILED if failures else State.PASSED, tuple(failures), got)
-
-    def _scene(self, case: Case, *, reverse: bool) -> Scene:
-        if case.nodes or case.pods:
-            return self._builder.scene(case, reverse=reverse)
-        if reverse not in self._scenes:
-            self._scenes[reverse] = self._builder.scene(reverse=reverse)
-        return self._scenes[reverse]
-
-    def _decide(self, case: Case, scene: Scene) -> tuple[Outcome, Profile]:
-        pod = self._builder.pod(case, scene.cluster)
-        policy = self._policies.governing(pod)
-        if policy is None:
-            message = f"no policy governs the pod: its scheduler is `{pod.scheduler_name}`"
-            raise DocumentError([self._suite.document.error(case.pod.path, codes.NOT_GOVERNED, message=message)])
-        signals = self._metrics(case).signals(self._queries, now=case.now)
-        frame = Frame(
-            pod,
-            scene.cluster,
-            case.now,
-            signals=signals,
-            queued=case.now - case.queued_seconds,
-            attempts=case.attempts,
+        self.cases: tuple[AnyCase, ...] = (
+            *suite.cases,
+            *suite.invalid,
+            *(_property(each, self._fixtures) for each in suite.forall),
         )
-        held, degraded = policy.hold_reason(frame), self._degraded(scene, signals, case.now)
-        return outcome(frame, policy, seed=self._suite.seed, held=held, degraded=degraded), policy.profile
+        """In the order in which they stand in the file."""
+        self._with(policies, observe)
 
-    def _degraded(self, scene: Scene, signals: Signals, now: float) -> Iterable[str]:
-        columns = SignalColumns()
-        nodes = TableIdentities(scene.cluster.nodes)
-        for query in self._queries:
-            column = columns.column(query, signals=signals, nodes=nodes, now=now)
-            if column.state is not SignalState.FRESH or column.missing:
-                yield query.promql
+    def _with(self, policies: TestedPolicies, observe: Observe | None) -> None:
+        self._queries = tuple(dict.fromkeys(policies.queries))
+        readings = Readings(self.suite, self._queries)
+        self._theatre = Theatre(self.suite.document, self._builder, readings, policies, observe)
 
-    def _compare(self, case: Case, expected: Expected, got: Outcome, scene: Scene, profile: Profile) -> Mismatch | None:
-        clause = expected.value.reason.clause if isinstance(expected.value, Unschedulable | Filtered) else None
-        if clause is not None and clause not in got.clauses:
-            advice = did_you_mean(clause, sorted(got.clauses - self._kubernetes) or sorted(got.clauses))
-            message = f"policy `{profile.name}` has no clause `{clause}`"
-            path = (*expected.path, "clause")
-            raise DocumentError(
-                [self._suite.document.error(path, codes.UNKNOWN_CLAUSE, message=message, advice=advice)]
-            )
-        own = frozenset(plugin.name for plugin in profile.filters) - self._kubernetes
-        return compare(expected.value, got, facts=scene.facts, policy_clauses=own, tie_ok=case.tie_ok)
+    def under(self, policies: TestedPolicies, *, observe: Observe | None = None) -> SuiteRun:
+        """Return a run of the same cases, on the same clusters, under other policies."""
+        other = object.__new__(SuiteRun)
+        other.__dict__.update(self.__dict__)
+        other._with(policies, observe)
+        return other
 
-    # --- metrics -------------------------------------------------------------------------------------
+    def results(self, only: Callable[[AnyCase], bool] = lambda case: True) -> Iterator[CaseResult]:
+        """Yield how each of the cases ends.
 
-    def _metrics(self, case: Case) -> Metrics:
-        metrics = Metrics().over(self._suite.metrics.value)
-        if case.metrics is not None:
-            metrics = metrics.over(case.metrics.value)
-        for query in self._queries:
-            if query.promql not in metrics.absent and metrics.reading(query, now=case.now) is None:
-                message = f"the test says nothing of the metric `{query.promql}`, which the policies read"
-                advice = f"add it under `metrics`, or write `absent: [{query.promql}]`"
-                where = self._suite.metrics.path if case.metrics is None else case.metrics.path
-                problem = self._suite.document.error(where, codes.UNDEFINED_METRIC, message=message, advice=advice)
-                raise DocumentError([problem])
-        return metrics
-
-    def _check_metrics(self, part: Part) -> None:
-        """Report metrics that no policy reads, values for nodes that there are not, and texts that are no series."""
-        known = [query.promql for query in self._queries]
-        form = part.value
-        names: list[tuple[Path, str]] = [((key,), key) for key in form if key not in RESERVED]
-        names += [(("absent", index), query) for index, query in enumerate(form.get("absent", ()))]
-        for path, query in names:
-            if query not in known:
-                advice = did_you_mean(query, known, none="the policies read no metrics")
-                message = f"no policy reads the metric `{query}`"
-                self._problem((*part.path, *path), codes.UNKNOWN_METRIC, message, advice)
-        for text in form.get("series", {}):
-            if not is_series(text):
-                message = f'`{text}` is not a series, expected a name and labels such as cpu_usage{{node="a1"}}'
-                self._problem((*part.path, "series", text), codes.UNKNOWN_METRIC, message, "")
-
-    def _check_nodes(self, part: Part, scene: Scene) -> None:
-        """Report values for nodes that there are not."""
-        known = tuple(scene.facts)
-        for query, answer in part.value.items():
-            if query in RESERVED or not isinstance(answer, dict) or answer.keys() == {"value", "age"}:
+        Raises:
+            DocumentError: at the end, where the file names what does not exist; all problems are reported.
+        """
+        problems: list[Diagnostic] = list(self._theatre.readings.problems())
+        for case in self.cases:
+            if not only(case):
                 continue
-            for node in answer:
-                if node not in scene.facts:
-                    advice = did_you_mean(node, known, none="the test has no nodes")
-                    self._problem((*part.path, query, node), codes.UNKNOWN_NODE, f"unknown node `{node}`", advice)
+            try:
+                result = self.run(case)
+            except DocumentError as error:
+                problems.extend(error.diagnostics)
+                continue
+            if not problems:
+                yield result
+        if problems:
+            raise DocumentError(problems)
 
-    def _problem(self, path: Path, code: Code, message: str, advice: str) -> None:
-        self._problems.append(self._suite.document.error(path, code, message=message, advice=advice, key=True))
+    def result(self, only: Callable[[AnyCase], bool] = lambda case: True) -> SuiteResult:
+        """Return how all of the cases end.
+
+        Raises:
+            DocumentError: the file names what does not exist; all problems are reported.
+        """
+        return SuiteResult(self.suite, tuple(self.results(only)))
+
+    def run(self, case: AnyCase) -> CaseResult:
+        """Decide one case and compare.
+
+        Raises:
+            DocumentError: the case names what does not exist, or an object of it cannot be made.
+        """
+        if isinstance(case, Invalid):
+            if case.skip:
+                return CaseResult(case, State.SKIPPED)
+            return ended(case, refusal(case, self._fixtures), ())
+        scene = self._scene(shuffled=False)
+        with scene.changing():
+            self._builder.lay_over(case, scene)
+            expected = self._expected(case, scene)
+            if case.skip:
+                return CaseResult(case, State.SKIPPED)
+            failures, outcomes = self._compared(case, scene, expected)
+        whole = [one for one in expected[None] if isinstance(one.value, Placed | MaxSkew)]
+        if whole and not failures and not case.tie_ok and any(len(outcome.tied) > 1 for outcome in outcomes):
+            failures += self._under_other_seeds(case, scene, whole)
+        if self._shuffle:
+            failures += self._shuffled(case, outcomes)
+        return ended(case, failures, outcomes)
+
+    # --- comparing -----------------------------------------------------------------------------------
+
+    def _expected(self, case: Case, scene: Scene) -> dict[Path | None, tuple[Expected, ...]]:
+        """Return what is expected of the pods of each step, and under None of all of them."""
+        problems = list(self._theatre.readings.unknown_nodes(case, scene))
+        pods = frozenset((*(pod.name for pod in scene.cluster.pods.values()), *planned_names(case)))
+        queries = [query.promql for query in self._queries]
+        reader = ExpectReader(self.suite.document, facts=scene.facts, pods=pods, queries=queries)
+        expected: dict[Path | None, tuple[Expected, ...]] = {None: reader.read(case.expect)}
+        for step in case.steps:
+            if step.expect is not None:
+                expected[step.path] = reader.read(step.expect)
+        problems += reader.problems
+        for step_path, several in expected.items():
+            for one in several:
+                if isinstance(one.value, Placed | MaxSkew) and (step_path is not None or case.kind is Kind.FORALL):
+                    message = f"`{one.key}` is about a sequence as a whole, it stands in the `expect` of the case"
+                    problems.append(self.suite.document.error(one.path, codes.BAD_FIXTURE, message=message, key=True))
+        if problems:
+            raise DocumentError(problems)
+        return expected
+
+    def _compared(
+        self, case: Case, scene: Scene, expected: dict[Path | None, tuple[Expected, ...]]
+    ) -> tuple[list[Failure], tuple[Outcome, ...]]:
+        failures: dict[tuple[object, ...], Failure] = {}
+        outcomes: list[Outcome] = []
+        play = Play(case, scene, self._theatre, cycle=scene.cycle)
+        several = (one for each in expected.values() for one in each)
+        in_full = any(isinstance(one.value, Unschedulable | Filtered | Feasible) for one in several)
+        for decided in play.decisions(in_full=in_full):
+            outcome = decided.outcome
+            outcomes.append(outcome)
+            if case.only_schedulable and outcome.host is None and outcome.error is None:
+                continue
+            for one in (*expected[None], *expected.get(decided.step.path, ())):
+                failure = self._failure(case, one, decided, scene)
+                if failure is not None:
+                    failures.setdefault((one.path, one.key), failure)
+        for one in expected[None]:
+            if isinstance(one.value, Placed | MaxSkew):
+                mismatch = compare_all(one.value, play.placed(), facts=scene.facts, open_to=frozenset(play.open_to))
+                if mismatch is not None:
+                    failures[one.path, one.key] = Failure(one, mismatch)
+        if case.only_schedulable and all(outcome.host is None for outcome in outcomes):
+            nothing = Mismatch("a pod that fits somewhere", f"none of {len(outcomes)} pods does")
+            failures["where",] = Failure(Expected("where", (*case.path, "where"), None), nothing)
+        return list(failures.values()), tuple(outcomes)
+
+    def _failure(self, case: Case, one: Expected, decided: Decided, scene: Scene) -> Failure | None:
+        value, outcome, profile = one.value, decided.outcome, decided.policy.profile
+        if value is None or isinstance(value, Placed | MaxSkew):
+            return None
+        clause = value.reason.clause if isinstance(value, Unschedulable | Filtered) else None
+        if clause is not None and clause not in decided.policy.clause_names:
+            known = decided.policy.clause_names
+            advice = did_you_mean(clause, sorted(known - _KUBERNETES) or sorted(known))
+            message = f"policy `{profile.name}` has no clause `{clause}`"
+            path = (*one.path, "clause")
+            error = self.suite.document.error(path, codes.UNKNOWN_CLAUSE, message=message, advice=advice)
+            raise DocumentError([error])
+        own = frozenset(plugin.name for plugin in profile.filters) - _KUBERNETES
+        degraded = bool(case.expect.value.get("degraded"))
+
+        def held_against(outcome: Outcome) -> Mismatch | None:
+            return compare(
+                value,
+                outcome,
+                facts=scene.facts,
+                policy_clauses=own,
+                tie_ok=case.tie_ok,
+                admits_missing=degraded,
+            )
+
+        mismatch = held_against(outcome)
+        if mismatch is None:
+            return None
+        full = outcome
+        if not outcome.verdicts and outcome.held is None and outcome.error is None:
+            full = decided.in_full()
+            mismatch = held_against(full) or mismatch
+        values = () if isinstance(value, Degraded) else pointers(value, full, decided.policy, decided.frame)
+        return Failure(one, mismatch, outcome.pod if case.kind is not Kind.ONE else "", values)
+
+    # --- once more -----------------------------------------------------------------------------------
+
+    def _again(self, case: Case, scene: Scene, cycle: Cycle) -> tuple[list[Outcome], Play]:
+        theatre = replace(self._theatre, observe=None)
+        play = Play(case, scene, theatre, cycle=cycle)
+        return [decided.outcome for decided in play.decisions(in_full=False)], play
+
+    def _under_other_seeds(self, case: Case, scene: Scene, whole: Sequence[Expected]) -> list[Failure]:
+        for more in _OTHER_SEEDS:
+            with scene.changing():
+                self._builder.lay_over(case, scene)
+                _, play = self._again(case, scene, Cycle(seed=self.suite.seed + more))
+                placed, open_to = play.placed(), frozenset(play.open_to)
+                for one in whole:
+                    assert isinstance(one.value, Placed | MaxSkew)
+                    mismatch = compare_all(one.value, placed, facts=scene.facts, open_to=open_to)
+                    if mismatch is not None:
+                        got = f"{mismatch.got} where ties fall otherwise; write `tie: ok` where that does not matter"
+                        return [Failure(one, Mismatch(mismatch.expected, got))]
+        return []
+
+    def _shuffled(self, case: Case, outcomes: Sequence[Outcome]) -> list[Failure]:
+        scene = self._scene(shuffled=True)
+        with scene.changing():
+            self._builder.lay_over(case, scene)
+            again, _ = self._again(case, scene, scene.cycle)
+        for before, after in zip(outcomes, again, strict=True):
+            if before.host != after.host or not _same(before.totals, after.totals):
+                order = Expected("order of nodes", case.path, None)
+                mismatch = Mismatch(went(before), f"{went(after)}, with the nodes in another order")
+                return [Failure(order, mismatch, before.pod if case.kind is not Kind.ONE else "")]
+        return []
+
+    def _scene(self, *, shuffled: bool) -> Scene:
+        if shuffled not in self._scenes:
+            self._scenes[shuffled] = self._builder.scene(shuffled=shuffled, seed=self.suite.seed)
+        return self._scenes[shuffled]
+
+
+def _property(each: ForAll, fixtures: Fixtures) -> Case:
+    pods = [one for part in each.files for one in fixtures.pods[part.value]]
+    steps = (*each.templates, *(Step((*each.case.path, "pods"), pod, base=pod.name) for pod in pods))
+    return replace(each.case, steps=steps)
+
+
+def _same(before: Mapping[str, float], after: Mapping[str, float]) -> bool:
+    return before.keys() == after.keys() and all(
+        math.isclose(total, after[name], rel_tol=1e-9, abs_tol=1e-9) for name, total in before.items()
+    )

@@ -3,56 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from hashlib import blake2b
 
 from engine.cluster import objects
 from engine.cluster.cluster import Cluster
-from engine.cluster.defaulting import BUILTIN_PRIORITY_CLASSES, AdmissionError, default_object
+from engine.cluster.defaulting import AdmissionError
 from engine.cluster.nodes import NodeInfo
 from engine.cluster.pods import PodInfo
 from engine.cluster.quantity import QuantityError
 from engine.diagnostics import Diagnostic
 from engine.documents.fixtures import FixtureObject
 from engine.documents.yaml_document import DocumentError
+from engine.framework.cycle import Cycle
 from engine.lang.codes import Code
+from engine.tooling.recorded import READ_KINDS, priority_classes, stored
 from engine.tooling.tester import codes
 from engine.tooling.tester.expectation import NodeFacts
-from engine.tooling.tester.short_forms import REGION, ZONE, Json, ShortFormError, node_object, pod_object
+from engine.tooling.tester.short_forms import REGION, ZONE, ShortFormError, node_object, pod_object
 from engine.tooling.tester.suite import Case, Part, Suite, did_you_mean
 
-_KINDS: Mapping[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        objects.Namespace,
-        objects.Service,
-        objects.ReplicationController,
-        objects.ReplicaSet,
-        objects.StatefulSet,
-        objects.PersistentVolumeClaim,
-        objects.PersistentVolume,
-        objects.StorageClass,
-        objects.CSINode,
-        objects.CSIDriver,
-        objects.CSIStorageCapacity,
-        objects.VolumeAttachment,
-        objects.PriorityClass,
-        objects.PodDisruptionBudget,
-        objects.DeviceClass,
-    )
-}
-"""Kinds beside nodes and pods that decisions read; all others in a recorded cluster mean nothing here."""
-_PRIORITY = ("priority", "priorityClassName")
+_KINDS: Mapping[str, type] = {kind.__name__: kind for kind in READ_KINDS}
 
 
-@dataclass(frozen=True, slots=True)
 class Scene:
-    """A cluster to decide in."""
+    """A cluster to decide in. What a case changes in it is taken back at the end of the case."""
 
-    cluster: Cluster
-    facts: Mapping[str, NodeFacts]
-    """By name."""
+    def __init__(self, cluster: Cluster, nodes: Mapping[str, FixtureObject], *, seed: int) -> None:
+        self.cluster = cluster
+        self.cycle = Cycle(seed=seed)
+        self.facts: dict[str, NodeFacts] = {info.name: _facts(info) for info in cluster.nodes.infos}
+        """By name."""
+        self.nodes = dict(nodes)
+        """As they were written, by name."""
+        self._undo = ExitStack()
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Take back at the end what is set and placed within."""
+        outer = self._undo
+        with ExitStack() as self._undo:
+            yield
+        self._undo = outer
+
+    def set_node(self, node: objects.Node, written: FixtureObject) -> None:
+        """Add or change a node."""
+        name = node.metadata.name
+        row = self.cluster.nodes.rows.get(name)
+        if row is None:
+            self._undo.callback(self._forget, name)
+        else:
+            self._undo.callback(self._restore, self.cluster.nodes.infos[row].node, self.nodes[name])
+        self._restore(node, written)
+
+    def place(self, pod: PodInfo, node_name: str) -> None:
+        """Bind a pod."""
+        self.cluster.place(pod, node_name)
+        self._undo.callback(self.cluster.displace, pod.uid)
+
+    def end(self, pod: PodInfo) -> None:
+        """Remove a pod from its node."""
+        node_name = self.cluster.node_of(pod.uid)
+        if node_name is not None:
+            self.cluster.displace(pod.uid)
+            self._undo.callback(self.cluster.place, pod, node_name)
+
+    def _restore(self, node: objects.Node, written: FixtureObject) -> None:
+        name = node.metadata.name
+        self.cluster.set_node(node)
+        self.nodes[name] = written
+        self.facts[name] = _facts(self.cluster.nodes.infos[self.cluster.nodes.rows[name]])
+
+    def _forget(self, name: str) -> None:
+        self.cluster.remove_node(name)
+        del self.nodes[name], self.facts[name]
 
 
 class SceneBuilder:
@@ -69,11 +93,10 @@ class SceneBuilder:
         self._suite = suite
         self._recorded = recorded
         self._scheduler = scheduler
-        classes = {one.name: one.value for one in recorded if one.kind == "PriorityClass"}
-        self._classes = {**BUILTIN_PRIORITY_CLASSES, **classes}
+        self._classes = priority_classes(recorded)
 
-    def scene(self, case: Case | None = None, *, reverse: bool = False) -> Scene:
-        """Return the cluster of a case, or that of the file alone; `reverse` turns the order of nodes around.
+    def scene(self, *, shuffled: bool = False, seed: int) -> Scene:
+        """Return the cluster of the file; `shuffled` adds the nodes in another order.
 
         Raises:
             DocumentError: a node or a pod cannot be made; all problems are reported.
@@ -85,36 +108,61 @@ class SceneBuilder:
             if (kind := _KINDS.get(one.kind)) is not None:
                 with _reporting(found, one):
                     cluster.set_object(self._stored(one).convert(kind))
-        for part in (*self._suite.nodes, *(case.nodes if case else ())):
+        for part in self._suite.nodes:
             with self._reporting(found, part):
                 node = self._node(part, nodes)
                 nodes[node.name] = node
-        for node in reversed(nodes.values()) if reverse else nodes.values():
-            with _reporting(found, node):
-                cluster.set_node(self._stored(node).convert(objects.Node))
+        for name in _shuffled(list(nodes)) if shuffled else nodes:
+            with _reporting(found, nodes[name]):
+                cluster.set_node(self._stored(nodes[name]).convert(objects.Node))
         pods = [one for one in self._recorded if one.kind == "Pod"]
-        for part in (*self._suite.pods, *(case.pods if case else ())):
+        for part in self._suite.pods:
             with self._reporting(found, part):
                 pods.extend(self._placed(part, cluster))
         for one in pods:
             with _reporting(found, one):
-                pod = self._pod(one, cluster)
+                pod = self._info(one, cluster)
                 if pod.node_name and not pod.terminal:
                     cluster.place(pod, pod.node_name)
         if found:
             raise DocumentError(found)
-        return Scene(cluster, {info.name: _facts(info) for info in cluster.nodes.infos})
+        return Scene(cluster, nodes, seed=seed)
 
-    def pod(self, case: Case, cluster: Cluster) -> PodInfo:
-        """Return the pod that a case decides.
+    def lay_over(self, case: Case, scene: Scene) -> None:
+        """Change a scene to what a case says.
+
+        Raises:
+            DocumentError: a node or a pod cannot be made; all problems are reported.
+        """
+        found: list[Diagnostic] = []
+        for part in case.nodes:
+            with self._reporting(found, part):
+                node = self._node(part, scene.nodes)
+                scene.set_node(self._stored(node).convert(objects.Node), node)
+        for part in case.pods:
+            with self._reporting(found, part):
+                for one in self._placed(part, scene.cluster):
+                    pod = self._info(one, scene.cluster)
+                    scene.place(pod, pod.node_name)
+        if found:
+            raise DocumentError(found)
+
+    def pod(self, pod: Part | FixtureObject, cluster: Cluster, *, name: str, uid: str) -> PodInfo:
+        """Return a pod that is to be decided; `name` where it says none.
 
         Raises:
             DocumentError: it cannot be made.
         """
         found: list[Diagnostic] = []
-        with self._reporting(found, case.pod):
-            made = pod_object(case.pod.value, name="pod", uid=case.name)
-            return self._pod(FixtureObject(made, self._suite.document, case.pod.path), cluster)
+        if isinstance(pod, FixtureObject):
+            with _reporting(found, pod):
+                spec = {key: value for key, value in (pod.value.get("spec") or {}).items() if key != "nodeName"}
+                waiting = {**pod.value, "spec": spec, "status": {}}
+                return self._info(FixtureObject(waiting, pod.document, pod.path), cluster)
+        else:
+            with self._reporting(found, pod):
+                made = pod_object(pod.value, name=name, uid=uid)
+                return self._info(FixtureObject(made, self._suite.document, pod.path), cluster)
         raise DocumentError(found)
 
     def _node(self, part: Part, nodes: Mapping[str, FixtureObject]) -> FixtureObject:
@@ -141,25 +189,13 @@ class SceneBuilder:
         made = (pod_object({**form, "name": name}, name=name, uid=f"{part.path}/{name}") for name in names)
         return [FixtureObject(one, self._suite.document, part.path) for one in made]
 
-    def _pod(self, recorded: FixtureObject, cluster: Cluster) -> PodInfo:
-        spec: Json = {"schedulerName": self._scheduler} | recorded.value.get("spec", {})
-        named = FixtureObject({**recorded.value, "spec": spec}, recorded.document, recorded.path)
-        pod = self._stored(named).convert(objects.Pod)
+    def _info(self, recorded: FixtureObject, cluster: Cluster) -> PodInfo:
+        pod = self._stored(recorded).convert(objects.Pod)
         pod.metadata.uid = pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}"
         return cluster.templates.pod(pod)
 
     def _stored(self, recorded: FixtureObject) -> FixtureObject:
-        """Return an object as the API server would store it."""
-        value = _without_nulls(recorded.value)
-        spec = value.get("spec") or {}
-        # a pod that says its priority comes from a cluster, or from a test: admission was before
-        settled = {key: spec[key] for key in _PRIORITY if key in spec} if spec.get("priority") is not None else {}
-        if settled:
-            value = {**value, "spec": {key: item for key, item in spec.items() if key not in _PRIORITY}}
-        done = default_object(value, priority_classes=self._classes)
-        if settled:
-            done["spec"] |= settled
-        return FixtureObject(done, recorded.document, recorded.path)
+        return stored(recorded, self._classes, scheduler=self._scheduler)
 
     def _error(
         self, part: Part, steps: tuple[str, ...], message: str, *, code: Code = codes.BAD_FIXTURE, advice: str = ""
@@ -189,13 +225,10 @@ def _reporting(found: list[Diagnostic], recorded: FixtureObject) -> Iterator[Non
         found.append(recorded.error((), f"{recorded.kind} {recorded.name}: {error}"))
 
 
-def _without_nulls(value: Any) -> Any:
-    """Return an object without null members: an absent and a null field mean the same to the API."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
-    return value
+def _shuffled(names: list[str]) -> list[str]:
+    """Return names in another order, always the same one."""
+    other = sorted(names, key=lambda name: blake2b(name.encode(), digest_size=8).digest())
+    return other if other != names else other[::-1]
 
 
 def _facts(info: NodeInfo) -> NodeFacts:

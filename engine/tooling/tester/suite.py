@@ -1,27 +1,19 @@
-"""A test file, checked against its schema, as values that still know where they stand. Reads no other file."""
+"""A test file as values: its cases, where everything stands in it, and what it wants from other files."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from typing import Any
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
-from engine.cluster.timestamps import unix_seconds
-from engine.diagnostics import Diagnostic, closest
-from engine.documents.schema import DocumentSchema
-from engine.documents.shape import parse_duration_seconds
-from engine.documents.yaml_document import Document, DocumentError
-from engine.documents.yaml_nodes import Step
-from engine.lang.codes import Code
-from engine.tooling.tester import codes
-from engine.tooling.tester.short_forms import Json, merged
+from engine.diagnostics import Source, closest
+from engine.documents.fixtures import FixtureObject
+from engine.documents.yaml_document import Document
+from engine.documents.yaml_nodes import Step as PathStep
 
-DEFAULT_NOW = "2026-01-01T00:00:00Z"
-SCHEMA_FILE = "policy-test.schema.json"
-Path = tuple[Step, ...]
+Path: TypeAlias = tuple[PathStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +25,100 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """Pods that are decided one after the other."""
+
+    path: Path
+    pod: Part | FixtureObject
+    """A short form, templates resolved, or an object of another file."""
+    count: int = 1
+    every_seconds: float = 0.0
+    """Time between two of them."""
+    after_seconds: float = 0.0
+    """Time before the first of them."""
+    expect: Part | None = None
+    """What must hold for each of them."""
+    finished: Part | None = None
+    """Names of pods that end before the first of them."""
+    base: str = "pod"
+    """What its pods are called, where they are several or the short form says no name."""
+
+
+class Kind(Enum):
+    """How the pods of a case are decided."""
+
+    ONE = "one"
+    SEQUENCE = "sequence"
+    """One after the other: who has a place is there for the next."""
+    FORALL = "forall"
+    """Each by itself, in the same world."""
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """One pod to decide, and what is expected of the decision."""
+    """Pods to decide, and what is expected of the decisions."""
 
     name: str
     path: Path
-    pod: Part
-    """The pod's short form, templates resolved."""
+    steps: tuple[Step, ...]
+    """One step with one pod, unless the case is a sequence."""
     expect: Part
-    now: float
-    """Unix seconds."""
+    start: float
+    """Unix seconds of the clock's zero: series begin there."""
+    at_seconds: float
+    """How long after `start` the decision is."""
     queued_seconds: float
     """How long the pod has waited."""
     attempts: int
     tie_ok: bool
-    skip: str
+    skip: str = ""
     """Why the case is left out, "" where it is not."""
-    nodes: tuple[Part, ...]
+    todo: str = ""
+    """Why the case does not hold yet, "" where it must."""
+    nodes: tuple[Part, ...] = ()
     """Laid over the file's nodes."""
-    pods: tuple[Part, ...]
+    pods: tuple[Part, ...] = ()
     """Beside the file's pods."""
-    metrics: Part | None
+    metrics: Part | None = None
+    kind: Kind = Kind.ONE
+    only_schedulable: bool = False
+    """Of a property: pods that fit nowhere are left out."""
+
+    @property
+    def now(self) -> float:
+        """Return when the first decision is made, unix seconds."""
+        return self.start + self.at_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """A policy that must be refused, and for what."""
+
+    name: str
+    path: Path
+    text: str | None
+    """The policy itself; None: it is in `file`."""
+    file: Part | None
+    code: str
+    """"": any error will do."""
+    at: str
+    """`LINE:COLUMN`, or `LINE`; "": anywhere."""
+    message: str
+    """A part of the message, or `/a regular expression/`."""
+    skip: str = ""
+    todo: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ForAll:
+    """A property that must hold for every pod of some files."""
+
+    case: Case
+    """Without steps."""
+    files: tuple[Part, ...]
+    """Files and folders of pods, as written."""
+    templates: tuple[Step, ...]
+    """The file's own templates that are meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,130 +136,20 @@ class Suite:
     metrics: Part
     seed: int
     cases: tuple[Case, ...]
+    """Table cases are several."""
+    invalid: tuple[Invalid, ...] = ()
+    forall: tuple[ForAll, ...] = ()
 
 
-def schema_text() -> str:
-    """Return the published schema of test files."""
-    return files(__package__).joinpath(SCHEMA_FILE).read_text(encoding="utf-8")
+@dataclass(frozen=True, slots=True)
+class Fixtures:
+    """What the files hold that a suite names. Keys are paths as they are written there."""
 
-
-@cache
-def _schema() -> DocumentSchema:
-    return DocumentSchema(json.loads(schema_text()))
-
-
-def read_suite(document: Document) -> Suite:
-    """Return a parsed document as a suite.
-
-    Raises:
-        DocumentError: it does not have the form of a test file; every problem has its place.
-    """
-    problems = _schema().check(document)
-    if problems:
-        raise DocumentError(problems)
-    return _Reader(document).suite()
-
-
-class _Reader:
-    def __init__(self, document: Document) -> None:
-        self._document = document
-        self._value: Json = document.value
-        self._found: list[Diagnostic] = []
-        self._templates: dict[str, Json] = {}
-
-    def suite(self) -> Suite:
-        value = self._value
-        for name in value.get("templates", {}):
-            self._templates[name] = self._template(name, ("templates", name), ())
-        suite = Suite(
-            document=self._document,
-            policies=_several(value["policy"], ("policy",)),
-            clusters=_several(value.get("cluster", []), ("cluster",)),
-            nodes=_parts(value, (), "nodes"),
-            pods=self._pods(value, ()),
-            metrics=Part(value.get("metrics", {}), ("metrics",)),
-            seed=value.get("seed", 0),
-            cases=tuple(self._case(form, ("cases", index)) for index, form in enumerate(value["cases"])),
-        )
-        self._report_duplicates(suite.cases)
-        if self._found:
-            raise DocumentError(self._found)
-        return suite
-
-    def _case(self, form: Json, path: Path) -> Case:
-        whole = self._value
-        pod: Any = form["pod"]
-        pod_path: Path = (*path, "pod")
-        if isinstance(pod, str):
-            pod = {"from": pod}
-            resolved = self._resolved(pod, pod_path, at=pod_path)
-        else:
-            resolved = self._resolved(pod, pod_path, at=(*pod_path, "from"))
-        return Case(
-            name=form["name"],
-            path=path,
-            pod=Part(resolved, pod_path),
-            expect=Part(form["expect"], (*path, "expect")),
-            now=unix_seconds(form.get("now", whole.get("now", DEFAULT_NOW))) or 0.0,
-            queued_seconds=parse_duration_seconds(form.get("queued", "0s")),
-            attempts=form.get("attempts", 0),
-            tie_ok=form.get("tie", whole.get("tie", "fail")) == "ok",
-            skip=form.get("skip", ""),
-            nodes=_parts(form, path, "nodes"),
-            pods=self._pods(form, path),
-            metrics=Part(form["metrics"], (*path, "metrics")) if "metrics" in form else None,
-        )
-
-    def _pods(self, form: Mapping[str, Any], path: Path) -> tuple[Part, ...]:
-        return tuple(
-            Part(self._resolved(part.value, part.path, at=(*part.path, "from")), part.path)
-            for part in _parts(form, path, "pods")
-        )
-
-    def _template(self, name: str, path: Path, seen: tuple[str, ...]) -> Json:
-        form: Json = self._value["templates"][name]
-        under = form.get("from")
-        if under is None:
-            return form
-        if under in (*seen, name):
-            self._found.append(
-                self._error((*path, "from"), codes.UNKNOWN_TEMPLATE, f"template `{under}` is made from itself")
-            )
-            return form
-        if under not in self._value["templates"]:
-            self._unknown_template(under, (*path, "from"))
-            return form
-        return laid_over(self._template(under, ("templates", under), (*seen, name)), form)
-
-    def _resolved(self, form: Json, path: Path, *, at: Path) -> Json:
-        name = form.get("from")
-        if name is None:
-            return form
-        if name not in self._templates:
-            self._unknown_template(name, at)
-            return form
-        return laid_over(self._templates[name], form)
-
-    def _unknown_template(self, name: str, path: Path) -> None:
-        known = list(self._value.get("templates", {}))
-        advice = did_you_mean(name, known, none="this file has no `templates`")
-        message = f"unknown template `{name}`"
-        self._found.append(self._error(path, codes.UNKNOWN_TEMPLATE, message, advice=advice))
-
-    def _report_duplicates(self, cases: Sequence[Case]) -> None:
-        first: dict[str, Case] = {}
-        for case in cases:
-            if first.setdefault(case.name, case) is not case:
-                message = f"two cases are named `{case.name}`"
-                self._found.append(self._error((*case.path, "name"), codes.DUPLICATE_CASE, message))
-
-    def _error(self, path: Path, code: Code, message: str, *, advice: str = "") -> Diagnostic:
-        return self._document.error(path, code, message=message, advice=advice)
-
-
-def laid_over(base: Json, form: Json) -> Json:
-    """Return one short form laid over another; lists and plain values are replaced."""
-    return merged(base, {key: value for key, value in form.items() if key != "from"})
+    cluster: tuple[FixtureObject, ...] = ()
+    pods: Mapping[str, tuple[FixtureObject, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """For `forall`."""
+    policies: Mapping[str, Source] = field(default_factory=lambda: MappingProxyType({}))
+    """For `invalid`."""
 
 
 def did_you_mean(word: str, known: Sequence[str], *, none: str = "") -> str:
@@ -206,13 +161,3 @@ def did_you_mean(word: str, known: Sequence[str], *, none: str = "") -> str:
         return f"did you mean `{meant}`?"
     shown = ", ".join(sorted(known)[:12])
     return f"known are: {shown}" + (f" and {len(known) - 12} more" if len(known) > 12 else "")
-
-
-def _several(value: Any, path: Path) -> tuple[Part, ...]:
-    if isinstance(value, str):
-        return (Part(value, path),)
-    return tuple(Part(item, (*path, index)) for index, item in enumerate(value))
-
-
-def _parts(form: Mapping[str, Any], path: Path, key: str) -> tuple[Part, ...]:
-    return tuple(Part(item, (*path, key, index)) for index, item in enumerate(form.get(key, ())))

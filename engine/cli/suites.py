@@ -1,0 +1,163 @@
+"""Test files for the commands: a path to a suite that is ready to run, with all the files that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.diagnostics import Diagnostic, Source
+from engine.documents.codes import UNREADABLE
+from engine.documents.fixtures import FixtureObject, read_objects
+from engine.documents.yaml_document import DocumentError, parse_document, parse_documents, read_source
+
+if TYPE_CHECKING:
+    from engine.policy.policy_set import PolicySet
+    from engine.tooling.tester.playing import Observe
+    from engine.tooling.tester.run import SuiteRun
+    from engine.tooling.tester.suite import Fixtures, Part, Suite
+
+SUFFIX = ".test.yaml"
+_OBJECTS = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSuite:
+    """A test file, its policies and its fixtures."""
+
+    suite: Suite
+    sources: tuple[Source, ...]
+    """The policies' texts."""
+    policy_set: PolicySet
+    diagnostics: tuple[Diagnostic, ...]
+    """What lint says about the policies; no errors."""
+    fixtures: Fixtures
+    scheduler: str
+    """The scheduler name of pods that name none."""
+
+    def run(self, *, shuffle: bool = False, observe: Observe | None = None) -> SuiteRun:
+        """Return the suite, ready to run."""
+        from engine.tooling.tester.policies import CompiledPolicies
+        from engine.tooling.tester.run import SuiteRun
+
+        policies = CompiledPolicies(self.policy_set, self.diagnostics)
+        return SuiteRun(self.suite, policies, self.fixtures, scheduler=self.scheduler, shuffle=shuffle, observe=observe)
+
+
+def load_suite(path: Path, source: Source | None = None) -> LoadedSuite:
+    """Read a test file and all that it names.
+
+    Args:
+        path: the file; what it names starts at its folder.
+        source: its text, where that has been read already.
+
+    Raises:
+        DocumentError: a file cannot be read, is not what it should be, or a policy has errors.
+    """
+    from engine.policy.policy_set import DEFAULT_SCHEDULERS, PolicySet
+    from engine.tooling.tester.reading import read_suite
+
+    suite = read_suite(parse_document(source or read_source(path)))
+    sources = tuple(found for part in suite.policies for found in _policies(suite, part))
+    policy_set, diagnostics = PolicySet.of(()), tuple[Diagnostic, ...]()
+    if sources:
+        from engine.cli.policies import loaded
+
+        policy_set, diagnostics = loaded(sources)
+    # a pod that names no scheduler means the one that its policies serve
+    scheduler = min(policy_set.schedulers or DEFAULT_SCHEDULERS)
+    return LoadedSuite(suite, sources, policy_set, diagnostics, _fixtures(suite), scheduler)
+
+
+def _fixtures(suite: Suite) -> Fixtures:
+    from engine.tooling.tester.suite import Fixtures
+
+    cluster = tuple(one for part in suite.clusters for one in _objects(suite, part))
+    wanted = {part.value: part for each in suite.forall for part in each.files}
+    pods = {name: _pods(suite, part) for name, part in wanted.items()}
+    refused = {one.file.value: one.file for one in suite.invalid if one.file is not None}
+    policies = {name: _one_policy(suite, part) for name, part in refused.items()}
+    return Fixtures(cluster, pods, policies)
+
+
+def _beside(suite: Suite, part: Part, name: str) -> Path:
+    """Return a file or folder that the test file names.
+
+    Raises:
+        DocumentError: it is not there.
+    """
+    path = Path(suite.document.source.name).parent / name
+    if not path.exists():
+        raise _problem(suite, part, f"cannot read {path}: no such file", "paths in a test file start at its own folder")
+    return path
+
+
+def _objects(suite: Suite, part: Part) -> Iterator[FixtureObject]:
+    """Yield the objects of a file, or of all files of a folder."""
+    path = _beside(suite, part, part.value)
+    if not path.is_dir():
+        yield from read_objects(path)
+        return
+    inside = sorted(one for one in path.rglob("*") if one.suffix in _OBJECTS and one.is_file())
+    if not inside:
+        raise _problem(suite, part, f"{path} holds no {', '.join(_OBJECTS)} file")
+    for one in inside:
+        yield from read_objects(one)
+
+
+def _pods(suite: Suite, part: Part) -> tuple[FixtureObject, ...]:
+    from engine.tooling.tester.codes import NO_PODS
+
+    found = tuple(one for one in _objects(suite, part) if one.kind == "Pod")
+    if not found:
+        message = f"{part.value} holds no pods: nothing would be tested"
+        raise DocumentError([suite.document.error(part.path, NO_PODS, message=message)])
+    return found
+
+
+def _one_policy(suite: Suite, part: Part) -> Source:
+    found = _policies(suite, part)
+    if len(found) != 1:
+        raise _problem(suite, part, f"expected one policy, {part.value} holds {len(found)}")
+    return found[0]
+
+
+def _policies(suite: Suite, part: Part) -> list[Source]:
+    """Return the policies of a file, or of a part of a YAML file such as `configmap.yaml#data/spread.policy`."""
+    name, hash_, pointer = part.value.partition("#")
+    path = _beside(suite, part, name)
+    if path.is_dir():
+        raise _problem(suite, part, f"{path} is a folder, expected a policy file")
+    source = read_source(path)
+    if not hash_:
+        return [source]
+    everything = (_at(document.value, pointer) for document in parse_documents(source))
+    texts = [text for text in everything if text is not None]
+    if len(texts) != 1:
+        count = "nothing" if not texts else f"{len(texts)} texts"
+        advice = "expected such as configmap.yaml#data/spread.policy, or #data for every policy in it"
+        raise _problem(suite, part, f"{path} has {count} at `{pointer}`", advice)
+    (found,) = texts
+    if isinstance(found, str):
+        return [Source(f"{path}#{pointer}", found)]
+    policies = {key: text for key, text in found.items() if key.endswith(".policy") and isinstance(text, str)}
+    if not policies:
+        raise _problem(suite, part, f"{path} has no .policy at `{pointer}`")
+    return [Source(f"{path}#{pointer}/{key}", text) for key, text in policies.items()]
+
+
+def _at(value: object, pointer: str) -> str | dict[str, object] | None:
+    """Return the text or mapping at a path of keys, of which the last may itself hold a slash."""
+    if not pointer:
+        return value if isinstance(value, str | dict) else None
+    if not isinstance(value, dict):
+        return None
+    if pointer in value:
+        return _at(value[pointer], "")
+    head, _, rest = pointer.partition("/")
+    return _at(value[head], rest) if head in value and rest else None
+
+
+def _problem(suite: Suite, part: Part, message: str, advice: str = "") -> DocumentError:
+    return DocumentError([suite.document.error(part.path, UNREADABLE, message=message, advice=advice)])

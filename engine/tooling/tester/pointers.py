@@ -1,0 +1,109 @@
+"""Why a case went otherwise: the clauses concerned, with the value of every subexpression on the nodes concerned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from engine.framework.frame import Frame
+from engine.lang.checked import ClauseKind
+from engine.lang.compiled import CompiledClause
+from engine.tooling.tester import expectation as wants
+from engine.tooling.tester.outcome import Outcome
+from engine.tooling.tester.policies import TestedPolicy
+from engine.tooling.why.values import Value, leaves, part_values, shown
+
+_REFUSING = frozenset({ClauseKind.FILTER, ClauseKind.REQUIRE, ClauseKind.LIMIT})
+_MOST_NODES = 3
+_MOST_CLAUSES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """One subexpression and its values."""
+
+    start: int
+    """Offset in the clause's text."""
+    end: int
+    values: tuple[tuple[str, str], ...]
+    """Node and value; the node is "" where it is one value for the whole decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseValues:
+    """A clause as it was written, and what its innermost parts say."""
+
+    place: str
+    """`FILE:LINE`"""
+    text: str
+    """One line."""
+    pointers: tuple[Pointer, ...]
+    """In the order of the text."""
+
+
+def pointers(value: wants.OfOne, outcome: Outcome, policy: TestedPolicy, frame: Frame) -> tuple[ClauseValues, ...]:
+    """Return what explains a decision that is not as expected; the world has to be as it was for the decision."""
+    if outcome.held is not None or outcome.error is not None:
+        chosen = [clause for clause in policy.clauses if clause.kind is ClauseKind.HOLD and outcome.held is not None]
+        return tuple(_values(clause, frame, ()) for clause in chosen[:_MOST_CLAUSES])
+    nodes = _concerned(value, outcome)
+    rows = frame.cluster.nodes.rows
+    nodes = [name for name in nodes if name in rows][:_MOST_NODES]
+    about_filters = isinstance(value, wants.Filtered | wants.Feasible | wants.Unschedulable)
+    if outcome.host is None or about_filters or not set(nodes) & set(outcome.totals):
+        refusing = {verdict.clause for verdict in outcome.verdicts if not nodes or verdict.refused.keys() & set(nodes)}
+        clauses = [c for c in policy.clauses if c.kind in _REFUSING and (c.name in refusing or not refusing)]
+    else:
+        clauses = [c for c in policy.clauses if c.kind in (ClauseKind.SCORE, ClauseKind.SPREAD, ClauseKind.PACK)]
+    return tuple(_values(clause, frame, nodes) for clause in clauses[:_MOST_CLAUSES])
+
+
+def _concerned(value: wants.OfOne, outcome: Outcome) -> list[str]:
+    """Return the nodes that an expectation is about, and those that it was not about but should have been."""
+    ranked = sorted(outcome.totals, key=lambda name: (-outcome.totals[name], name))
+    match value:
+        case wants.Score(node=node) | wants.Filtered(node=node):
+            return [node]
+        case wants.Order(nodes=nodes):
+            return list(nodes)
+        case wants.Feasible(nodes=nodes):
+            return sorted(nodes ^ outcome.feasible)
+        case wants.GoesTo(match=match) | wants.NotOn(match=match) if match.names:
+            return list(dict.fromkeys((*match.names, *((outcome.host,) if outcome.host else ()))))
+        case wants.Unschedulable() | wants.Schedulable() | wants.NotOn() | wants.GoesTo() | wants.Margin():
+            return ranked[:2] or sorted(outcome.nodes)[:_MOST_NODES]
+        case _:
+            return []
+
+
+def _values(clause: CompiledClause, frame: Frame, nodes: Sequence[str]) -> ClauseValues:
+    span = clause.span
+    line, _ = span.source.position(span.start)
+    text, offsets = _one_line(span.text)
+    positions = [frame.cluster.nodes.rows[name] for name in nodes] or [0]
+    found = []
+    for part in sorted(leaves(clause, (span.start, span.end)), key=lambda part: part.span.start):
+        for values in part_values([part], frame, positions):
+            if not nodes and not values.same:
+                continue
+            start, last = offsets[part.span.start - span.start], offsets[part.span.end - span.start - 1]
+            found.append(Pointer(start, last + 1, _by_node(values.values, values.same, nodes, values.bytes)))
+    return ClauseValues(f"{span.source.name}:{line}", text, tuple(found))
+
+
+def _by_node(values: Iterable[Value], same: bool, nodes: Sequence[str], as_bytes: bool) -> tuple[tuple[str, str], ...]:
+    texts = [shown(value, as_bytes=as_bytes) for value in values]
+    return (("", texts[0]),) if same and texts else tuple(zip(nodes, texts, strict=True))
+
+
+def _one_line(text: str) -> tuple[str, list[int]]:
+    """Return a text with every run of white space as one blank, and where each of its characters went."""
+    done: list[str] = []
+    offsets = []
+    for character in text:
+        offsets.append(len(done))
+        if not character.isspace():
+            done.append(character)
+        elif done and done[-1] != " ":
+            done.append(" ")
+    return "".join(done).rstrip(), offsets
