@@ -32,20 +32,50 @@ def lines(found: Explanation, *, colour: bool) -> Iterator[str]:
         yield f"{printable(found.pod)}: {found.message}"
 
 
-# --- fits nowhere ----------------------------------------------------------------------------------------
+def headline(found: Explanation) -> str:
+    """Return what is the case, in one line."""
+    pod = printable(found.pod)
+    if found.cause is not None:
+        return f"{pod} fits on none of {_nodes(found.nodes)}, under {found.policy}"
+    fits = f"{found.fits} of {_nodes(found.nodes)} {'fits' if found.fits == 1 else 'fit'}"
+    if found.bound is None:
+        return f"{pod} goes to {found.host}, under {found.policy}: {fits}"
+    if found.bound == found.host:
+        return f"{pod} is on {found.bound}, and would go there again: {fits}"
+    return f"{pod} is on {found.bound}, but would go to {found.host} now: {fits}"
 
 
-def _unschedulable(found: Explanation, cause: Cause, paint: Paint) -> Iterator[str]:
-    yield paint(_RED, f"{printable(found.pod)} fits on none of {_nodes(found.nodes)}, under {found.policy}")
+def reason(found: Explanation) -> str:
+    """Return why that is so, in one line."""
+    if found.cause is not None:
+        return _cause(found, found.cause)
+    return _why(found.ranking) if found.ranking is not None else printable(found.message)
+
+
+def _cause(found: Explanation, cause: Cause) -> str:
     place = f", {cause.place}" if cause.place else ""
     name = f"{cause.name}{place}" if cause.name and cause.name not in cause.words else cause.place
     where = f" ({name})" if name else ""
     share = f": {cause.refused} of {_nodes(found.nodes)}" if cause.refused < found.nodes else ": every node"
     only = f"; on {cause.only} of them nothing else is in the way" if 0 < cause.only < cause.refused else ""
     whole = cause.only == cause.refused == found.nodes and found.nodes > 1
-    yield paint(_BOLD, printable(f"Main cause: {cause.words}{where}") + (share + only if not whole else ""))
-    if found.bound is not None:
+    return printable(f"Main cause: {cause.words}{where}") + (share + only if not whole else "")
+
+
+def _about_bound(found: Explanation) -> Iterator[str]:
+    if found.cause is not None and found.bound is not None:
         yield f"It runs on {found.bound}, where it would not be placed again: {_lacks(found.bound_lacks)}"
+    elif found.bound_lacks is not None:
+        yield f"{found.bound} would refuse it: {_lacks(found.bound_lacks)}"
+
+
+# --- fits nowhere ----------------------------------------------------------------------------------------
+
+
+def _unschedulable(found: Explanation, cause: Cause, paint: Paint) -> Iterator[str]:
+    yield paint(_RED, headline(found))
+    yield paint(_BOLD, _cause(found, cause))
+    yield from _about_bound(found)
     if any(line.alone for line in found.lines):
         yield ""
         yield from _table(found, paint)
@@ -95,15 +125,8 @@ def _table(found: Explanation, paint: Paint) -> Iterator[str]:
 
 
 def _placed(found: Explanation, rank: Ranking, paint: Paint) -> Iterator[str]:
-    fits = f"{found.fits} of {_nodes(found.nodes)} {'fits' if found.fits == 1 else 'fit'}"
-    if found.bound is None:
-        yield paint(_GREEN, f"{printable(found.pod)} goes to {found.host}, under {found.policy}: {fits}")
-    elif found.bound == found.host:
-        yield paint(_GREEN, f"{printable(found.pod)} is on {found.bound}, and would go there again: {fits}")
-    else:
-        yield paint(_RED, f"{printable(found.pod)} is on {found.bound}, but would go to {found.host} now: {fits}")
-        if found.bound_lacks is not None:
-            yield f"{found.bound} would refuse it: {_lacks(found.bound_lacks)}"
+    yield paint(_GREEN if found.bound in (None, found.host) else _RED, headline(found))
+    yield from _about_bound(found)
     yield paint(_BOLD, _why(rank))
     yield ""
     head = ("score", "where", *rank.nodes)
@@ -179,8 +202,11 @@ def _nodes(count: int) -> str:
 
 
 def data(found: Explanation) -> dict[str, Any]:
-    """Return the explanation as plain values; keys are those of `Explanation`."""
-    done = asdict(found)
+    """Return the explanation as plain values; keys are those of `Explanation`, and the sentences that people read."""
+    done = {"headline": headline(found), "reason": reason(found), "notes": list(_about_bound(found)), **asdict(found)}
     for line in done["lines"]:
         line["reasons"] = dict(line["reasons"])
+    for term in done["ranking"]["terms"] if found.ranking is not None else ():
+        for part in term["parts"]:
+            part["shown"] = [shown(value, as_bytes=part["bytes"]) for value in part["values"]]
     return done

@@ -1,0 +1,199 @@
+"""What offline commands look at, from the options of their command lines: a cluster, policies, metrics, a page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from engine.cli import files
+
+if TYPE_CHECKING:
+    from engine.cluster.signals import Signals
+    from engine.diagnostics import Source
+    from engine.policy.policy_set import PolicySet
+
+DEFAULT_SCHEDULER = "default-scheduler"
+_CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
+
+
+def cluster_options(command: _CommandT) -> _CommandT:
+    """Add `--cluster` (as `clusters`), `--kubeconfig` and `--context`."""
+    for option in (
+        click.option("--context", help="Context of the kubeconfig."),
+        click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl."),
+        click.option(
+            "--cluster", "clusters", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+            help="A recorded cluster, instead of a live one; may be repeated.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def decision_options(command: _CommandT) -> _CommandT:
+    """Add `--metrics`, `--prometheus-url`, `--seed` and `--now`."""
+    for option in (
+        click.option(
+            "--now", type=float, metavar="SECONDS", help="Unix time of the decisions.  [default: the clock]"
+        ),
+        click.option("--seed", default=0, show_default=True, help="Draws among nodes that are equally good."),
+        click.option("--prometheus-url", metavar="URL", help="Where metrics are asked, instead of --metrics."),
+        click.option(
+            "--metrics", type=click.Path(path_type=Path), metavar="FILE",
+            help="Metrics, as under `metrics` of policy tests.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def output_options(command: _CommandT) -> _CommandT:
+    """Add `--json` (as `as_json`) and `--html`."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        click.option(
+            "--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write a report: one HTML file."
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def policies_in(paths: Sequence[Path]) -> tuple[Source, ...]:
+    """Return the policies of files, folders and ConfigMaps (`.yaml`).
+
+    Raises:
+        DocumentError: a file cannot be read.
+        click.ClickException: a path is not there, or holds no policy.
+    """
+    from engine.cli.policies import SUFFIX
+
+    found: list[Source] = []
+    for path in paths:
+        if path.suffix in (".yaml", ".yml", ".json") and path.is_file():
+            found.extend(_in_config_maps(path))
+        else:
+            found.extend(files.source(one) for one in files.expanded([path], suffix=SUFFIX))
+    return tuple(dict.fromkeys(found))
+
+
+def _in_config_maps(path: Path) -> list[Source]:
+    from engine.cli.policies import SUFFIX
+    from engine.diagnostics import Source
+    from engine.documents.fixtures import parse_objects
+
+    maps = [one for one in parse_objects(files.source(path)) if one.kind == "ConfigMap"]
+    found = [
+        Source(f"{path}/{key}", text)
+        for one in maps
+        for key, text in sorted((one.value.get("data") or {}).items())
+        if key.endswith(SUFFIX) and isinstance(text, str)
+    ]
+    if not found:
+        raise click.ClickException(f"{path} holds no ConfigMap with a key that ends with {SUFFIX}")
+    return found
+
+
+def cluster_objects(
+    clusters: Sequence[Path], *, kubeconfig: Path | None, context: str | None, scheduler: str = DEFAULT_SCHEDULER
+) -> list[Any]:
+    """Return the API objects of recorded clusters, or of the live one where none is given.
+
+    Args:
+        clusters: files.
+        kubeconfig: of the live cluster.
+        context: of the kubeconfig.
+        scheduler: the scheduler name of recorded pods that name none.
+
+    Raises:
+        DocumentError: a file cannot be read.
+        click.ClickException: the live cluster cannot be read.
+        click.UsageError: both are asked for.
+    """
+    if not clusters:
+        return _live(kubeconfig, context)
+    if kubeconfig is not None or context is not None:
+        raise click.UsageError("--cluster is a recorded cluster: it needs no --kubeconfig and no --context")
+    from engine.documents.fixtures import parse_objects
+    from engine.tooling.world import recorded
+
+    found = [one for path in clusters for one in parse_objects(files.source(path))]
+    return recorded(found, scheduler=scheduler)
+
+
+def _live(kubeconfig: Path | None, context: str | None) -> list[Any]:
+    from engine.adapters.kube.errors import KubeError
+    from engine.adapters.kube.lists import list_cluster
+
+    try:
+        found, missing = asyncio.run(list_cluster(kubeconfig=str(kubeconfig) if kubeconfig else None, context=context))
+    except KubeError as error:
+        raise click.ClickException(f"cannot read the cluster: {error}") from error
+    if missing:
+        click.echo(f"policyctl: taken for empty, as the server does not list them: {', '.join(missing)}", err=True)
+    return found
+
+
+def signals_of(
+    policy_sets: Sequence[PolicySet], *, metrics: Path | None, prometheus_url: str | None, now: float
+) -> Signals:
+    """Return the metrics that policies read, from a file or asked now; none where neither is given, which is said.
+
+    Raises:
+        DocumentError: the file cannot be read.
+        click.UsageError: both are given.
+    """
+    from engine.cluster.signals import Signals
+    from engine.documents.yaml_document import parse_document
+    from engine.tooling.tester.metrics import Metrics
+
+    if metrics is not None and prometheus_url is not None:
+        raise click.UsageError("give --metrics or --prometheus-url, not both")
+    queries = tuple(dict.fromkeys(query for policy_set in policy_sets for query in policy_set.queries))
+    if prometheus_url is not None:
+        return _measured(prometheus_url, queries)
+    if metrics is None:
+        if queries:
+            names = ", ".join(query.promql for query in queries)
+            click.echo(f"policyctl: without --metrics these have no value: {names}", err=True)
+        return Signals.EMPTY
+    value = parse_document(files.source(metrics)).value
+    if not isinstance(value, dict):
+        text = f"{metrics}: expected a mapping from queries to values, as under `metrics` of tests"
+        raise click.ClickException(text)
+    return Metrics().over(value).signals(queries, now=now)
+
+
+def _measured(url: str, queries: Sequence[Any]) -> Signals:
+    from engine.adapters.prometheus import PrometheusClient, PrometheusEndpoint, PrometheusError
+    from engine.cluster.signals import Signals
+
+    client = PrometheusClient(PrometheusEndpoint(url))
+    readings = []
+    try:
+        for query in queries:
+            try:
+                readings.append(client.fetch(query))
+            except PrometheusError as error:
+                click.echo(f"policyctl: no value of {query.promql}: {error}", err=True)
+    finally:
+        client.close()
+    return Signals.of(readings)
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write a report.
+
+    Raises:
+        click.ClickException: the file cannot be written.
+    """
+    from engine.adapters.output_file import OutputError, write_file
+
+    try:
+        write_file(path, [text])
+    except OutputError as error:
+        raise click.ClickException(str(error)) from error
