@@ -12,6 +12,7 @@ from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Signals
 from engine.daemon.collaborators import Policies
 from engine.daemon.observing import Decided
+from engine.daemon.sharding import Sharding
 from engine.framework.cycle import Cycle, Decision
 from engine.framework.evaluation import pre_filter
 from engine.framework.frame import Frame
@@ -38,6 +39,8 @@ class Deciding:
         self._clock = clock
         self._changes = changes
         self._refused = RefusalMemo()
+        self.sharding: Sharding | None = None
+        """Which pods and nodes are ours; None: all of them."""
 
     def frame(self, queued: QueuedPod) -> Frame:
         """Return what rules may look at for a pod, now."""
@@ -51,8 +54,16 @@ class Deciding:
         )
 
     def serves(self, pod: PodInfo) -> bool:
-        """Return whether the pod asks for a scheduler that we are."""
-        return self.policies is not None and self.policies.serves(pod)
+        """Return whether the pod asks for a scheduler that we are, and is not another replica's."""
+        if self.policies is None or not self.policies.serves(pod):
+            return False
+        return self.sharding is None or self.sharding.is_ours(pod)
+
+    def passed_to(self, pod: PodInfo) -> str | None:
+        """Return the node of another replica for which we passed a pod on, None where we did not."""
+        if self.sharding is None or self.policies is None or not self.policies.serves(pod):
+            return None
+        return self.sharding.passed_to(pod)
 
     def profile(self, pod: PodInfo) -> Profile | None:
         """Return the profile that places the pod, or None where no policy governs it."""
@@ -71,9 +82,20 @@ class Deciding:
         known = self._refused.get(pod, profile, self._changes())
         if known is not None:
             return replace(known, pod=pod)
-        decision = self._cycle.decide(self.frame(queued), profile)
+        decision = self._decide(queued, profile)
         self._refused.note(decision, profile, self._changes())
         return decision
+
+    def _decide(self, queued: QueuedPod, profile: Profile) -> Decision:
+        frame, sharding = self.frame(queued), self.sharding
+        if sharding is None or sharding.is_alone:
+            return self._cycle.decide(frame, profile)
+        # a gang is all of one replica's, or part of it might bind though another replica refuses the rest
+        is_bound_to_ours = bool(queued.groups)
+        decision = self._cycle.decide(frame, sharding.narrowed(profile, preempts=is_bound_to_ours))
+        if decision.host is not None or is_bound_to_ours or sharding.was_passed_here(queued.pod):
+            return decision
+        return self._cycle.decide(frame, profile)
 
     def record(self, queued: QueuedPod, decision: Decision, *, seconds: float, waits: bool = False) -> Decided:
         """Return a decision as observers are told it."""

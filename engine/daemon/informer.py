@@ -14,7 +14,7 @@ from engine.cluster import objects
 from engine.cluster.cluster import Cluster, object_key
 from engine.cluster.pods import PodInfo
 from engine.framework.events import ClusterEvent, node_events
-from engine.framework.queue import Place, SchedulingQueue
+from engine.framework.queue import Place, QueuedPod, SchedulingQueue
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ class Informer:
         wake: Callable[[], None],
         left: Callable[[str], None] = lambda uid: None,
         node_changed: Callable[[str], None] = lambda name: None,
+        passed_to: Callable[[PodInfo], str | None] = lambda pod: None,
     ) -> None:
         """Make one.
 
@@ -55,6 +56,7 @@ class Informer:
             wake: called when there may be something to decide.
             left: called with the uid of a pod that is gone or on a node, before the cluster knows.
             node_changed: called with the name of a node that went, or changed in what rules may read.
+            passed_to: the node of another replica for which a pending pod was passed on, None where it was not.
         """
         self._cluster = cluster
         self._queue = queue
@@ -63,18 +65,26 @@ class Informer:
         self._wake = wake
         self._left = left
         self._node_changed = node_changed
+        self._passed_to = passed_to
         self.changes = 0
         """Grows with everything that may change a decision, other than what the scheduler itself places."""
         self.assumed: dict[str, str] = {}
         """Node by uid, of pods that were decided and whose binding the watch has not shown yet."""
+        self.passed: dict[str, PodInfo | None] = {}
+        """Of those assumed, the pods that another replica is to bind; None until the watch has shown that."""
+        self.pods_seen = 0
+        """Resource version of the last pod event."""
+        self._returns: dict[str, int] = {}
+        """How often a pod came back that was passed on, by uid."""
         self._foreign: dict[str, PodInfo] = {}
-        """Pending pods of other schedulers, by uid: a later policy set may serve them."""
+        """Pending pods of other schedulers and replicas, by uid: later policies or shards may serve them."""
 
     # --- pods ----------------------------------------------------------------------------------------
 
     def pod_changed(self, pod: objects.Pod) -> None:
         """Take over a pod that was added or modified."""
         info = self._cluster.templates.pod(pod)
+        self._saw(info.resource_version)
         self._foreign.pop(info.uid, None)
         if info.terminal:
             self._pod_gone(info.uid)
@@ -84,6 +94,32 @@ class Informer:
             self._pod_pending(info)
         elif info.terminating:
             self._pod_gone(info.uid)  # its binding will be refused; its room is free at once
+        elif info.uid in self.passed:
+            self._passed_changed(info)
+
+    def _saw(self, version: str) -> None:
+        if version.isdecimal():
+            self.pods_seen = max(self.pods_seen, int(version))
+
+    def _passed_changed(self, info: PodInfo) -> None:
+        """Take over a pod that was passed on: it is still to be bound there, or comes back."""
+        uid = info.uid
+        if info.nominated_node == self.assumed[uid]:
+            self.passed[uid] = info
+        elif self.passed[uid] is not None:  # else it is a state from before
+            self.take_back(uid)
+            self._pod_pending(info)
+            times = self._returns[uid] = self._returns.get(uid, 0) + 1
+            queued = self._queue.get(uid)
+            if queued is not None and queued.place is Place.ACTIVE:
+                queued.rejections = times
+                self._queue.returned(queued, self._clock())
+
+    def take_back(self, uid: str) -> None:
+        """Let a pod that was passed on no longer count where it was passed to."""
+        self.passed.pop(uid, None)
+        if self.assumed.pop(uid, None) is not None and self._cluster.displace(uid) is not None:
+            self.happened(ClusterEvent.POD_DELETE)
 
     def _pod_pending(self, info: PodInfo) -> None:
         if self._cluster.displace(info.uid) is not None:
@@ -91,7 +127,12 @@ class Informer:
         if info.terminating or not self._serves(info):
             self._queue.remove(info.uid)
             self._cluster.nominate(info, "")
-            if not info.terminating:
+            node_name = None if info.terminating else self._passed_to(info)
+            if node_name is not None:
+                self._cluster.place(info, node_name)
+                self.assumed[info.uid], self.passed[info.uid] = node_name, info
+                self.changes += 1
+            elif not info.terminating:
                 self._foreign[info.uid] = info
         else:
             known = self._queue.get(info.uid)
@@ -106,12 +147,15 @@ class Informer:
 
     def pod_deleted(self, pod: objects.Pod) -> None:
         """Take over a pod's end: deleted, or terminal and out of our view."""
+        self._saw(pod.metadata.resource_version)
         self._pod_gone(pod.metadata.uid)
 
     def _pod_assigned(self, info: PodInfo) -> None:
         known = info.uid in self._cluster.pods
         self._left(info.uid)
         assumed = self.assumed.pop(info.uid, None) is not None
+        self.passed.pop(info.uid, None)
+        self._returns.pop(info.uid, None)
         self._queue.remove(info.uid)
         self._cluster.nominate(info, "")
         if self._cluster.confirm(info, info.node_name):
@@ -122,6 +166,8 @@ class Informer:
     def _pod_gone(self, uid: str) -> None:
         self._left(uid)
         self.assumed.pop(uid, None)
+        self.passed.pop(uid, None)
+        self._returns.pop(uid, None)
         self._foreign.pop(uid, None)
         waiting = self._queue.remove(uid)
         if waiting is not None:
@@ -183,14 +229,22 @@ class Informer:
         self.happened(_event_of(type(thing)))
 
     def policies_changed(self) -> None:
-        """Try everything again: other policies may decide otherwise, and serve other schedulers' pods."""
-        for uid in [uid for uid, pod in self._foreign.items() if self._serves(pod)]:
-            self._queue.add(self._foreign.pop(uid), self._clock())
+        """Try everything again: other policies, or another share, may decide otherwise and serve other pods."""
+        for uid, pod in [(uid, pod) for uid, pod in self.passed.items() if pod is not None]:
+            if self._passed_to(pod) != self.assumed[uid]:
+                self.take_back(uid)
+                self._pod_pending(pod)
+        for pod in list(self._foreign.values()):
+            if self._serves(pod) or self._passed_to(pod) is not None:
+                self._pod_pending(self._foreign.pop(pod.uid))
         for queued in [queued for queued in self._queue if not self._serves(queued.pod)]:
             if queued.place is not Place.IN_FLIGHT:
-                self._queue.remove(queued.pod.uid)
-                self._foreign[queued.pod.uid] = queued.pod
+                self.disown(queued)
         self.happened(ClusterEvent.POLICY)
+
+    def disown(self, queued: QueuedPod) -> None:
+        """Take a pod out of the queue that is not ours to decide any more."""
+        self._pod_pending(queued.pod)
 
     def signals_changed(self) -> None:
         """Try again what signals may have held back."""

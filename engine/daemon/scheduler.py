@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NoReturn
 
@@ -21,17 +21,17 @@ from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Signals
 from engine.daemon.binding import Bindings, Reserved
 from engine.daemon.collaborators import Binder, Policies, Reporter, VolumeBinder
-from engine.daemon.deciding import NO_POLICY, Deciding
+from engine.daemon.deciding import Deciding
 from engine.daemon.holding import HELD_EVERY_SECONDS, Holding
 from engine.daemon.informer import Informer
 from engine.daemon.observing import Observer
+from engine.daemon.passing import Nominator, Passing
 from engine.daemon.permitting import Permitting
-from engine.daemon.preempting import Evictor, evict_all, nominate
+from engine.daemon.preempting import Evictor
+from engine.daemon.rejecting import Rejecting
 from engine.framework.cycle import Cycle, Decision
-from engine.framework.events import ClusterEvent
 from engine.framework.frame import Frame
 from engine.framework.permit import Claim
-from engine.framework.preemption import Preemption
 from engine.framework.queue import QueuedPod, SchedulingQueue
 from engine.framework.volume_reservation import VolumeReservation, reserve
 
@@ -42,9 +42,6 @@ BATCH_SECONDS = 0.005
 LEFTOVERS_EVERY_SECONDS = 30.0
 STALE_POLL_SECONDS = 0.05
 """How often it is asked whether the view is current again."""
-
-NOTHING_WAKES: Mapping[str, frozenset[ClusterEvent]] = {NO_POLICY: frozenset()}
-"""But other policies, which always do."""
 
 
 class Scheduler:
@@ -61,6 +58,7 @@ class Scheduler:
         volumes: VolumeBinder,
         reporter: Reporter,
         observer: Observer,
+        nominator: Nominator | None = None,
         clock: Callable[[], float] = time.time,
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -70,7 +68,6 @@ class Scheduler:
         """Whether this replica may bind."""
         self.is_current: Callable[[], bool] = lambda: True
         """Whether the view of the cluster is fit to decide by; where not, it is asked again soon."""
-        self._evictor = evictor
         self._reporter = reporter
         self._observer = observer
         self._clock = clock
@@ -86,6 +83,7 @@ class Scheduler:
             wake=self._wake.set,
             left=lambda uid: self.permitting.forget(uid),
             node_changed=lambda name: self.permitting.node_changed(name),
+            passed_to=self.deciding.passed_to,
         )
         self.bindings = Bindings(
             cluster,
@@ -109,9 +107,35 @@ class Scheduler:
             clock=clock,
             stopwatch=stopwatch,
         )
+        self._rejecting = Rejecting(
+            cluster,
+            queue,
+            deciding=self.deciding,
+            bindings=self.bindings,
+            evictor=evictor,
+            reporter=reporter,
+            clock=clock,
+        )
         self._holding = Holding(
             cluster, queue, informer=self.informer, deciding=self.deciding, reporter=reporter, observer=observer
         )
+
+        self.passing = (
+            Passing(
+                cluster,
+                queue,
+                informer=self.informer,
+                deciding=self.deciding,
+                bindings=self.bindings,
+                permitting=self.permitting,
+                nominator=nominator,
+                reporter=reporter,
+                clock=clock,
+            )
+            if nominator is not None
+            else None
+        )
+        """Dealings with other replicas; None where there are none."""
 
     # --- what decisions rest on ----------------------------------------------------------------------
 
@@ -201,6 +225,9 @@ class Scheduler:
     def _attempt(self, queued: QueuedPod) -> None:
         pod, began = queued.pod, self._stopwatch()
         logger.debug("Attempting to schedule pod", extra={"pod": pod.key})
+        if self.passing is not None and not self.deciding.serves(pod):
+            self.informer.disown(queued)
+            return
         try:
             claims, why = self.permitting.claims(queued)
             if why is not None:
@@ -217,7 +244,13 @@ class Scheduler:
             self._tell_decided(queued, decision, began)
             logger.info("Unable to schedule pod", extra={"pod": pod.key, "why": decision.message})
             self._reporter.unschedulable(decision)
-            self._rejected(queued, decision)
+            if self.passing is not None:
+                self.passing.give_back(queued)
+            self._rejecting.reject(queued, decision)
+            return
+        if self.passing is not None and self.passing.is_for_another(decision.host):
+            self._tell_decided(queued, decision, began, waits=True)
+            self.passing.pass_on(queued, decision.host, began=began)
             return
         reservation = self._reserve(pod, decision.host) if pod.volumes else None
         if isinstance(reservation, str):
@@ -257,28 +290,3 @@ class Scheduler:
         row = self.cluster.nodes.rows[host]
         found = reserve(Frame(pod, self.cluster, self._clock(), rows=np.array([row])))
         return None if isinstance(found, VolumeReservation) and found.empty else found
-
-    def _rejected(self, queued: QueuedPod, decision: Decision) -> None:
-        found = decision.preemption
-        if found is not None and not found.keeps_nomination:
-            nominate(self.cluster, queued, found, self._reporter)
-            self.deciding.forget_refusals()
-        if found is not None and found.victims:
-            self.bindings.start(self._preempt(queued, decision.rejectors, found))
-        else:
-            self._wait_for_events(queued, decision.rejectors)
-
-    def _wait_for_events(self, queued: QueuedPod, rejectors: frozenset[str]) -> None:
-        profile = self.deciding.profile(queued.pod)
-        if profile is None:
-            rejectors, wakes = frozenset((NO_POLICY,)), NOTHING_WAKES
-        else:
-            wakes = profile.wakes
-        self.queue.rejected(queued, rejectors, self._clock(), wakes=wakes)
-
-    async def _preempt(self, queued: QueuedPod, rejectors: frozenset[str], found: Preemption) -> None:
-        """Evict, with the pod in flight: the end of a victim is then an event that it will not miss."""
-        if await evict_all(self._evictor, queued, found, self._reporter):
-            self._wait_for_events(queued, rejectors)
-        else:
-            self.queue.failed(queued, self._clock())

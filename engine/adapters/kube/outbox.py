@@ -51,7 +51,7 @@ class Outbox(Generic[Key, Item]):
 
     def __init__(
         self,
-        send: Callable[[Key, Item], Awaitable[None]],
+        send: Callable[[Key, Item], Awaitable[object]],
         *,
         name: str,
         random: Random,

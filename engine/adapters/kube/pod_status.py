@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from engine.adapters.kube.errors import Conflict, NotFound
+from engine.adapters.kube.errors import Conflict, KubeError, NotFound
 from engine.adapters.kube.outbox import Outbox, OutboxCounts
 from engine.adapters.kube.pod_view import PodView, view_of
 from engine.adapters.kube.resources import PODS
@@ -91,6 +91,15 @@ class PodStatusWriter:
         """Set nominatedNodeName alone; "" clears it."""
         self._put(_Write(pod, None, node))
 
+    async def nominate_now(self, pod: PodView, *, node: str) -> str:
+        """Set nominatedNodeName without waiting for a turn; return why that failed, "" where it did not."""
+        self._outbox.discard(pod.uid)
+        try:
+            sent = await self._send(pod.uid, _Write(pod, None, node))
+        except KubeError as error:
+            return str(error)
+        return "" if sent else "it changed meanwhile"
+
     def forget(self, uid: str) -> None:
         """Drop what waits for a pod: it is being bound, or gone."""
         self._outbox.discard(uid)
@@ -108,12 +117,15 @@ class PodStatusWriter:
         if uid in self._outbox or _patch(write.pod, write, now=self._clock()) is not None:
             self._outbox.put(uid, write)
 
-    async def _send(self, uid: str, write: _Write) -> None:
+    async def _send(self, uid: str, write: _Write) -> bool:
+        """Send until the pod's status is as wanted; return False where that can't be had any more."""
         pod: PodView | None = write.pod
         for _ in range(CONFLICT_RETRIES):
             patch = _patch(pod, write, now=self._clock()) if pod is not None else None
-            if pod is None or patch is None:
-                return
+            if pod is None:
+                return False
+            if patch is None:
+                return True
             path = PODS.path(pod.name, namespace=pod.namespace, subresource="status")
             try:
                 await self._transport.request(
@@ -124,11 +136,12 @@ class PodStatusWriter:
                     resource="pods/status",
                 )
             except NotFound:
-                return
+                return False
             except Conflict:
                 pod = await self._read_again(write.pod)
             else:
-                return
+                return True
+        return False
 
     async def _read_again(self, pod: PodView) -> PodView | None:
         """Return the pod as it is now, None if it is gone or needs no such status any more."""

@@ -112,6 +112,11 @@ class Reflector(Generic[T]):
         self._deliver_whole = True
         self._went_stale = False  # the version was refused since a watch last went well
 
+    @property
+    def position(self) -> int:
+        """The resource version up to which the handler was told everything; 0 where it has no number."""
+        return int(self._version) if self._version.isdecimal() else 0
+
     async def run(self) -> NoReturn:
         """Mirror for ever; the only endless loop. Ends by cancellation alone."""
         while True:

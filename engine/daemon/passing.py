@@ -1,0 +1,121 @@
+"""Pods that change hands between replicas: passed on to the owner of a node, given back, or left to a newcomer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from engine.cluster.cluster import Cluster
+from engine.cluster.pods import PodInfo
+from engine.daemon.binding import Bindings
+from engine.daemon.collaborators import Reporter
+from engine.daemon.deciding import Deciding
+from engine.daemon.informer import Informer
+from engine.daemon.permitting import Permitting
+from engine.daemon.preempting import nominate
+from engine.framework.preemption import Preemption
+from engine.framework.queue import QueuedPod, SchedulingQueue
+
+logger = logging.getLogger(__name__)
+
+
+class Nominator(Protocol):
+    """Writes a pod's nomination at once."""
+
+    async def nominate_now(self, pod: PodInfo, *, node: str) -> str:
+        """Nominate the pod to the node; return why that failed, "" where it did not. Never raises."""
+        ...
+
+
+class Passing:
+    """This replica's dealings with the others."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        *,
+        informer: Informer,
+        deciding: Deciding,
+        bindings: Bindings,
+        permitting: Permitting,
+        nominator: Nominator,
+        reporter: Reporter,
+        clock: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._queue = queue
+        self._informer = informer
+        self._deciding = deciding
+        self._bindings = bindings
+        self._permitting = permitting
+        self._nominator = nominator
+        self._reporter = reporter
+        self._clock = clock
+        self._leaving: frozenset[str] = frozenset()
+        """What was under way when the members changed last, by uid: part of it may not be ours any more."""
+        self.passed_on = 0
+        """Pods passed on so far."""
+        self.given_back = 0
+        """Pods given back to those who passed them on, so far: the conflicts between replicas."""
+
+    def share_with(self, members: Iterable[str]) -> None:
+        """Begin nothing from now on that is not ours any more; begin what is ours now."""
+        assert self._deciding.sharding is not None
+        self._permitting.withdraw_all()
+        self._deciding.sharding.use(members)
+        self._deciding.forget_refusals()
+        self._leaving = frozenset(self._informer.assumed)
+        self._informer.policies_changed()
+
+    def has_handed_over(self) -> bool:
+        """Return whether what was under way at the last change of members is confirmed, or has failed."""
+        informer = self._informer
+        self._leaving = frozenset(
+            uid for uid in self._leaving if uid in informer.assumed and informer.passed.get(uid) is None
+        )
+        return not self._leaving
+
+    def is_for_another(self, host: str) -> bool:
+        """Return whether a node is another replica's."""
+        sharding = self._deciding.sharding
+        return sharding is not None and not sharding.owns_node(host)
+
+    def pass_on(self, queued: QueuedPod, host: str, *, began: float) -> None:
+        """Have the owner of a node bind the pod; until it has, the pod counts there."""
+        pod = queued.pod
+        self._cluster.nominate(pod, "")
+        self._cluster.place(pod, host)
+        self._informer.assumed[pod.uid], self._informer.passed[pod.uid] = host, None
+        self._deciding.forget_refusals()
+        self._bindings.start(self._pass_on(queued, host, began))
+
+    async def _pass_on(self, queued: QueuedPod, host: str, began: float) -> None:
+        pod = queued.pod
+        why = await self._nominator.nominate_now(pod, node=host)
+        if self._queue.get(pod.uid) is not queued:
+            return  # bound, gone or given back by now
+        if why:
+            self._informer.take_back(pod.uid)
+            self._bindings.broken(queued, f"could not be passed on to the owner of {host}: {why}", began=began)
+        elif pod.uid in self._informer.passed:
+            self.passed_on += 1
+            logger.info("Passed a pod on", extra={"pod": pod.key, "node": host})
+            self._queue.done(pod.uid)
+        else:
+            self._queue.failed(queued, self._clock())
+
+    def give_back(self, queued: QueuedPod) -> None:
+        """Return a pod to the replica that passed it on, if it is of no use here; it may still be waited for room."""
+        sharding, pod = self._deciding.sharding, queued.pod
+        if sharding is None or not sharding.was_passed_here(pod) or self._is_being_freed(pod):
+            return
+        self.given_back += 1
+        logger.info("Gave a pod back", extra={"pod": pod.key, "node": pod.nominated_node})
+        nominate(self._cluster, queued, Preemption(), self._reporter)
+        self._reporter.nominated(pod, "")
+
+    def _is_being_freed(self, pod: PodInfo) -> bool:
+        others = self._cluster.pods_on(pod.nominated_node).values()
+        return any(other.terminating and other.priority < pod.priority for other in others)
