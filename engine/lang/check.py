@@ -137,7 +137,8 @@ class _Checker(ClauseChecks):
         plugins = self.inference.environment.plugins
         for plugin in without:
             if plugin.name not in plugins:
-                meant = closest(plugin.name, plugins)
+                part = plugin.name.lower().removesuffix("s")
+                meant = closest(plugin.name, plugins) or next((p for p in sorted(plugins) if part in p.lower()), None)
                 advice = f"did you mean `{meant}`?" if meant else f"the filters are {', '.join(sorted(plugins))}"
                 message = f"there is no default filter `{plugin.name}`"
                 self.found.append(codes.NO_PLUGIN.at(plugin.span, message, help=advice))

@@ -9,7 +9,7 @@ from engine.diagnostics import Diagnostic, Label, Span
 from engine.lang import checked, operators, syntax, typed
 from engine.lang import codes_meaning as meaning
 from engine.lang import codes_policy as codes
-from engine.lang.calls import constant_of
+from engine.lang.binding import constant_of
 from engine.lang.checked import ClauseKind
 from engine.lang.infer import Inference
 from engine.lang.literals import label_problem

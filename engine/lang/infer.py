@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from engine.diagnostics import Diagnostic, Edit, Fix, Span
+from engine.diagnostics import Diagnostic, Span
 from engine.lang import calls, folds, operators, syntax, typed
 from engine.lang import codes_meaning as codes
+from engine.lang.dashes import dash
 from engine.lang.environment import Environment
 from engine.lang.literals import BYTES, DECIMALS, DURATIONS
 from engine.lang.members import read_member
@@ -144,7 +145,7 @@ class Inference:
                 assert_never(expr)
 
     def _binary(self, expr: syntax.Binary, scope: Scope) -> typed.Typed:
-        if self._dash(expr, scope):
+        if dash(self, expr, scope):
             return unknown(expr.span)
         left, right = self.infer(expr.left, scope), self.infer(expr.right, scope)
         at, span = expr.operator_span, expr.span
@@ -164,21 +165,6 @@ class Inference:
                 return calls.matches(self, left, expr, scope)
             case _:
                 return operators.comparison(expr.operator, left, right, self.found, span=span, at=at)
-
-    def _dash(self, expr: syntax.Binary, scope: Scope) -> bool:
-        """Report `node.label.disk-type`, which is a subtraction by the grammar and a key by intention."""
-        left, right = expr.left, expr.right
-        if expr.operator != "-" or not isinstance(left, syntax.Member) or not isinstance(right, syntax.Name):
-            return False
-        touching = left.span.end == expr.operator_span.start and expr.operator_span.end == right.span.start
-        if not touching or right.name in self.definitions or right.name in scope.parameters:
-            return False
-        name = f"{left.name}-{right.name}"
-        written = f'{left.base.span.text}["{name}"]'
-        message = f"`-` is a minus here, not a part of the name `{name}`"
-        fix = Fix(f"write {written}", (Edit(expr.span, written),))
-        self.found.append(codes.DASH.at(expr.operator_span, message, help=f"write `{written}`", fix=fix))
-        return True
 
     def _logic(self, operator: str, operands: list[typed.Typed], span: Span) -> typed.Typed:
         truths = tuple(operators.truth(operand, self.found) for operand in operands)

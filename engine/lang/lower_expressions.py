@@ -7,17 +7,19 @@ What the grammar lets through but is no policy (a wrong unit, an escape that is 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lark import Token
 
-from engine.diagnostics import Span
+from engine.diagnostics import Edit, Fix, Span
 from engine.lang import codes_syntax as codes
 from engine.lang import syntax
 from engine.lang.literals import label_problem, number
 from engine.lang.lowering import at, current, string_value, text_or_word, whole
 
+_WORD_BEFORE = re.compile(r"[A-Za-z]\w*(-\w+)*-$")
 AGGREGATES = frozenset({"count", "sum", "min", "max", "avg", "any", "all"})
 """Functions that go over pods."""
 
@@ -57,7 +59,14 @@ class Expressions:
         span = whole(items)
         value, suffix, problem = number(text)
         if problem:
-            current().report(codes.NUMBER, span, f"`{text}` is not a number or quantity", help=problem)
+            word = _WORD_BEFORE.search(span.source.text, max(0, span.start - 60), span.start)
+            fix = None
+            if word is not None:
+                problem = f'a text stands in quotes: `"{word[0]}{text}"`'
+            elif problem.startswith("write `"):
+                written = problem.removeprefix("write `").removesuffix("`")
+                fix = Fix(f"write {written}", (Edit(span, written),))
+            current().report(codes.NUMBER, span, f"`{text}` is not a number or quantity", help=problem, fix=fix)
         return syntax.Number(value, suffix, text, span)
 
     def text(self, items: list[Any]) -> syntax.Expr:

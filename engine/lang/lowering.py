@@ -10,7 +10,7 @@ from typing import Any
 
 from lark import Token
 
-from engine.diagnostics import Diagnostic, Source, Span
+from engine.diagnostics import Diagnostic, Fix, Source, Span
 from engine.lang import codes_syntax as codes
 from engine.lang.codes import Code
 from engine.lang.literals import string
@@ -31,9 +31,9 @@ class Lowering:
         end = self.start + (last.end_pos or 0) if isinstance(last, Token) else last.span.end
         return Span(self.source, start, end)
 
-    def report(self, code: Code, span: Span, message: str, *, help: str = "") -> None:  # noqa: A002
+    def report(self, code: Code, span: Span, message: str, *, help: str = "", fix: Fix | None = None) -> None:  # noqa: A002
         """Report a problem of this statement."""
-        self.found.append(code.at(span, message, help=help))
+        self.found.append(code.at(span, message, help=help, fix=fix))
 
 
 _CURRENT: ContextVar[Lowering] = ContextVar("lowering")

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.diagnostics import Diagnostic, Span, closest
+from engine.diagnostics import Diagnostic, closest
 from engine.lang import codes_meaning as codes
-from engine.lang import codes_syntax, operators, syntax, typed
+from engine.lang import codes_syntax, foreign, operators, syntax, typed
 from engine.lang.environment import Field, Key
 from engine.lang.literals import label_problem
 from engine.lang.operators import unknown
 from engine.lang.scope import Scope
 from engine.lang.types import NATIVE_RESOURCES, RESOURCE_WORDS, Info, Kind, Shape, Type, resource_name
+from engine.lang.unknown import Step, unknown_field
 
 if TYPE_CHECKING:
     from engine.lang.infer import Inference
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One step of a path: `.name` or `["key"]`."""
-
-    text: str
-    span: Span
-    bracket: bool
-    position: int | None = None
 
 
 def read_member(inference: Inference, expr: syntax.Member | syntax.Index | syntax.Name, scope: Scope) -> typed.Typed:
@@ -38,14 +29,14 @@ def read_member(inference: Inference, expr: syntax.Member | syntax.Index | synta
     subject = "pod" if item else root.name
     if scope.bare_item and not item and subject not in ("node", "pod"):
         item, subject = True, "pod"
-        steps = [_Step(root.name, root.span, False), *steps]
+        steps = [Step(root.name, root.span, False), *steps]
     elif scope.bare_item and subject == "pod":
         item = True
     if subject not in ("node", "pod"):
         return _no_root(inference, root, expr, scope)
     chosen = _field(inference, subject, steps)
     if chosen is None:
-        inference.found.append(_unknown_field(inference, subject, root, steps))
+        inference.found.append(unknown_field(inference, subject, root, steps))
         return unknown(expr.span)
     found, rest = chosen
     if item and found.depends & ~scope.item_depends:
@@ -76,22 +67,22 @@ def read_member(inference: Inference, expr: syntax.Member | syntax.Index | synta
     return value
 
 
-def _path(expr: syntax.Expr) -> tuple[syntax.Name, list[_Step]] | None:
+def _path(expr: syntax.Expr) -> tuple[syntax.Name, list[Step]] | None:
     """Return the root and the steps of a path; None where it does not begin with a name."""
-    steps: list[_Step] = []
+    steps: list[Step] = []
     while True:
         match expr:
             case syntax.Name():
                 return expr, steps[::-1]
             case syntax.Member(base=base, name=name, name_span=span):
-                steps.append(_Step(name, span, False))
+                steps.append(Step(name, span, False))
                 expr = base
             case syntax.Index(base=base, key=syntax.Text(value=text, span=span)):
-                steps.append(_Step(text, span, True))
+                steps.append(Step(text, span, True))
                 expr = base
             case syntax.Index(base=base, key=syntax.Number(value=value, suffix="", span=span)):
                 position = int(value) if value == int(value) else None
-                steps.append(_Step("", span, True, position))
+                steps.append(Step("", span, True, position))
                 expr = base
             case _:
                 return None
@@ -101,7 +92,7 @@ def _shown(expr: syntax.Expr) -> str:
     return " ".join(expr.span.text.split())
 
 
-def _field(inference: Inference, subject: str, steps: list[_Step]) -> tuple[Field, list[_Step]] | None:
+def _field(inference: Inference, subject: str, steps: list[Step]) -> tuple[Field, list[Step]] | None:
     """Return the field with the longest matching path, and the steps after it."""
     fields = inference.environment.fields
     for length in (2, 1):
@@ -110,26 +101,6 @@ def _field(inference: Inference, subject: str, steps: list[_Step]) -> tuple[Fiel
             if found is not None:
                 return found, steps[length:]
     return None
-
-
-def _unknown_field(inference: Inference, subject: str, root: syntax.Name, steps: list[_Step]) -> Diagnostic:
-    first = steps[0]
-    names = sorted({p.split(".")[1] for p in inference.environment.fields if p.startswith(f"{subject}.")})
-    inner = sorted(p.split(".")[2] for p in inference.environment.fields if p.startswith(f"{subject}.{first.text}."))
-    if inner:
-        at = steps[1] if len(steps) > 1 else first
-        what = f"`{root.name}.{first.text}` has no field `{at.text}`" if len(steps) > 1 else "a field is missing here"
-        return codes.UNKNOWN_FIELD.at(at.span, what, help=f"it has {', '.join(inner)}")
-    if first.text == "pods":
-        message = f"`{root.name}.pods` can only be counted"
-        advice = f"write `count(p in {root.name}.pods where …)`"
-        return codes.WRONG_TYPE.at(first.span, message, help=advice)
-    meant = closest(first.text, names)
-    if meant is None and first.text in ("labels", "annotations"):
-        meant = first.text[:-1]
-    advice = f"did you mean `{root.name}.{meant}`?" if meant else f"a {subject} has {', '.join(names)}"
-    message = f"unknown field `{first.text}` of a {subject}"
-    return codes.UNKNOWN_FIELD.at(first.span, message, help=advice)
 
 
 def _no_root(inference: Inference, root: syntax.Name, expr: syntax.Expr, scope: Scope) -> typed.Typed:
@@ -146,7 +117,8 @@ def _no_root(inference: Inference, root: syntax.Name, expr: syntax.Expr, scope: 
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
         return unknown(expr.span)
     meant = closest(root.name, ("node", "pod", *scope.items))
-    advice = f"did you mean `{meant}`?" if meant else "paths begin with `node.` or `pod.`"
+    advice = foreign.NAMES.get(root.name.lower(), "") or "paths begin with `node.` or `pod.`"
+    advice = f"did you mean `{meant}`?" if meant else advice
     inference.found.append(codes.UNKNOWN_NAME.at(root.span, f"unknown name `{root.name}`", help=advice))
     return unknown(expr.span)
 
@@ -159,7 +131,7 @@ def _key_missing(found: Field, expr: syntax.Expr) -> Diagnostic:
     return codes.UNKNOWN_FIELD.at(expr.span, message, help=advice)
 
 
-def _key(inference: Inference, kind: Key, step: _Step) -> str | None:
+def _key(inference: Inference, kind: Key, step: Step) -> str | None:
     """Return the key that a step names, in Kubernetes' spelling, or None after reporting."""
     if step.position is not None or (step.bracket and not step.text):
         message = f"a {kind.value} is a text"
@@ -169,7 +141,7 @@ def _key(inference: Inference, kind: Key, step: _Step) -> str | None:
         case Key.RESOURCE:
             resource = resource_name(step.text)
             if not step.bracket and step.text not in RESOURCE_WORDS and "/" not in resource:
-                meant = closest(step.text, RESOURCE_WORDS)
+                meant = closest(step.text, RESOURCE_WORDS) if step.text not in ("gpu", "gpus") else None
                 advice = f"did you mean `{meant}`?" if meant else 'other resources in brackets: ["nvidia.com/gpu"]'
                 message = f"unknown resource `{step.text}`"
                 inference.found.append(codes.UNKNOWN_FIELD.at(step.span, message, help=advice))
@@ -197,7 +169,7 @@ def _element(inference: Inference, expr: syntax.Expr, scope: Scope) -> typed.Typ
                 message = "the number of the element must be written out"
                 inference.found.append(codes.NOT_CONSTANT.at(expr.key.span, message, help=advice))
             return unknown(expr.span)
-        return _step(inference, base, _Step("", expr.key.span, True, int(position)))
+        return _step(inference, base, Step("", expr.key.span, True, int(position)))
     assert isinstance(expr, syntax.Member)
     base = inference.infer(expr.base, scope)
     if not operators.bad(base):
@@ -207,7 +179,7 @@ def _element(inference: Inference, expr: syntax.Expr, scope: Scope) -> typed.Typ
     return unknown(expr.span)
 
 
-def _step(inference: Inference, value: typed.Typed, step: _Step) -> typed.Typed:
+def _step(inference: Inference, value: typed.Typed, step: Step) -> typed.Typed:
     """Return what a step beyond a field leads to: an element of a list."""
     span = value.span.to(step.span)
     if operators.bad(value):

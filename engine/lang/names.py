@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.diagnostics import Diagnostic, Span, closest
+from engine.diagnostics import Span
 from engine.lang import codes_meaning as codes
 from engine.lang import operators, syntax, typed
 from engine.lang.members import read_member
 from engine.lang.operators import unknown
 from engine.lang.scope import Scope
+from engine.lang.unknown import unknown_name
 
 if TYPE_CHECKING:
     from engine.lang.infer import Definition, Inference
@@ -33,32 +34,8 @@ def name_value(inference: Inference, expr: syntax.Name, scope: Scope) -> typed.T
         return _reference(inference, definition, expr.span, scope)
     if scope.bare_item and f"pod.{name}" in inference.environment.fields:
         return read_member(inference, expr, scope)
-    inference.found.append(_unknown_name(inference, expr, scope))
+    inference.found.append(unknown_name(inference, expr, scope))
     return unknown(expr.span)
-
-
-def _unknown_name(inference: Inference, expr: syntax.Name, scope: Scope) -> Diagnostic:
-    name = expr.name
-    if name in ("node", "pod") or name in scope.items:
-        root = "pod" if name in scope.items else name
-        message = f"`{name}` by itself is no value"
-        advice = f"name a field of it, such as `{name}.{'label.app' if root == 'pod' else 'ready'}`"
-        return codes.UNKNOWN_NAME.at(expr.span, message, help=advice)
-    if name in inference.environment.builtins:
-        advice = f"call it: `{inference.environment.builtins[name].signature}`"
-        return codes.UNKNOWN_NAME.at(expr.span, f"`{name}` is a function", help=advice)
-    fields = [path for path in inference.environment.fields if path.split(".")[-1] == name]
-    known = [*inference.definitions, *scope.parameters, *scope.items]
-    meant = closest(name, known)
-    if meant:
-        advice = f"did you mean `{meant}`?"
-    elif fields:
-        advice = f"did you mean `{fields[0]}`?"
-    elif scope.parameters or known:
-        advice = f"the names here are {', '.join(sorted(known))}; texts stand in quotes"
-    else:
-        advice = f'texts stand in quotes: "{name}"; names are made with `let {name} = …`'
-    return codes.UNKNOWN_NAME.at(expr.span, f"unknown name `{name}`", help=advice)
 
 
 def _reference(inference: Inference, definition: Definition, span: Span, scope: Scope) -> typed.Typed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.diagnostics import Diagnostic, Span
+from engine.diagnostics import Diagnostic, Edit, Fix, Span
 from engine.lang import codes_meaning as codes
 from engine.lang import intervals, typed
 from engine.lang.types import (
@@ -125,7 +125,8 @@ def _literal_unit(literal: typed.Typed, unit: Unit) -> Diagnostic:
     if unit.same_dimension(SECONDS):
         if literal.info.literal is Literal.MILLI:
             message = f"`{text}` is {digits} thousandths, but a duration is wanted"
-            return codes.MINUTES.at(literal.span, message, help=f"write `{digits}min`")
+            fix = Fix(f"write {digits}min", (Edit(literal.span, f"{digits}min"),))
+            return codes.MINUTES.at(literal.span, message, help=f"write `{digits}min`", fix=fix)
         advice = f"write its unit: `{text}s`, `{text}min`, `{text}h` or `{text}d`"
         return codes.UNIT.at(literal.span, f"`{text}` has no unit, but a duration is wanted", help=advice)
     if unit.same_dimension(BYTES):

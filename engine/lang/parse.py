@@ -11,14 +11,14 @@ from importlib import resources
 from lark import Lark
 from lark.exceptions import UnexpectedInput
 
-from engine.diagnostics import Diagnostic, Source, Span, closest, in_order
+from engine.diagnostics import Diagnostic, Source, Span, in_order
 from engine.lang import codes_syntax as codes
 from engine.lang import syntax
 from engine.lang.layout import Line, lay_out
 from engine.lang.lower_expressions import Expressions
 from engine.lang.lower_statements import Statements
 from engine.lang.lowering import Lowering, lowering
-from engine.lang.parse_errors import explain, foreign_comment
+from engine.lang.parse_errors import explain, unknown_statement
 from engine.lang.statements import KEYWORDS
 from engine.lang.walk import depth
 
@@ -75,7 +75,7 @@ def _statement(source: Source, line: Line, found: list[Diagnostic]) -> syntax.St
     """Parse one statement; None where it can't be used."""
     word = _first_word(line.text)
     if word not in KEYWORDS:
-        found.append(_unknown_statement(source, line, word))
+        found.append(unknown_statement(source, line, word))
         return None
     before = len(found)
     with lowering(Lowering(source, line.start, found)):
@@ -98,17 +98,3 @@ def _first_word(text: str) -> str:
     while end < len(text) and (text[end].isalnum() or text[end] == "_"):
         end += 1
     return text[:end]
-
-
-def _unknown_statement(source: Source, line: Line, word: str) -> Diagnostic:
-    foreign = foreign_comment(source, line)
-    if foreign is not None:
-        return foreign
-    shown = word or line.text[:1]
-    span = Span(source, line.start, line.start + len(shown))
-    meant = closest(word, KEYWORDS) if word else None
-    if meant:
-        advice = f"did you mean `{meant}`?"
-    else:
-        advice = f"statements begin with {', '.join(KEYWORDS)}"
-    return codes.UNKNOWN_STATEMENT.at(span, f"no statement begins with `{shown}`", help=advice)

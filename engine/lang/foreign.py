@@ -1,0 +1,212 @@
+"""How other languages and files say it, and how it is said here: tables that messages are made from.
+
+Knows Rego, CEL, Python, SQL, PromQL, YAML and the Kubernetes API as people remember them, not as they are defined.
+"""
+
+# ruff: noqa: E501  (an entry a line)
+
+from __future__ import annotations
+
+OPERATORS = {
+    "&&": "and", "||": "or", "!": "not", "&": "and", "|": "or", "<>": "!=", "===": "==", "!==": "!=", "=~": "matches",
+    "=": "==", "?:": "??", "!~": "not … matches", "~": "matches", ":=": "=",
+}  # fmt: skip
+"""Signs, and what to write for them."""
+
+SURE_OPERATORS = frozenset({"&&", "||", "!", "&", "|", "<>", "===", "!==", "=", ":=", "=~"})
+"""Those with one meaning: they can be replaced without asking."""
+
+_YAML = (
+    "this is YAML; in a ConfigMap, the policy is the text below `NAME.policy: |` in `data`, and only that is checked"
+)
+_FILTER = "write `filter CONDITION`: a node passes where every filter holds"
+_REFUSE = "write `filter not …` for nodes, `require not …` for the pod"
+STATEMENTS = {
+    **dict.fromkeys(("apiversion", "kind", "metadata", "spec", "data", "rules", "match", "validate", "---"), _YAML),
+    **dict.fromkeys(("allow", "permit", "accept", "select", "where", "only", "must", "assert", "node"), _FILTER),
+    **dict.fromkeys(("deny", "reject", "forbid", "exclude", "refuse", "violation", "drop"), _REFUSE),
+    **dict.fromkeys(("prefer", "favor", "favour", "rank", "prioritize", "maximize"), "write `score …`: more is better"),
+    **dict.fromkeys(("avoid", "penalize", "minimize"), "write `score -10 if …`, or `score -(…)`: more is better"),
+    **dict.fromkeys(("var", "const", "set", "val", "variable"), "write `let NAME = …`"),
+    **dict.fromkeys(("function", "func", "fn", "macro", "lambda"), "write `def NAME(a, b) = …`"),
+    **dict.fromkeys(("import", "include", "from", "load", "source"), 'write `use "common.policy"`'),
+    **dict.fromkeys(("sort", "queue"), "write `order by pod.priority desc`"),
+    **dict.fromkeys(("package", "name", "module"), "write `policy NAME`, or leave it out: the file's name is used"),
+    **dict.fromkeys(("if", "when", "unless"), "the condition comes last: `score 10 if …`, `filter … if …`"),
+    **dict.fromkeys(
+        ("else", "elif", "otherwise", "then"), "there are no blocks: `let x = if … then … else …`, in one statement"
+    ),
+    **dict.fromkeys(("weight",), "`weight` stands behind what it weighs: `score … weight 2`"),
+    **dict.fromkeys(("return", "end", "begin", "pass", "continue", "break"), "there are no blocks: remove the line"),
+    **dict.fromkeys(("default",), "a node passes where every filter holds, so no default is needed: remove the line"),
+    **dict.fromkeys(("quota",), "write `limit sum(request.cpu) by pod.label.tenant to 100`"),
+    **dict.fromkeys(("evict",), "write `preempt if … evict where …`"),
+    **dict.fromkeys(("wait", "pause", "suspend"), "write `hold if …`"),
+    **dict.fromkeys(("distribute", "balance"), "write `spread by pod.label.app over zone`"),
+    **dict.fromkeys(("binpack", "colocate", "affinity"), "write `pack by pod.label.app over zone`, or a `score`"),
+    **dict.fromkeys(("-", "*", "•"), "statements are no list: remove the mark before it"),
+}  # fmt: skip
+"""By the first word of a line in lower case."""
+
+_SUFFIX_IF = "conditions come last, after `if`: `… if pod.priority > 10`"
+WORDS = {
+    "unless": "write `if not …`",
+    "when": "write `if …`",
+    "where": _SUFFIX_IF,
+    "for": "which pods a policy is for is said in a line of its own: `for pods where …`",
+    "xor": "write `a != b`",
+    "mod": "write `%`",
+    "div": "write `/`",
+    "like": 'write `matches "…"` with a regular expression, or `startswith(…)`, `contains(…)`',
+    "contains": 'for texts write `contains(text, "part")`, for lists `"item" in list`',
+    "has": 'write `label KEY`, or `"item" in list`',
+    "startswith": 'write `startswith(text, "beginning")`',
+    "endswith": 'write `endswith(text, "end")`',
+    "exists": "write `label KEY`, or `… is not missing`",
+    "between": "write `low <= x and x <= high`; for times of day `between(\"22:00\", \"06:00\")`",
+    "equals": "write `==`",
+    "eq": "write `==`",
+    "ne": "write `!=`",
+    "gt": "write `>`",
+    "ge": "write `>=`",
+    "lt": "write `<`",
+    "le": "write `<=`",
+    "is": "write `==`; `is` asks only `is missing` and `is not missing`",
+    **dict.fromkeys(("null", "none", "nil", "undefined", "empty", "set"), "write `is missing` or `is not missing`"),
+    **dict.fromkeys(("message", "msg", "because", "reason", "error"), 'a reason is said with `else "…"`'),
+    **dict.fromkeys(("named", "called", "name"), "a name is given with `as NAME`"),
+    **dict.fromkeys(("on", "across", "per", "within", "topology"), "the domains are named with `over zone`"),
+    **dict.fromkeys(("priority", "times"), "what counts how much is said with `weight 2`"),
+    **dict.fromkeys(("of", "min", "minmember", "count"), "the size of a gang is said with `size 4`"),
+    **dict.fromkeys(("timeout",), "how long a gang waits is said with `within 5min`"),
+    **dict.fromkeys(("max_age", "maxage", "ttl", "stale_after"), "how old a value may be is said with `stale after 2min`"),
+    **dict.fromkeys(("interval", "refresh"), "how often it is asked is said with `every 30s`"),
+}  # fmt: skip
+"""By a word that stands where an operator or a part could, in lower case."""
+
+KEYWORDS = frozenset(
+    {"and", "or", "not", "in", "if", "then", "else", "true", "false", "is", "missing", "matches", "label", "by", "as",
+     "over", "weight", "where", "asc", "desc", "to", "size", "within", "without", "kubernetes", "pod", "pods", "never"}
+)  # fmt: skip
+"""Words that are sometimes written in capitals."""
+
+UNITS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), "min"),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"),
+    **dict.fromkeys(("d", "day", "days"), "d"),
+    **dict.fromkeys(("w", "week", "weeks"), "w"),
+    **dict.fromkeys(("ms", "millis", "milliseconds"), "ms"),
+    **dict.fromkeys(("percent", "pct", "prozent"), "%"),
+    **dict.fromkeys(("m", "millicores", "millicpu"), "m"),
+    **dict.fromkeys(("core", "cores", "cpu", "cpus", "vcpu", "vcpus", "bytes", "points", "pods", "nodes"), ""),
+    **{unit.lower(): unit for unit in ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")},
+    **{f"{unit.lower()}b": unit for unit in ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")},
+    "kb": "k", "mb": "M", "gb": "G", "tb": "T", "pb": "P",
+}  # fmt: skip
+"""Units written as a word of their own, and how they are written behind the number."""
+
+NAMES = {
+    **dict.fromkeys(
+        ("null", "none", "nil", "undefined"), "nothing is compared with it: write `… is missing` or `… is not missing`"
+    ),
+    **dict.fromkeys(("true", "false"), "write it in lower case"),
+    **dict.fromkeys(("self", "this", "it"), "write `node` or `pod`"),
+    **dict.fromkeys(("nodes",), "each statement is about one node at a time: write `node.…`"),
+    **dict.fromkeys(("pods",), "go over pods with `count(p in node.pods where …)`, or write `pod.…`"),
+    **dict.fromkeys(("time", "now", "date", "clock"), "write `hour()`, `weekday()`, `now()`, `between(…)`"),
+    **dict.fromkeys(("labels", "label"), 'write `label KEY=VALUE`, `node.label["KEY"]` or `pod.label.KEY`'),
+    **dict.fromkeys(("input", "object", "request", "review", "container", "containers"), "write `pod.…` or `node.…`"),
+    **dict.fromkeys(("data", "state", "env", "config"), "a policy reads only `node.…`, `pod.…` and metrics"),
+}  # fmt: skip
+"""By a name that nothing has, in lower case."""
+
+_QUERY = 'this belongs into the query, which stands in quotes: `promql("{name}(…)")`'
+_DECIDED = "decisions can be repeated, so nothing is left to chance; ties are broken by themselves"
+FUNCTIONS = {
+    **{
+        name: _QUERY.replace("{name}", name)
+        for name in (
+            "rate", "irate", "increase", "delta", "deriv", "quantile", "histogram_quantile", "topk", "bottomk",
+            "sum_over_time", "avg_over_time", "max_over_time", "min_over_time", "predict_linear", "label_replace", "scalar",
+        )
+    },
+    **dict.fromkeys(("len", "size", "cardinality"), "write `length(…)` for texts, `count(p in node.pods)` for pods"),
+    **dict.fromkeys(("float", "int", "tonumber", "to_number", "double", "parse"), "write `number(…)`"),
+    **dict.fromkeys(("str", "string", "tostring", "format", "sprintf", "concat"), "texts can only be compared"),
+    **dict.fromkeys(("exists", "has", "defined", "haslabel", "has_label"), "write `label KEY`, or `… is not missing`"),
+    **dict.fromkeys(("isnull", "ismissing", "is_missing", "is_null"), "write `… is missing`"),
+    **dict.fromkeys(("coalesce", "default", "ifnull", "nvl", "getordefault", "get"), "write `VALUE ?? DEFAULT`"),
+    **dict.fromkeys(("if", "iif", "ifelse", "cond", "ternary", "case"), "write `if COND then A else B`"),
+    **dict.fromkeys(("random", "rand", "hash", "shuffle", "choose", "choice"), _DECIDED),
+    **dict.fromkeys(("regex", "regexp", "re_match", "match", "like", "test"), 'write `text matches "…"`'),
+    **dict.fromkeys(("label", "labels", "nodelabel", "getlabel"), "write `label KEY=VALUE`, or `node.label[\"KEY\"]`"),
+    **dict.fromkeys(("tolerates", "toleration", "tolerations"), "write `tolerated()`"),
+    **dict.fromkeys(("fit", "hasroom", "enough"), "write `fits(cpu, mem)`"),
+    **dict.fromkeys(("power", "pow"), "write `x * x`"),
+    **dict.fromkeys(("prom", "prometheus", "query", "metrics", "metric"), 'write `promql("…")`'),
+    **dict.fromkeys(("mean", "average"), "write `avg(p.request.cpu for p in node.pods)`"),
+    **dict.fromkeys(("normalise",), "write `normalize(…)`"),
+}  # fmt: skip
+"""By the name of a function that there is none of, in lower case and without `_`."""
+
+FIELDS = {
+    "node": {
+        **{
+            word: f"write `node.free.{name}` for what is free, `node.allocatable.{name}` for all of it,"
+            f" `node.used_fraction.{name}` for the share that pods request"
+            for word, name in (
+                ("cpu", "cpu"), ("cpus", "cpu"), ("mem", "mem"), ("memory", "mem"), ("ram", "mem"), ("storage",
+                "ephemeral_storage"), ("disk", "ephemeral_storage"),
+            )
+        },
+        **dict.fromkeys(
+            ("used", "usage", "utilization", "utilisation", "load", "consumed"),
+            "what pods request is `node.requested.cpu` and `node.used_fraction.cpu`; what they really use only a metric"
+            ' says: `promql("…")`',
+        ),
+        **dict.fromkeys(("capacity", "total", "size", "resources"), "write `node.allocatable.cpu`"),
+        **dict.fromkeys(("available", "remaining", "idle", "room"), "write `node.free.cpu`"),
+        **dict.fromkeys(("metadata", "status", "spec"), "fields stand directly behind `node.`: `node.ready`, `node.name`"),
+        **dict.fromkeys(("schedulable", "cordoned"), "write `not node.unschedulable`"),
+        **dict.fromkeys(("hostname", "host", "nodename", "id"), "write `node.name`"),
+        **dict.fromkeys(("gpu", "gpus", "accelerator"), 'write `node.free["nvidia.com/gpu"] ?? 0`, or `label gpu`'),
+        **dict.fromkeys(("tenant", "team", "type", "pool", "rack", "role", "disk_type"), "for a label write `node.label.{name}`"),
+        **dict.fromkeys(("healthy", "up", "alive"), "write `node.ready`"),
+        **dict.fromkeys(("instance_type", "instancetype"), 'write `node.label["node.kubernetes.io/instance-type"]`'),
+        **dict.fromkeys(("ip", "address", "addresses"), "addresses say nothing about a place: write `node.name` or a label"),
+        **dict.fromkeys(("os_image", "operatingsystem"), "write `node.os`"),
+        **dict.fromkeys(("architecture",), "write `node.arch`"),
+    },
+    "pod": {
+        **{
+            word: f"write `pod.request.{name}` or `pod.limit.{name}`"
+            for word, name in (("cpu", "cpu"), ("mem", "mem"), ("memory", "mem"), ("ram", "mem"))
+        },
+        **dict.fromkeys(("resources", "requests", "containers", "container"), "write `pod.request.cpu` or `pod.limit.cpu`"),
+        **dict.fromkeys(("metadata", "status", "spec"), "fields stand directly behind `pod.`: `pod.namespace`, `pod.priority`"),
+        **dict.fromkeys(
+            ("node", "node_name", "nodename", "host", "zone", "region"),
+            "where the pod will run is what is decided: write `node.name`, `node.zone`, or a label of the pod",
+        ),
+        **dict.fromkeys(("tenant", "team", "app", "tier", "user", "job", "type"), "for a label write `pod.label.{name}`"),
+        **dict.fromkeys(("gpu", "gpus"), 'write `pod.request["nvidia.com/gpu"] ?? 0`'),
+        **dict.fromkeys(("ns",), "write `pod.namespace`"),
+        **dict.fromkeys(("priorityclassname", "priority_class", "priorityclass"), "write `pod.priority`, a number"),
+        **dict.fromkeys(("age",), "write `pod.waiting`, or `now() - pod.created`"),
+        **dict.fromkeys(("image",), "write `pod.images`"),
+        **dict.fromkeys(("kind", "controller"), "write `pod.owner.kind`"),
+    },
+}  # fmt: skip
+"""By subject and the word behind the dot, in lower case; `{name}` stands for that word."""
+
+
+def field_advice(subject: str, word: str) -> str:
+    """Return what to write for a field that there is none of; "" where nothing is known."""
+    return FIELDS.get(subject, {}).get(word.lower(), "").replace("{name}", word)
+
+
+def function_advice(name: str) -> str:
+    """Return what to write for a function that there is none of; "" where nothing is known."""
+    lower = name.lower()
+    return FUNCTIONS.get(lower) or FUNCTIONS.get(lower.replace("_", ""), "")
