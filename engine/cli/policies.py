@@ -26,7 +26,7 @@ def linted(sources: Sequence[Source]) -> tuple[Diagnostic, ...]:
         folders.setdefault(Path(source.name).parent, []).append(source)
     found: list[Diagnostic] = []
     for together in folders.values():
-        checked = check_sources(together, environment(), library=_beside(together))
+        checked = check_sources(together, environment(), library=beside(together))
         found.extend(checked.diagnostics)
         found.extend(lint(checked))
     return in_order(found)
@@ -49,13 +49,13 @@ def loaded(sources: Sequence[Source]) -> tuple[PolicySet, tuple[Diagnostic, ...]
     """
     from engine.policy.policy_set import load
 
-    made = load(sources, library=_beside(sources))
+    made = load(sources, library=beside(sources))
     if made.policy_set is None:
         raise DocumentError(made.diagnostics)
     return made.policy_set, made.diagnostics
 
 
-def _beside(sources: Sequence[Source]) -> list[Source]:
+def beside(sources: Sequence[Source]) -> list[Source]:
     """Return the policies in the folders of the sources, where one of these may take another file in."""
     if not any("use" in source.text for source in sources):
         return []
