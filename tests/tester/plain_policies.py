@@ -22,8 +22,8 @@ from engine.framework.plugins.base import Filter, Score
 from engine.framework.profile import Profile
 from engine.framework.status import Code, Status
 from engine.tooling.tester.policies import Conjunct
-from engine.tooling.tester.report import case_lines, summary
 from engine.tooling.tester.reading import read_suite
+from engine.tooling.tester.report import case_lines, summary
 from engine.tooling.tester.results import SuiteResult
 from engine.tooling.tester.run import SuiteRun
 from engine.tooling.tester.suite import Fixtures

@@ -93,9 +93,10 @@ def _failure(suite: Suite, failure: Failure) -> dict[str, Any]:
                 {"text": clause.text[pointer.start : pointer.end], "values": dict(pointer.values)}
                 for pointer in clause.pointers
             ],
+            **({"adds": {node: float(score) for node, score in clause.scores}} if clause.scores else {}),
         }
         for clause in failure.values
-        if clause.pointers
+        if clause.pointers or clause.scores
     ]
     if values:
         done["values"] = values

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from engine.framework.evaluation import evaluate
 from engine.framework.frame import Frame
 from engine.lang.checked import ClauseKind
 from engine.lang.compiled import CompiledClause
 from engine.tooling.tester import expectation as wants
 from engine.tooling.tester.outcome import Outcome
 from engine.tooling.tester.policies import TestedPolicy
+from engine.tooling.tester.texts import number
 from engine.tooling.why.values import Value, leaves, part_values, shown
 
 _REFUSING = frozenset({ClauseKind.FILTER, ClauseKind.REQUIRE, ClauseKind.LIMIT})
@@ -39,6 +41,8 @@ class ClauseValues:
     """One line."""
     pointers: tuple[Pointer, ...]
     """In the order of the text."""
+    scores: tuple[tuple[str, str], ...] = ()
+    """Of a score: node, and what the clause adds to its total."""
 
 
 def pointers(value: wants.OfOne, outcome: Outcome, policy: TestedPolicy, frame: Frame) -> tuple[ClauseValues, ...]:
@@ -53,9 +57,18 @@ def pointers(value: wants.OfOne, outcome: Outcome, policy: TestedPolicy, frame: 
     if outcome.host is None or about_filters or not set(nodes) & set(outcome.totals):
         refusing = {verdict.clause for verdict in outcome.verdicts if not nodes or verdict.refused.keys() & set(nodes)}
         clauses = [c for c in policy.clauses if c.kind in _REFUSING and (c.name in refusing or not refusing)]
-    else:
-        clauses = [c for c in policy.clauses if c.kind in (ClauseKind.SCORE, ClauseKind.SPREAD, ClauseKind.PACK)]
-    return tuple(_values(clause, frame, nodes) for clause in clauses[:_MOST_CLAUSES])
+        return tuple(_values(clause, frame, nodes) for clause in clauses[:_MOST_CLAUSES])
+    clauses = [c for c in policy.clauses if c.kind in (ClauseKind.SCORE, ClauseKind.SPREAD, ClauseKind.PACK)]
+    evaluation = evaluate(frame, policy.profile)
+    places = {int(row): place for place, row in enumerate(evaluation.feasible)}
+
+    def added(clause: CompiledClause) -> tuple[tuple[str, str], ...]:
+        scores = evaluation.scores.get(clause.name)
+        if scores is None:
+            return ()
+        return tuple((name, number(float(scores[places[rows[name]]]))) for name in nodes if rows[name] in places)
+
+    return tuple(replace(_values(clause, frame, nodes), scores=added(clause)) for clause in clauses[:_MOST_CLAUSES])
 
 
 def _concerned(value: wants.OfOne, outcome: Outcome) -> list[str]:
@@ -82,7 +95,9 @@ def _values(clause: CompiledClause, frame: Frame, nodes: Sequence[str]) -> Claus
     text, offsets = _one_line(span.text)
     positions = [frame.cluster.nodes.rows[name] for name in nodes] or [0]
     found = []
-    for part in sorted(leaves(clause, (span.start, span.end)), key=lambda part: part.span.start):
+    # what stands where another part stands, as the label within `label a=b`, is left to that
+    outermost = {part.span.start: part for part in reversed(leaves(clause, (span.start, span.end)))}
+    for _, part in sorted(outermost.items()):
         for values in part_values([part], frame, positions):
             if not nodes and not values.same:
                 continue

@@ -173,6 +173,7 @@ class _Reader:
 
     def _property(self, form: Json, path: Path) -> ForAll:
         wanted = _several(form["pods"], (*path, "pods"))
+        rest = {key: value for key, value in form.items() if key != "pods"}
         templates = [
             Step(("templates", name), Part(pod, ("templates", name)), base=name)
             for part in wanted
@@ -183,7 +184,7 @@ class _Reader:
             self._found.append(self._error((*path, "pods"), codes.UNKNOWN_TEMPLATE, "this file has no `templates`"))
         return ForAll(
             case=replace(
-                self._frame(form, path), kind=Kind.FORALL, only_schedulable=form.get("where") == "schedulable"
+                self._frame(rest, path), kind=Kind.FORALL, only_schedulable=form.get("where") == "schedulable"
             ),
             files=tuple(part for part in wanted if part.value != TEMPLATES),
             templates=tuple(templates),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from engine.diagnostics import printable
 from engine.tooling.tester.expect_form import Expected
@@ -46,10 +46,10 @@ def _failure(failure: Failure, suite: Suite, *, width: int) -> Iterator[str]:
     yield from _wrapped("    expected  ", printable(failure.mismatch.expected), width)
     yield from _wrapped("    got       ", printable(failure.mismatch.got), width)
     for values in failure.values:
-        if values.pointers:
+        if values.pointers or values.scores:
             yield ""
             yield from clause_lines(values, width=width)
-    if any(values.pointers for values in failure.values):
+    if any(values.pointers or values.scores for values in failure.values):
         yield ""
 
 
@@ -84,7 +84,13 @@ def clause_lines(values: ClauseValues, *, width: int) -> Iterator[str]:
     needed = len(head) + max([len(values.text), *(start + len(text) for start, text in shown.items())])
     if needed > max(width, NARROWEST) or not values.text.isascii():
         yield from _as_list(values, width=width)
-        return
+    else:
+        yield from _below(values, head, shown)
+    if values.scores:
+        yield from _wrapped("    adds      ", "   ".join(f"{node} {score}" for node, score in values.scores), width)
+
+
+def _below(values: ClauseValues, head: str, shown: Mapping[int, str]) -> Iterator[str]:
     yield head + values.text
     indent = " " * len(head)
     starts = sorted(shown)
