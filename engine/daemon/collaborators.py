@@ -70,6 +70,10 @@ class Policies(Protocol):
         """Return when the pod's turn is."""
         ...
 
+    def unit(self, pod: PodInfo, *, by_pod: bool) -> str:
+        """Return the unit of pods that one replica decides alone."""
+        ...
+
     def claims(self, queued: QueuedPod, frame: Frame) -> tuple[Claim, ...]:
         """Return the groups without which the pod must not bind; raises ValueError where a size has no value."""
         ...

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
+from functools import partial
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,11 +19,10 @@ from aiohttp import web
 
 from engine.adapters.http_server import HealthChecks, HttpServer
 from engine.adapters.kube.binding import Binder
-from engine.adapters.kube.credentials import SERVICE_ACCOUNT, find_credentials
+from engine.adapters.kube.credentials import find_credentials
 from engine.adapters.kube.decoding import Malformed
 from engine.adapters.kube.events import EventRecorder
 from engine.adapters.kube.eviction import Evictor
-from engine.adapters.kube.lease import LeaderElector, LeaseSettings
 from engine.adapters.kube.pod_status import PodStatusWriter
 from engine.adapters.kube.synchronization import collection_deferred, wait_synced
 from engine.adapters.kube.transport import Transport
@@ -30,6 +30,7 @@ from engine.adapters.policy_directory import PolicyDirectory
 from engine.cluster.cluster import Cluster
 from engine.daemon.config_map_events import ConfigMapEvents
 from engine.daemon.freshness import Freshness
+from engine.daemon.leading import Leading
 from engine.daemon.metrics import SchedulerMetrics
 from engine.daemon.observing import Observers
 from engine.daemon.policies import LivePolicies, PolicyCompiler
@@ -37,6 +38,7 @@ from engine.daemon.reload import PolicyReloader, ReloadRecord
 from engine.daemon.reporter import ApiReporter
 from engine.daemon.scheduler import Scheduler
 from engine.daemon.settings import Settings
+from engine.daemon.sharding import Sharding
 from engine.daemon.signal_feed import SignalFeed
 from engine.daemon.volumes import VolumeBinder
 from engine.daemon.watching import reflectors
@@ -72,12 +74,13 @@ class Daemon:
             max_connections=settings.scheduling.parallel_binds + SPARE_CONNECTIONS,
             observe=self._observe_request,
         )
-        self._elector = self._make_elector()
+        sharing = settings.sharding
+        self._leading = Leading(settings.leader_election, shares=sharing.enabled, identity=self._identity)
         self._binder = Binder(
             self._transport,
             random=self._random,
             concurrency=settings.scheduling.parallel_binds,
-            may_bind=self._may_bind,
+            may_bind=self._leading.may_act,
         )
         name = settings.scheduler_names[0]
         busy = self._binding
@@ -97,12 +100,16 @@ class Daemon:
             volumes=VolumeBinder(self._transport, cluster),
             reporter=ApiReporter(self._events, self._statuses),
             observer=self.observers,
+            nominator=self._statuses if sharing.enabled else None,
         )
-        self._scheduler.leading = self._elector is None
+        if sharing.enabled:
+            unit = partial(self._scheduler.deciding.unit, by_pod=sharing.unit == "pod")
+            self._scheduler.deciding.sharding = Sharding(self._identity, unit=unit)
         self._reflectors = reflectors(
             self._transport, self._scheduler.informer, random=self._random, on_malformed=_report_malformed
         )
         nodes_and_pods = self._reflectors[:2]
+        self._leading.attach(self._scheduler, self._reflectors[1], transport=self._transport, random=self._random)
         self._scheduler.is_current = Freshness(nodes_and_pods, is_reachable=lambda: self._transport.is_reachable)
         self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals)
         self._reloader = PolicyReloader(
@@ -117,7 +124,8 @@ class Daemon:
             host=settings.http.host,
             port=settings.http.port,
             checks=HealthChecks(
-                live={"ping": lambda: None}, ready={"sync": self._check_sync, "policies": self._check_policies}
+                live={"ping": lambda: None},
+                ready={"sync": self._check_sync, "policies": self._check_policies, "shards": self._leading.problem},
             ),
             registry=self.metrics.registry,
             configuration=lambda: asdict(settings),
@@ -156,7 +164,7 @@ class Daemon:
             await stack.enter_async_context(PolicyDirectory(self._settings.policies.path, deliver=self._reloader.offer))
             await self._sync()
             scheduling = asyncio.create_task(_guarded(self._scheduler.run()))
-            leading = asyncio.create_task(self._lead())
+            leading = asyncio.create_task(self._leading.run())
             stack.push_async_callback(self._end, scheduling, leading)
             # none of them ends but by a lost lease or a fault in ours: a new process starts afresh
             await asyncio.wait({leading, scheduling, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -183,12 +191,6 @@ class Daemon:
             },
         )
 
-    async def _lead(self) -> None:
-        if self._elector is None:
-            await asyncio.Event().wait()
-        else:
-            logger.error("stopping: %s", await self._elector.run())
-
     async def _end(self, scheduling: asyncio.Task[None], leading: asyncio.Task[None]) -> None:
         """Let what is under way come to its end, give the lease back, then say what is left to say."""
         deadline = asyncio.get_running_loop().time() + DRAIN_SECONDS
@@ -203,31 +205,6 @@ class Daemon:
         )
         if not all(told):
             logger.warning("ending with %d events and %d conditions unsent", len(self._events), len(self._statuses))
-
-    # --- leading -------------------------------------------------------------------------------------
-
-    def _make_elector(self) -> LeaderElector | None:
-        election = self._settings.leader_election
-        if not election.enabled:
-            return None
-        settings = LeaseSettings(
-            namespace=election.lease_namespace or _own_namespace() or "kube-system",
-            name=election.lease_name,
-            identity=self._identity,
-            lease_seconds=election.lease_duration,
-            renew_deadline_seconds=election.renew_deadline,
-            retry_seconds=election.retry_period,
-        )
-        return LeaderElector(
-            self._transport,
-            settings,
-            random=self._random,
-            on_started=lambda: self._scheduler.lead(True),
-            on_stopped=lambda _: self._scheduler.lead(False),
-        )
-
-    def _may_bind(self) -> bool:
-        return self._elector is None or self._elector.is_leader
 
     def _binding(self) -> bool:
         return self._binder.unfinished > 0
@@ -303,14 +280,6 @@ async def _guarded(work: Coroutine[Any, Any, object]) -> None:
     except Exception:
         logger.exception("background work ended in an unforeseen way")
         raise
-
-
-def _own_namespace() -> str | None:
-    """Return the namespace of the pod we run in, None outside a cluster."""
-    try:
-        return (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip() or None
-    except OSError:
-        return None
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

@@ -59,6 +59,10 @@ class Deciding:
             return False
         return self.sharding is None or self.sharding.is_ours(pod)
 
+    def unit(self, pod: PodInfo, *, by_pod: bool) -> str:
+        """Return the unit of pods that one replica decides alone (`engine.policy.units`)."""
+        return self.policies.unit(pod, by_pod=by_pod) if self.policies is not None else f"namespace/{pod.namespace}"
+
     def passed_to(self, pod: PodInfo) -> str | None:
         """Return the node of another replica for which we passed a pod on, None where we did not."""
         if self.sharding is None or self.policies is None or not self.policies.serves(pod):

@@ -52,6 +52,9 @@ Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 the lease was lost, something broke,
 @click.option(
     "--leader-election/--no-leader-election", default=None, help="Whether replicas agree on one that decides."
 )
+@click.option(
+    "--sharding/--no-sharding", default=None, help="Whether replicas share the work instead of electing a leader."
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Default: info.")
 def main(config: Path | None, http_address_file: Path | None, **flags: Any) -> None:
@@ -75,6 +78,7 @@ def override(
     scheduler_name: tuple[str, ...],
     http_address: str | None,
     leader_election: bool | None,
+    sharding: bool | None,
     log_format: Literal["text", "json"] | None,
     log_level: Literal["debug", "info", "warning", "error"] | None,
 ) -> Settings:
@@ -100,6 +104,8 @@ def override(
         changes["http"] = replace(settings.http, host=host, port=port)
     if leader_election is not None:
         changes["leader_election"] = replace(settings.leader_election, enabled=leader_election)
+    if sharding is not None:
+        changes["sharding"] = replace(settings.sharding, enabled=sharding)
     log = settings.log
     changes["log"] = replace(log, format=log_format or log.format, level=log_level or log.level)
     return replace(settings, **changes)

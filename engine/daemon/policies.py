@@ -14,6 +14,7 @@ from engine.framework.permit import Claim
 from engine.framework.profile import Profile
 from engine.framework.queue import QueuedPod, Turn, gates, priority_sort, priority_turn
 from engine.policy.policy_set import PolicySet, load
+from engine.policy.units import unit_of
 
 
 class LivePolicies:
@@ -50,6 +51,10 @@ class LivePolicies:
         """
         policy = self._set.governing(queued.pod) if self._has_gangs else None
         return policy.claims(frame) if policy is not None and policy.gangs else ()
+
+    def unit(self, pod: PodInfo, *, by_pod: bool) -> str:
+        """Return the unit of pods that one replica decides alone, as `engine.policy.units` has it."""
+        return unit_of(pod, self._set.governing(pod), by_pod=by_pod)
 
     def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
         """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""

@@ -168,6 +168,18 @@ class LeaderElectionSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardingSettings:
+    """Several replicas decide at once, each for its own nodes. For more pods a second than one process decides."""
+
+    enabled: bool = False
+    """On: all replicas work, and no leader is elected. The names and times of the Leases are `leaderElection`'s."""
+    unit: Literal["namespace", "pod"] = "namespace"
+    """What one replica decides alone. `namespace`: what relates pods to each other holds exactly. `pod`: also within a
+    namespace the work is shared; pods with affinity to others, hard spread constraints or a gang still go by namespace,
+    but a pod that only another's anti-affinity is about may come beside it within the same moment."""
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulingSettings:
     """How decisions are made and carried out."""
 
@@ -193,6 +205,7 @@ class Settings:
     log: LogSettings = field(default_factory=LogSettings)
     decision_log: DecisionLogSettings = field(default_factory=DecisionLogSettings)
     leader_election: LeaderElectionSettings = field(default_factory=LeaderElectionSettings)
+    sharding: ShardingSettings = field(default_factory=ShardingSettings)
     scheduling: SchedulingSettings = field(default_factory=SchedulingSettings)
 
 

@@ -36,6 +36,8 @@ class Cluster(ABC):
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.api = Api(endpoint)
+        self.namespaces = ["default"]
+        """Where pods are looked for."""
 
     @abstractmethod
     def token(self, namespace: str, account: str) -> str:
@@ -95,7 +97,13 @@ class Cluster(ABC):
         return self.api.get("pods", name, namespace=namespace)
 
     def pods(self) -> list[Json]:
-        return self.api.list("pods")
+        return [pod for namespace in self.namespaces for pod in self.api.list("pods", namespace=namespace)]
+
+    def use_namespaces(self, *names: str) -> None:
+        """Create namespaces, and look for pods there too."""
+        for name in names:
+            self.ensure("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        self.namespaces += names
 
     def placements(self) -> dict[str, str]:
         """Return the node of every pod, "" where it has none."""
@@ -163,6 +171,9 @@ class Cluster(ABC):
 
     def wipe(self) -> None:
         """Take away what a test may have left."""
+        everywhere = self.api.request("GET", "/api/v1/pods")["items"]
+        for namespace in sorted({pod["metadata"]["namespace"] for pod in everywhere}):
+            self.api.delete_all("pods", namespace=namespace)
         for plural in ("pods", "nodes", "events", "configmaps", "persistentvolumeclaims", "persistentvolumes"):
             self.api.delete_all(plural)
         for namespace in ("kube-system", "policy-scheduler"):

@@ -1,0 +1,111 @@
+"""Whether this replica may act: as the only one, as the leader, or as one of several that share the work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from random import Random
+from typing import Any
+
+from engine.adapters.kube.credentials import SERVICE_ACCOUNT
+from engine.adapters.kube.lease import LeaderElector, LeaseSettings
+from engine.adapters.kube.membership import Membership
+from engine.adapters.kube.reflector import Reflector
+from engine.adapters.kube.transport import Transport
+from engine.daemon.scheduler import Scheduler
+from engine.daemon.settings import LeaderElectionSettings
+
+logger = logging.getLogger(__name__)
+
+
+class Leading:
+    """The fence of a replica, and what keeps it open."""
+
+    def __init__(self, settings: LeaderElectionSettings, *, shares: bool, identity: str) -> None:
+        """shares: whether replicas share the work, instead of one of them doing it all."""
+        self._settings = settings
+        self._shares = shares
+        self._identity = identity
+        self._elector: LeaderElector | None = None
+        self.membership: Membership | None = None
+        """Set while replicas share the work."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there may be other replicas."""
+        return self._shares or self._settings.enabled
+
+    def may_act(self) -> bool:
+        """Return whether this replica may bind at this moment."""
+        if self.membership is not None:
+            return self.membership.may_act
+        return not self.is_needed or (self._elector is not None and self._elector.is_leader)
+
+    def attach(self, scheduler: Scheduler, pods: Reflector[Any], *, transport: Transport, random: Random) -> None:
+        """Tell a scheduler from now on whether it may decide, and what.
+
+        Args:
+            scheduler: ours.
+            pods: its view of the pods.
+            transport: to the API server.
+            random: spreads the tries of candidates.
+        """
+        scheduler.leading = not self.is_needed
+        if self._shares:
+            self.membership = self._join(scheduler, pods, transport)
+        elif self._settings.enabled:
+            self._elector = LeaderElector(
+                transport,
+                self._lease(),
+                random=random,
+                on_started=lambda: scheduler.lead(True),
+                on_stopped=lambda _: scheduler.lead(False),
+            )
+
+    def _join(self, scheduler: Scheduler, pods: Reflector[Any], transport: Transport) -> Membership:
+        passing = scheduler.passing
+        assert passing is not None
+        return Membership(
+            transport,
+            self._lease(),
+            on_members=passing.share_with,
+            on_ready=scheduler.lead,
+            has_handed_over=passing.has_handed_over,
+            pods_seen=lambda: scheduler.informer.pods_seen,
+            pods_known=lambda: pods.position,
+        )
+
+    async def run(self) -> None:
+        """Lead for as long as that goes well; with nobody to compete with, for ever. When cancelled, step down."""
+        if self.membership is not None:
+            logger.error("stopping: %s", await self.membership.run())
+        elif self._elector is not None:
+            logger.error("stopping: %s", await self._elector.run())
+        else:
+            await asyncio.Event().wait()
+
+    def problem(self) -> str | None:
+        """Return why this replica does nothing though it should, for a readiness probe; None where it does."""
+        if self.membership is None or self.membership.is_ready:
+            return None
+        waits = ", ".join(self.membership.waits_for)
+        return f"waits for a hand-over by {waits}" if waits else "has not joined the other replicas yet"
+
+    def _lease(self) -> LeaseSettings:
+        election = self._settings
+        return LeaseSettings(
+            namespace=election.lease_namespace or _own_namespace() or "kube-system",
+            name=election.lease_name,
+            identity=self._identity,
+            lease_seconds=election.lease_duration,
+            renew_deadline_seconds=election.renew_deadline,
+            retry_seconds=election.retry_period,
+        )
+
+
+def _own_namespace() -> str | None:
+    """Return the namespace of the pod we run in, None outside a cluster."""
+    with contextlib.suppress(OSError):
+        return (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip() or None
+    return None
