@@ -15,7 +15,7 @@ from engine.lang.comment_places import placed
 from engine.lang.line_breaks import grouped
 from engine.lang.line_writer import written
 from engine.lang.parse import parse
-from engine.lang.show import show_statement
+from engine.lang.show import formatted_statement
 
 WIDTH = 100
 """Characters; a longer statement is broken inside brackets and before operators. Comments may be longer."""
@@ -124,7 +124,7 @@ def _with_comments(file: syntax.File) -> Iterator[tuple[syntax.Statement | None,
 
 def _statement(statement: syntax.Statement, comments: Sequence[syntax.Comment]) -> _Block | Unfaithful:
     span = statement.span
-    canonical = show_statement(statement)
+    canonical = formatted_statement(statement)
     again, diagnostics = parse(Source(span.source.name, canonical))
     if diagnostics or again.statements != (statement,):
         return Unfaithful(f"`{canonical}` is not what {span} says")

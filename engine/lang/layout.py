@@ -26,12 +26,15 @@ _BEGINS = re.compile(
     r"|spread|pack|limit|gang|preempt)(?:[ \t]+[\w\".(\[-]|[ \t]*$)",
     re.MULTILINE,
 )
+_BEGINS_IN_BRACKETS = re.compile(r"[ \t]*(?:priority|filter|require|score|limit|let|order|use|metric)\(", re.MULTILINE)
+"""As people write it who take a keyword for a function; inside brackets it may be one."""
 _ENDS_OPEN = re.compile(
-    r"(?:[-+*/<>=!?,.%]|\b(?:and|or|not|in|is|matches|if|then|else|where|by|over|as|to|weight|within|size))$"
+    r"(?:[-+*/<>=!?,.%]|\b(?:and|or|not|in|is|matches|if|then|else|where|by|over|as|to|weight|within|without|size"
+    r"|every|after|default|skew|domains|evict))$"
 )
 _CONTINUES = re.compile(
     r"[ \t]*(?:[-+*/<>=!?,.%)\]]|(?:and|or|not|in|is|matches|if|then|else|where|by|over|as|to|weight|within|size"
-    r"|max|min|every|stale|default|evict)\b(?![ \t]*=))"
+    r"|without|max|min|every|stale|default|evict)\b(?![ \t]*=))"
 )
 _PIECES = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|#[^\n]*|[()\[\]]|\n')
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
@@ -76,7 +79,7 @@ def goes_on(last: str, text: str, *, at: int, inside: bool) -> bool:
         at: where the line begins.
         inside: a bracket of the statement is open.
     """
-    if _BEGINS.match(text, at):
+    if _BEGINS.match(text, at) or (not inside and _BEGINS_IN_BRACKETS.match(text, at)):
         return False
     return inside or bool(last and (_CONTINUES.match(text, at) or _ENDS_OPEN.search(last)))
 

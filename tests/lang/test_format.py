@@ -84,7 +84,23 @@ CASES = {
         'filter label "disk" == "ssd" or label a not in ("b", c)',
         "filter label disk=ssd or label a notin (b, c)",
     ),
-    "brackets that change nothing": ("score ((1 + (2 * 3)))", "score 1 + 2 * 3"),
+    "brackets that change nothing": (
+        "filter ((a > 1)) and (b and (label c)) or (not (d))",
+        "filter a > 1 and b and label c or not d",
+    ),
+    "brackets around the same operation": ("score ((1 + 2) + 3) * 1 / 2", "score (1 + 2 + 3) * 1 / 2"),
+    "brackets that make clear what is mixed": (
+        "filter ((a and b)) or c or (d ?? 1) < (2 * 3) + (4 - 1)",
+        "filter (a and b) or c or (d ?? 1) < (2 * 3) + (4 - 1)",
+    ),
+    "brackets behind not": ("filter not (a == b) and not ((c))", "filter not (a == b) and not c"),
+    "brackets in a condition": ("score if (a) then (1 + 2) else (3)", "score if a then 1 + 2 else 3"),
+    "long, with brackets that were kept": (
+        f"score ({'a' * 40} * {'b' * 40}) + ({'c' * 20} ?? 1)",
+        f"score ({'a' * 40} * {'b' * 40})\n    + ({'c' * 20} ?? 1)",
+    ),
+    "a keyword written like a function": ("let x = size\npriority(x)", "let x = size\npriority x"),
+    "a list that begins in the next line": ("use kubernetes without\n  NodePorts", "use kubernetes without NodePorts"),
     "brackets that do": ("score (1 + 2) * 3", "score (1 + 2) * 3"),
     "brackets around a number that has a field": ("let a = (1).b", "let a = (1).b"),
     "a comma too many": ("filter fits(cpu, mem,)", "filter fits(cpu, mem)"),
@@ -218,8 +234,8 @@ def test_a_policy_with_errors_is_not_formatted() -> None:
     ids=["another meaning", "not readable"],
 )
 def test_a_mistake_of_the_printer_is_noticed(wrong, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    show = formatter.show_statement
-    monkeypatch.setattr(formatter, "show_statement", lambda statement: wrong(show(statement)))
+    show = formatter.formatted_statement
+    monkeypatch.setattr(formatter, "formatted_statement", lambda statement: wrong(show(statement)))
     result = format_source(Source("test.policy", "let a = 1"))
     assert isinstance(result, Unfaithful)
     assert reason in result.reason
