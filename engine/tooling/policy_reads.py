@@ -50,6 +50,17 @@ def annotation_keys(policies: Iterable[Policy]) -> frozenset[str]:
     return frozenset(read.key for read in key_reads(policies) if read.what == "annotation")
 
 
+def fields(policies: Iterable[Policy]) -> frozenset[str]:
+    """Return the paths of all fields that the policies read, such as `pod.queued`."""
+    return frozenset(
+        part.field.path
+        for policy in policies
+        for root in _roots(policy)
+        for part in typed.below(root)
+        if isinstance(part, typed.Read)
+    )
+
+
 def _roots(policy: Policy) -> Iterator[typed.Typed]:
     tree = policy.compiled.checked
     if tree.governs is not None:

@@ -15,6 +15,7 @@ import msgspec
 from engine.cluster import objects
 from engine.cluster.claims import BIND_COMPLETED, SELECTED_NODE
 from engine.cluster.csi_migration import MIGRATED_PLUGINS
+from engine.cluster.devices import ANNOTATION as DEVICES
 from engine.cluster.object_store import BETA_CLASS
 
 Json: TypeAlias = dict[str, Any]
@@ -39,8 +40,8 @@ API_VERSIONS: Mapping[type, str] = {
     objects.DeviceClass: "resource.k8s.io/v1",
 }
 """Every kind that a snapshot holds."""
-RULES_ANNOTATIONS = frozenset({BIND_COMPLETED, SELECTED_NODE, MIGRATED_PLUGINS, BETA_CLASS})
-"""Annotations that Kubernetes' own rules read."""
+RULES_ANNOTATIONS = frozenset({BIND_COMPLETED, SELECTED_NODE, MIGRATED_PLUGINS, BETA_CLASS, DEVICES})
+"""Annotations that the scheduler reads whatever the policies say."""
 
 _WRITERS = ("resourceVersion", "generation")
 """Of metadata: only who writes to the API server needs them."""

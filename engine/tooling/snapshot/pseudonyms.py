@@ -197,8 +197,8 @@ class _Object:
                 return value
 
     def _labelled(self, name: str, text: str, key: str) -> str:
-        if key == "annotations" and name in RULES_ANNOTATIONS and "," in text:
-            return text  # names of plugins
+        if key == "annotations" and name in RULES_ANNOTATIONS and re.search("[,=]", text):
+            return text  # names of plugins, numbers of devices
         return self._names.of(text)
 
     def _text(self, key: str, text: str, path: tuple[str, ...]) -> str:

@@ -1,0 +1,309 @@
+"""`policyctl capture`: one decision, frozen into the smallest test file that repeats it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from engine.cli import files, worlds
+from engine.cli.progress import status_line
+
+if TYPE_CHECKING:
+    from engine.diagnostics import Source
+    from engine.policy.policy_set import PolicySet
+    from engine.tooling.capture.freeze import Frozen
+    from engine.tooling.capture.scene import Scene
+    from engine.tooling.decision_record import DecisionRecord
+    from engine.tooling.snapshot.pseudonyms import Pseudonyms
+    from engine.tooling.world import Rules
+
+EPILOG = """
+\b
+Examples:
+  policyctl capture shop/web-7f9 --policies policies/                     # your current kubectl context
+  policyctl capture web-7f9 --policies policies/ --cluster cluster.json.gz --metrics cluster.metrics.yaml
+  policyctl capture web-7f9 --policies policies/ --cluster then.json.gz --log decisions.jsonl
+  policyctl capture web-7f9 --policies policies/ --anonymise -o incident-42.test.yaml
+  policyctl test incident-42.test.yaml
+
+\b
+Exit codes: 0 the test is written, and passes; 2 nothing is written.
+"""
+_TEST, _FIXTURE = ".test.yaml", ".cluster.yaml"
+
+
+@click.command(epilog=EPILOG)
+@click.argument("pod", metavar="POD")
+@click.option("-n", "--namespace", help="The pod's namespace, where several have a pod of that name.")
+@click.option(
+    "--policies", multiple=True, required=True, type=click.Path(path_type=Path), metavar="PATH",
+    help="Policies that decide: a file, or a folder; may be repeated.",
+)  # fmt: skip
+@click.option("--policy", metavar="NAME", help="Decide by this policy, whichever governs the pod.")
+@worlds.cluster_options
+@click.option(
+    "--log", type=click.Path(path_type=Path), metavar="FILE",
+    help="Take the pod, its clock and seed from its last decision in this decision log.",
+)  # fmt: skip
+@worlds.decision_options
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
+    help=f"Where to write.  [default: the pod's name with {_TEST}]",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--anonymise", is_flag=True, help="Replace names by pseudonyms, as `policyctl snapshot` does.")
+@click.option("--keep", multiple=True, metavar="LABEL", help="Keep the values of this label; may be repeated.")
+def command(
+    pod: str,
+    namespace: str | None,
+    policies: tuple[Path, ...],
+    policy: str | None,
+    clusters: tuple[Path, ...],
+    kubeconfig: Path | None,
+    context: str | None,
+    log: Path | None,
+    metrics: Path | None,
+    prometheus_url: str | None,
+    seed: int,
+    now: float | None,
+    output: Path | None,
+    force: bool,
+    anonymise: bool,
+    keep: tuple[str, ...],
+) -> int:
+    """Freeze the decision about one pod into a test that needs no cluster.
+
+    Nodes, pods, other objects, and fields that do not matter are left out, one after the other; each step is
+    verified by deciding again. What stays is the same node, the next best and how far it is behind (or the same
+    reason), and for each filter that refused any node one that it refuses. The file is run before it is written.
+    """
+    from engine.adapters.output_file import OutputError, write_file
+    from engine.documents.yaml_document import DocumentError
+    from engine.tooling.capture.freeze import NotReproduced
+    from engine.tooling.world import UnknownPod
+
+    if keep and not anonymise:
+        raise click.UsageError("--keep says how to --anonymise: give that, too")
+    target = output or Path(f"{'captured' if anonymise else pod.rpartition('/')[2]}{_TEST}")
+    if not target.name.endswith(_TEST):
+        raise click.UsageError(f"a test file's name ends with {_TEST}, not as {target.name}")
+    beside = target.with_name(target.name.removesuffix(_TEST) + _FIXTURE)
+    for path in (target, beside):
+        if path.exists() and not force:
+            raise click.ClickException(f"{path} is there already: --force replaces it")
+    try:
+        sources = worlds.policies_in(policies)
+        policy_set = _compiled(sources)
+        scene = _scene(
+            pod, namespace, policy, clusters, kubeconfig, context, log, metrics, prometheus_url, seed, now,
+            sources=sources, policy_set=policy_set,
+        )  # fmt: skip
+        made, texts, used = _frozen(scene, policy_set, target, beside, anonymise=anonymise, keep=keep)
+        _verify(texts[0], made, target, used)
+    except DocumentError as error:
+        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        return 2
+    except (UnknownPod, NotReproduced) as error:
+        raise click.ClickException(str(error)) from error
+    try:
+        for path, text in zip((target, beside), texts, strict=False):
+            write_file(path, [text])
+    except OutputError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(_summary(made, target, beside))
+    return 0
+
+
+def _compiled(sources: Sequence[Source]) -> PolicySet:
+    from engine.cli.policies import compiled
+
+    return compiled(sources)
+
+
+def _scene(
+    pod: str,
+    namespace: str | None,
+    policy: str | None,
+    clusters: Sequence[Path],
+    kubeconfig: Path | None,
+    context: str | None,
+    log: Path | None,
+    metrics: Path | None,
+    prometheus_url: str | None,
+    seed: int,
+    now: float | None,
+    *,
+    sources: tuple[Source, ...],
+    policy_set: PolicySet,
+) -> Scene:
+    import msgspec
+
+    from engine.tooling.capture.scene import Scene
+    from engine.tooling.world import world
+
+    things = worlds.cluster_objects(
+        clusters, kubeconfig=kubeconfig, context=context, scheduler=min(policy_set.schedulers)
+    )
+    record = _record(log, pod, namespace) if log is not None else None
+    if record is None:
+        asked = world(things).find(pod, namespace=namespace)
+    else:
+        asked = record.pod
+        things = [thing for thing in things if not _same_pod(thing, asked)]
+        seed, now, policy = record.seed, record.time if now is None else now, policy or record.policy
+    moment = float(int(time.time() if now is None else now))  # a test's clock has whole seconds
+    rules = _rules(asked, policy_set, sources, policy)
+    signals = worlds.signals_of([policy_set], metrics=metrics, prometheus_url=prometheus_url, now=moment)
+    spec = msgspec.structs.replace(asked.spec, node_name="")
+    if policy is not None and rules.policy is not None:  # the test has no other way to choose a policy
+        serves = rules.policy.scheduler or min(policy_set.default_schedulers)
+        spec = msgspec.structs.replace(spec, scheduler_name=serves)
+    free = msgspec.structs.replace(asked, spec=spec)
+    things = [free if thing is asked else thing for thing in things]
+    scene = replace(Scene.of(things, free, rules, seed=seed, now=moment), signals=signals)
+    if record is not None:
+        _compare(record, scene)
+    return scene
+
+
+def _same_pod(thing: Any, pod: Any) -> bool:
+    mine, other = thing.metadata, pod.metadata
+    return type(thing) is type(pod) and (mine.namespace, mine.name) == (other.namespace, other.name)
+
+
+def _record(log: Path, pod: str, namespace: str | None) -> DecisionRecord:
+    from engine.tooling.decision_record import RecordError, decode_lines
+
+    wanted = f"{namespace}/{pod}" if namespace and "/" not in pod else pod
+    try:
+        with log.open("rb") as lines:
+            found = [
+                record
+                for record in decode_lines(lines, name=str(log))
+                if wanted in (record.key, record.key.partition("/")[2])
+            ]
+    except OSError as error:
+        raise click.ClickException(f"cannot read {log}: {(error.strerror or str(error)).lower()}") from error
+    except RecordError as error:
+        raise click.ClickException(str(error)) from error
+    if not found:
+        raise click.ClickException(f"{log} has no decision about `{wanted}`")
+    if len({record.key for record in found}) > 1:
+        names = ", ".join(sorted({record.key for record in found}))
+        raise click.ClickException(f"several pods are named `{wanted}`: {names}; give --namespace")
+    return found[-1]
+
+
+def _compare(record: DecisionRecord, scene: Scene) -> None:
+    """Refuse a cluster that is not the one of the recorded decision."""
+    decided = scene.verdict()
+    if (decided.host or "") == record.node or record.victims:
+        return
+    then = f"to {record.node}" if record.node else f"nowhere ({record.message})"
+    now = f"to {decided.host}" if decided.host else "nowhere"
+    raise click.ClickException(
+        f"the log says that the pod went {then}, on this cluster it goes {now}: give a --cluster (and --metrics) taken"
+        " at that time, or leave out --log to capture what is decided now"
+    )
+
+
+def _rules(pod: Any, policy_set: PolicySet, sources: tuple[Source, ...], name: str | None) -> Rules:
+    from engine.cluster.cluster import Cluster
+    from engine.tooling.world import Rules
+
+    known = ", ".join(policy.name for policy in policy_set.policies)
+    if name is not None:
+        governing = policy_set.named(name)
+        if governing is None:
+            raise click.ClickException(f"there is no policy `{name}`, only: {known}")
+        return Rules(governing.profile, governing, sources)
+    governing = policy_set.governing(Cluster().templates.pod(pod))
+    if governing is None:
+        raise click.ClickException(
+            f"no policy governs the pod: its scheduler is `{pod.spec.scheduler_name}`, the policies serve"
+            f" {', '.join(sorted(policy_set.schedulers))}; to decide by one all the same: --policy NAME ({known})"
+        )
+    return Rules(governing.profile, governing, sources)
+
+
+def _frozen(
+    scene: Scene, policy_set: PolicySet, target: Path, beside: Path, *, anonymise: bool, keep: Sequence[str]
+) -> tuple[Frozen, list[str], Source]:
+    from engine.documents.writing import yaml_list_lines, yaml_text
+    from engine.tooling.capture.freeze import frozen
+    from engine.tooling.policy_reads import annotation_keys
+
+    policy = scene.rules.policy
+    assert policy is not None
+    source = policy.compiled.checked.source
+    # the test names one policy: a pod that names no scheduler means the one that it serves
+    scheduler = policy.scheduler or min(policy_set.default_schedulers)
+    with status_line() as show:
+        made = frozen(
+            scene,
+            scheduler=scheduler,
+            annotations=annotation_keys([policy]),
+            names=_pseudonyms(scene, policy_set, keep) if anonymise else None,
+            progress=show,
+        )
+    document: dict[str, Any] = {"policy": Path(os.path.relpath(source.name, target.parent)).as_posix()}
+    if made.others:
+        document["cluster"] = beside.name
+    kept = f"{made.nodes[1]} of {made.nodes[0]} nodes and {made.pods[1]} of {made.pods[0]} pods matter"
+    text = f"# captured by policyctl: {kept}\n" + yaml_text(document | made.document)
+    texts = [text, "".join(yaml_list_lines(made.others, annotations={}))] if made.others else [text]
+    return made, texts, source
+
+
+def _pseudonyms(scene: Scene, policy_set: PolicySet, keep: Sequence[str]) -> Pseudonyms:
+    from engine.tooling.policy_reads import literals
+    from engine.tooling.snapshot.fields import recorded_objects
+    from engine.tooling.snapshot.pseudonyms import KEPT_LABELS, Pseudonyms, kept_texts
+
+    things = recorded_objects((*scene.nodes, *scene.placed, scene.pod, *scene.others))
+    return Pseudonyms(kept=kept_texts(things, labels=(*KEPT_LABELS, *keep)) | literals(policy_set.policies))
+
+
+def _verify(text: str, made: Frozen, target: Path, policy: Source) -> None:
+    """Run the test as `policyctl test` will.
+
+    Raises:
+        NotReproduced: it does not pass.
+    """
+    from engine.cli.suites import load_suite
+    from engine.diagnostics import Source
+    from engine.documents.fixtures import parse_objects
+    from engine.documents.writing import json_list_lines
+    from engine.tooling.capture.freeze import NotReproduced
+    from engine.tooling.tester.results import State
+    from engine.tooling.tester.suite import Fixtures
+
+    # the fixture beside it is not written yet
+    alone = "\n".join(line for line in text.splitlines() if not line.startswith("cluster: ")) + "\n"
+    loaded = load_suite(target, Source(str(target), alone))
+    if made.others:
+        objects = parse_objects(Source("cluster", "".join(json_list_lines(made.others, annotations={}))))
+        loaded = replace(loaded, fixtures=Fixtures(objects, {}, {}))
+    result = loaded.run(shuffle=not made.verdict.tied).result()
+    (case,) = result.cases
+    if case.state is not State.PASSED:
+        said = "; ".join(f"expected {one.mismatch.expected}, got {one.mismatch.got}" for one in case.failures)
+        raise NotReproduced(f"the test would not pass: {said or case.state.value}; nothing is written")
+
+
+def _summary(made: Frozen, target: Path, beside: Path) -> str:
+    text = (
+        f"{target}: {made.document['cases'][0]['name']}; {made.nodes[1]} of {made.nodes[0]} nodes,"
+        f" {made.pods[1]} of {made.pods[0]} pods; after {made.trials} decisions; it passes"
+    )
+    if made.others:
+        text += f"\n{beside}: {len(made.others)} other objects that it needs"
+    if not made.same_margin:
+        text += "\nthe margin is that of the small cluster: no few nodes have the same as all"
+    return text

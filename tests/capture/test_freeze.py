@@ -1,0 +1,190 @@
+"""A frozen decision is decided the same, is small, and says what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.cluster import objects
+from engine.cluster.signals import Reading, Series, Signals
+from engine.diagnostics import Source
+from engine.framework.kubernetes import kubernetes_profile
+from engine.policy.policy_set import load
+from engine.tooling.capture.freeze import Frozen, frozen
+from engine.tooling.capture.scene import Scene
+from engine.tooling.snapshot.fields import recorded_objects
+from engine.tooling.snapshot.pseudonyms import Pseudonyms
+from engine.tooling.world import Rules
+from tests.framework.worlds import EVENTS, PODS, World, make_node, make_pod
+
+NOW = 2e9
+OURS = "policy-scheduler"
+
+
+def rules(text: str) -> Rules:
+    source = Source("a.policy", text)
+    made = load([source]).policy_set
+    assert made is not None
+    (policy,) = made.policies
+    return Rules(policy.profile, policy, (source,))
+
+
+def scene(
+    nodes: list[objects.Node],
+    placed: list[objects.Pod],
+    pod: objects.Pod,
+    text: str,
+    *,
+    signals: Signals = Signals.EMPTY,
+) -> Scene:
+    made = Scene.of([*nodes, *placed, pod], pod, rules(text), seed=0, now=NOW)
+    return Scene(made.pod, made.nodes, made.placed, made.others, made.rules, signals, NOW)
+
+
+def freeze(made: Scene, **given: Any) -> Frozen:
+    return frozen(made, scheduler=OURS, **given)
+
+
+def on(pod: objects.Pod, node: str) -> objects.Pod:
+    pod.spec.node_name = node
+    return pod
+
+
+def ours(name: str, short: Mapping[str, Any]) -> objects.Pod:
+    pod = make_pod(name, dict(short))
+    pod.spec.scheduler_name = OURS
+    return pod
+
+
+@settings(max_examples=30, deadline=None)
+@given(EVENTS, st.integers(0, len(PODS) - 1))
+def test_whatever_is_decided_is_decided_the_same_by_its_test(events: list[Any], variant: int) -> None:
+    kept = World()
+    for event in events:
+        kept.happen(event)
+    placed = [on(pod, node) for pod, node in kept.pods.values()]
+    things = [*kept.nodes.values(), *placed]
+    pod = make_pod("incoming", PODS[variant])
+    plain = Scene.of(things, pod, Rules(kubernetes_profile()), seed=0, now=NOW)
+
+    made = frozen(plain, scheduler="default-scheduler")
+
+    assert made.verdict.host == plain.verdict().host
+    assert made.nodes[1] <= len(kept.nodes)
+
+
+def test_nodes_and_pods_that_do_not_matter_are_left_out() -> None:
+    nodes = [make_node(f"n{i:02}", {"labels": {"zone": "abc"[i % 3]}, "cpu": "8"}) for i in range(60)]
+    placed = [on(ours(f"p{i}", {"cpu": "1", "labels": {"app": f"a{i % 7}"}}), f"n{i % 60:02}") for i in range(300)]
+    placed.append(on(ours("late", {"cpu": "500m"}), "n17"))
+    placed = [pod for pod in placed if pod.metadata.name != "p42"]  # n42 is emptier than all others, n17 fuller
+
+    made = freeze(scene(nodes, placed, ours("web", {"cpu": "1"}), "filter fits(cpu, mem)\nscore 10 * node.free.cpu\n"))
+
+    assert made.nodes == (60, 2)
+    (case,) = made.document["cases"]
+    assert case["expect"] == {"node": "n42", "margin": "10 ± 0.001"}
+    assert case["pod"] == {"name": "web", "cpu": "1"}
+
+
+def test_a_pod_that_fits_nowhere_keeps_its_main_reason_and_one_node_for_each_filter() -> None:
+    nodes = [make_node(f"n{i:02}", {"labels": {}, "cpu": "8" if i % 2 else "2"}) for i in range(20)]
+    nodes[3] = make_node("n03", {"labels": {}, "cpu": "8", "taints": [{"key": "spot", "effect": "NoSchedule"}]})
+
+    made = freeze(
+        scene(nodes, [], ours("web", {"cpu": "4"}), "filter node.label.disk == 'ssd' as disks\n".replace("'", '"'))
+    )
+
+    (case,) = made.document["cases"]
+    assert case["expect"]["unschedulable"] == {"clause": "disks"}
+    assert {one["clause"] for one in case["expect"]["filtered"].values()} == {
+        "disks", "NodeResourcesFit", "TaintToleration",
+    }  # fmt: skip
+    assert made.nodes == (20, 3)
+
+
+def test_metrics_stand_under_the_names_of_nodes() -> None:
+    nodes = [make_node(f"n{i}", {"labels": {}, "cpu": "8"}) for i in range(9)]
+    for at, node in enumerate(nodes):
+        node.status.addresses = [objects.NodeAddress("InternalIP", f"10.0.0.{at}")]
+    series = tuple(Series({"instance": f"10.0.0.{i}:9100"}, 10.0 * i, NOW - 4) for i in range(9))
+    signals = Signals.of([Reading("load", series, evaluated_at=NOW, fetched_at=NOW)])
+    text = 'score 100 - promql("load") ?? 0\n'
+
+    made = freeze(scene(nodes, [], ours("web", {}), text, signals=signals))
+
+    assert made.document["metrics"] == {
+        "load": {"n0": {"value": 0, "age": "4.000s"}, "n1": {"value": 10, "age": "4.000s"}}
+    }
+    assert made.document["cases"][0]["expect"] == {"node": "n0", "margin": "10 ± 0.001"}
+
+
+def test_a_held_pod_needs_no_cluster() -> None:
+    nodes = [make_node("n0", {"labels": {}, "cpu": "8"})]
+    held = ours("web", {"labels": {"stage": "draft"}})
+
+    made = freeze(scene(nodes, [], held, 'hold if pod.label.stage == "draft" else "not released"\n'))
+
+    assert made.document["cases"] == [
+        {
+            "name": "web is held",
+            "pod": {"name": "web", "labels": {"stage": "draft"}},
+            "expect": {"held": "not released"},
+        }
+    ]
+    assert "nodes" not in made.document
+
+
+def test_names_can_be_hidden_and_the_decision_stays() -> None:
+    nodes = [make_node(f"blade-{i}", {"labels": {"owner": "acme" if i else "corp"}, "cpu": "8"}) for i in range(5)]
+    placed = [on(ours("mail", {"cpu": "1"}), "blade-0")]
+    made = scene(nodes, placed, ours("web", {"nodeSelector": {"owner": "corp"}}), "score node.free.cpu\n")
+
+    hidden = freeze(made, names=Pseudonyms())
+
+    assert not [name for name in ("blade", "acme", "corp", "web", "mail") if name in repr(hidden.document)]
+    assert hidden.verdict.host is not None
+
+
+def test_other_objects_stay_where_they_matter() -> None:
+    nodes = [make_node("n0", {"labels": {}, "cpu": "8"}), make_node("n1", {"labels": {}, "cpu": "8"})]
+    pod = ours("web", {})
+    pod.spec.volumes = [objects.Volume("data", persistent_volume_claim=objects.ClaimSource("lost"))]
+    claim = objects.PersistentVolumeClaim(metadata=objects.ObjectMeta(name="lost", namespace="default"))
+    claim.spec.volume_name = "gone"
+    claim.metadata.annotations = {"pv.kubernetes.io/bind-completed": "yes"}
+    other = objects.PersistentVolumeClaim(metadata=objects.ObjectMeta(name="other", namespace="default"))
+    made = Scene.of([*nodes, claim, other, pod], pod, rules("score 1\n"), seed=0, now=NOW)
+
+    kept = freeze(made)
+
+    assert [one["metadata"]["name"] for one in kept.others] == ["lost"]
+    assert kept.document["cases"][0]["expect"]["unschedulable"]["clause"].startswith("Volume")
+
+
+def test_the_same_decision_is_frozen_the_same(tmp_path: Path) -> None:
+    nodes = [make_node(f"n{i}", {"labels": {"zone": "ab"[i % 2]}, "cpu": str(2 + i % 3)}) for i in range(12)]
+    placed = [on(ours(f"p{i}", PODS[i % 5]), f"n{i % 12}") for i in range(30)]
+
+    made = [
+        freeze(scene(order, placed, ours("web", {"cpu": "1"}), "score node.free.cpu\n"))
+        for order in (nodes, nodes[::-1])
+    ]
+
+    assert made[0].document == made[1].document
+    assert recorded_objects(nodes)  # the scene's own objects are left alone
+
+
+@pytest.mark.parametrize("text", ["score rank(node.free.cpu)\n", "score normalize(node.free.cpu)\n"])
+def test_scores_that_hang_on_all_nodes_still_give_a_small_test(text: str) -> None:
+    nodes = [make_node(f"n{i:03}", {"labels": {}, "cpu": str(2 + i)}) for i in range(120)]
+
+    made = freeze(scene(nodes, [], ours("web", {}), text))
+
+    assert made.verdict.host == "n119"
+    assert made.nodes[1] <= 3
