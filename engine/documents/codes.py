@@ -54,3 +54,12 @@ NOT_AN_OBJECT = Code(
     bad="nodes:\n- name: a",
     good="apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata:\n    name: a",
 )
+BAD_TRACE = Code(
+    "D0031",
+    "not-a-trace",
+    "A list of nodes or pods as CSV has a line that names its columns, and in each further line one node or pod:"
+    " `name` (nodes: or `sn`), `cpu_milli`, `memory_mib`; GPUs of nodes under `gpu` and `model`, of pods under"
+    " `num_gpu`, `gpu_milli` (1 to 1000) and `gpu_spec` (models with `|` between them).",
+    bad="name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,4000,8192,1,1.5",
+    good="name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,4000,8192,1,500",
+)

@@ -1,0 +1,83 @@
+"""Who decides in a simulation: plain Kubernetes, or a set of policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from engine.cluster.signals import Signals
+from engine.framework.frame import Frame
+from engine.framework.kubernetes import kubernetes_profile
+from engine.framework.profile import Profile
+from engine.framework.queue import QueuedPod, Turn, gates, priority_sort, priority_turn
+from engine.policy.policy import Policy
+from engine.policy.policy_set import PolicySet
+
+KUBERNETES = "kubernetes"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One of those that are compared."""
+
+    name: str
+    policy_set: PolicySet | None = None
+    """None: Kubernetes' own rules."""
+    signals: Signals = Signals.EMPTY
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what of its policies a simulation does not do."""
+        policies = self.policy_set.policies if self.policy_set is not None else ()
+        gangs = sorted(policy.name for policy in policies if policy.gangs)
+        return (f"{', '.join(gangs)}: `gang` is not simulated, members are placed one by one",) if gangs else ()
+
+
+class Rules:
+    """A contender at work in one run."""
+
+    def __init__(self, contender: Contender, *, preempts: bool) -> None:
+        self._set = contender.policy_set
+        self._preempts = preempts
+        self._plain = self._as_run(kubernetes_profile()) if self._set is None else None
+        self._profiles: dict[Profile, Profile] = {}
+        self.ordered = any(p.order is not None or p.holds for p in self._set.policies) if self._set else False
+        """Whether any policy orders or holds pods."""
+
+    def _as_run(self, profile: Profile) -> Profile:
+        return profile if self._preempts else replace(profile, preempts=False)
+
+    def policy(self, frame: Frame) -> Policy | None:
+        """Return the policy that governs the frame's pod; a single one governs whatever its scheduler's name is."""
+        if self._set is None:
+            return None
+        if len(self._set.policies) == 1:
+            only = self._set.policies[0]
+            return only if only.governs(frame) else None
+        return self._set.governing(frame.pod)
+
+    def profile(self, frame: Frame) -> Profile | None:
+        """Return the plugins that decide about the frame's pod; None where no policy governs it."""
+        if self._plain is not None:
+            return self._plain
+        policy = self.policy(frame)
+        if policy is None:
+            return None
+        known = self._profiles.get(policy.profile)
+        if known is None:
+            known = self._profiles[policy.profile] = self._as_run(policy.profile)
+        return known
+
+    def hold(self, queued: QueuedPod, frame: Frame) -> str | None:
+        """Return why the pod must wait outside the active queue, or None."""
+        waits = gates(queued)
+        if waits is not None or not self.ordered:
+            return waits
+        policy = self.policy(frame)
+        return policy.hold_reason(frame) if policy is not None and policy.holds else None
+
+    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+        """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""
+        policy = self.policy(frame) if self.ordered else None
+        if policy is None or policy.order is None:
+            return priority_turn(queued)
+        return Turn(policy.name, (policy.order(frame), *priority_sort(queued)))
