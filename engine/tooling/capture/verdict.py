@@ -34,6 +34,8 @@ class Verdict:
     """Why the pod waits outside the active queue."""
     evicted: tuple[str, ...] = ()
     """Pods that would be evicted, and from where."""
+    empty: bool = False
+    """Whether there was no node to decide about: that is a reason of its own."""
     statuses: frozenset[tuple[str, str, tuple[str, ...]]] | None = None
     """Node, filter and reasons of each refusal; None where that was not asked."""
 
@@ -79,7 +81,7 @@ def verdict(situation: Situation) -> Verdict:
                 *sorted(pod.key for pod in decision.preemption.victims),
             )
         cause = _cause(refusals(situation)) if size <= _MOST_EXPLAINED else None
-        return Verdict(None, None, None, refusers, cause=cause, evicted=evicted, statuses=statuses)
+        return Verdict(None, None, None, refusers, cause=cause, evicted=evicted, empty=not size, statuses=statuses)
     totals = sorted((-float(total), names[row]) for row, total in zip(made.feasible, made.totals, strict=True))
     best = next(total for total, name in totals if name == decision.host)
     following = next(((total, name) for total, name in totals if name != decision.host), None)
