@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +18,9 @@ from engine.cli import files
 from engine.cli.suites import SUFFIX
 
 if TYPE_CHECKING:
+    from engine.cli.coverage import Coverage
     from engine.cli.suites import LoadedSuite
+    from engine.tooling.mutation.trial import Tried
     from engine.tooling.tester.formats import Run, Unusable
     from engine.tooling.tester.results import CaseResult, SuiteResult
 
@@ -30,10 +33,14 @@ Examples:
   policyctl test policies/ --run 'hot node'    # the cases whose name matches a regular expression
   policyctl test policies/ -o report.xml       # for people, and JUnit for the CI system
   policyctl test policies/ --update            # write the scores and placements that came
+  policyctl test policies/ --coverage --threshold 90   # what no case decides with; 1 below 90%
+  policyctl test policies/ --mutate -q         # changes of the policies that no case notices
+  policyctl test --init spread.policy          # a first test file, spread.test.yaml; -o FILE, or -o - to look at it
   policyctl test --schema > policy-test.schema.json
 
 \b
-Exit codes: 0 every case passed; 1 a case failed; 2 a file cannot be used, or there was nothing to run.
+Exit codes: 0 every case passed; 1 a case failed, or it is less than --threshold; 2 a file cannot be used, or
+there was nothing to run.
 """
 
 
@@ -57,6 +64,18 @@ Exit codes: 0 every case passed; 1 a case failed; 2 a file cannot be used, or th
 )
 @click.option("--no-skip", is_flag=True, help="Skipped and todo cases are failures.")
 @click.option("--update", is_flag=True, help="Write the scores and placements that came into the files.")
+@click.option("--coverage", is_flag=True, help="Show which clauses and branches of the policies no case decides with.")
+@click.option("--coverage-out", type=click.Path(path_type=Path), metavar="FILE", help="Write it as Cobertura XML.")
+@click.option("--mutate", is_flag=True, help="Change the policies in small ways and show what no case notices.")
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="With --coverage, or --mutate: end with 1 where it is less.",
+)
+@click.option(
+    "--init", "init", type=click.Path(path_type=Path), metavar="POLICY", help="Write a first test file for it."
+)
 @click.option("--schema", is_flag=True, help="Print the JSON schema of test files, for editors, and end.")
 def command(
     paths: tuple[Path, ...],
@@ -67,6 +86,11 @@ def command(
     shuffle: bool | None,
     no_skip: bool,
     update: bool,
+    coverage: bool,
+    coverage_out: Path | None,
+    mutate: bool,
+    threshold: float | None,
+    init: Path | None,
     schema: bool,
 ) -> int:
     """Decide the cases of test files and compare with what they expect.
@@ -79,22 +103,32 @@ def command(
 
         click.echo(schema_text(), nl=False)
         return 0
+    if init is not None:
+        return _first_test(init, paths, outputs)
     if not paths:
         raise click.UsageError(f"name a {SUFFIX} file or a folder")
     if update and _is_ci():
         raise click.UsageError("--update writes what came as what is wanted: not where the environment has CI")
+    coverage = coverage or coverage_out is not None
+    if threshold is not None and not (coverage or mutate):
+        raise click.UsageError("--threshold is about --coverage or --mutate: give one of them")
     also = [_output(text) for text in outputs]
     only = _regular_expression(pattern)
     tests = files.expanded(paths, suffix=SUFFIX)
     shown = _Shown(form, quiet=quiet)
-    session = Session(only, shuffle=_is_ci() if shuffle is None else shuffle, shown=shown)
+    measure = _coverage() if coverage else None
+    session = Session(only, shuffle=_is_ci() if shuffle is None else shuffle, shown=shown, coverage=measure)
     run = session.run(tests)
     if update:
         _update(session.loaded, run)
-    shown.end(run)
+    tried = _mutated(session.loaded, run) if mutate else None
+    shown.end(run, coverage=measure, tried=tried)
+    if measure is not None and coverage_out is not None:
+        measure.write(coverage_out)
     for name, path in also:
         _write(path, _formatted(name, run))
-    return _exit_code(run, pattern, no_skip=no_skip)
+    code = _exit_code(run, pattern, no_skip=no_skip)
+    return code or _below(threshold, coverage=measure, tried=tried)
 
 
 @dataclass
@@ -107,7 +141,10 @@ class Session:
     loaded: list[LoadedSuite] = field(default_factory=list)
     """Those that could be run, in the order of the results."""
 
-    def __init__(self, only: re.Pattern[str], *, shuffle: bool, shown: _Shown) -> None:
+    def __init__(
+        self, only: re.Pattern[str], *, shuffle: bool, shown: _Shown, coverage: Coverage | None = None
+    ) -> None:
+        self.coverage = coverage
         self.only = only
         self.shuffle = shuffle
         self.shown = shown
@@ -136,7 +173,8 @@ class Session:
         return Run(tuple(results), tuple(unusable), seconds)
 
     def _cases(self, loaded: LoadedSuite, seconds: dict[int, float]) -> Iterator[CaseResult]:
-        run = loaded.run(shuffle=self.shuffle)
+        observe = self.coverage.watch(loaded) if self.coverage is not None else None
+        run = loaded.run(shuffle=self.shuffle, observe=observe)
         before = time.perf_counter()
         for result in run.results(lambda case: self.only.search(case.name) is not None):
             seconds[id(result)] = time.perf_counter() - before
@@ -172,16 +210,84 @@ class _Shown:
         if self._form == "text":
             click.echo(files.rendered(one.diagnostics, err=True), err=True)
 
-    def end(self, run: Run) -> None:
+    def end(self, run: Run, *, coverage: Coverage | None, tried: Sequence[Tried] | None) -> None:
         self._clear()
-        if self._form == "text":
-            click.echo(_last_line(run))
-        else:
-            click.echo(_formatted(self._form, run), nl=False)
+        if self._form == "json":
+            more = {"coverage": coverage.data()} if coverage is not None else {}
+            more |= {"mutation": _mutation_data(tried)} if tried is not None else {}
+            click.echo(_with(more, _formatted("json", run)), nl=False)
+            return
+        people = self._form == "text"
+        click.echo(_last_line(run) if people else _formatted(self._form, run), nl=people)
+        found = [*(coverage.lines() if coverage is not None else ()), *_mutation_lines(tried)]
+        for line in found:
+            click.echo(line, err=not people)
 
     def _clear(self) -> None:
         if self._progress and self._done >= 50 and files.colour(err=True):
             click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _coverage() -> Coverage:
+    from engine.cli.coverage import Coverage
+
+    return Coverage()
+
+
+def _first_test(policy: Path, paths: Sequence[Path], outputs: Sequence[str]) -> int:
+    from engine.cli.first_test import write_first_test
+    from engine.documents.yaml_document import DocumentError
+
+    if paths or len(outputs) > 1:
+        raise click.UsageError("--init takes one policy and runs no test files: policyctl test --init NAME.policy")
+    try:
+        return write_first_test(policy, outputs[0] if outputs else None)
+    except DocumentError as error:
+        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        return 2
+
+
+def _mutated(loaded: Sequence[LoadedSuite], run: Run) -> list[Tried] | None:
+    """Return what became of every mutant; None where the policies do not pass their own cases."""
+    from engine.cli.mutation import mutated
+    from engine.tooling.tester.results import State
+
+    if run.unusable or any(result.state in (State.FAILED, State.ERROR) for _, result in run.cases()):
+        click.echo("policyctl: --mutate changes policies that pass their cases: make these pass first", err=True)
+        return None
+    return mutated(loaded, run.results)
+
+
+def _mutation_lines(tried: Sequence[Tried] | None) -> Iterator[str]:
+    if tried is not None:
+        from engine.tooling.mutation.report import lines
+
+        yield from lines(tried, colour=files.colour())
+
+
+def _mutation_data(tried: Sequence[Tried]) -> dict[str, Any]:
+    from engine.tooling.mutation.report import data
+
+    return data(tried)
+
+
+def _with(more: dict[str, Any], text: str) -> str:
+    """Return a run as JSON with more in it."""
+    return json.dumps(json.loads(text) | more, indent=2, ensure_ascii=False) + "\n" if more else text
+
+
+def _below(threshold: float | None, *, coverage: Coverage | None, tried: Sequence[Tried] | None) -> int:
+    """Return 1 where something is below the threshold, and say so."""
+    if threshold is None:
+        return 0
+    from engine.tooling.mutation.report import kill_percent
+
+    reached = [("coverage", coverage.percent())] if coverage is not None else []
+    reached += [("mutants killed", kill_percent(tried))] if tried is not None else []
+    low = [f"{name} {percent:.1f}%" for name, percent in reached if percent < threshold]
+    if low:
+        click.echo(f"policyctl: {', '.join(low)}: less than the threshold of {threshold:g}%", err=True)
+    return 1 if low else 0
 
 
 def _last_line(run: Run) -> str:

@@ -78,14 +78,19 @@ class FileCoverage:
         return Ratio(total - sum(len(site.unseen) for site in self.sites), total)
 
 
-def measured(policies: Iterable[CheckedPolicy], probe: Probe) -> tuple[FileCoverage, ...]:
-    """Return the coverage of policies by file, in the order of their names."""
+def measured(together: Iterable[Sequence[CheckedPolicy]], probe: Probe) -> tuple[FileCoverage, ...]:
+    """Return the coverage of policies by file, in the order of their names.
+
+    Args:
+        together: policies that decide together, once for each set that was decided with.
+        probe: what was seen.
+    """
     sources: dict[str, Source] = {}
     clauses: dict[SpanKey, ClauseCoverage] = {}
     sites: dict[tuple[SiteKind, SpanKey], Site] = {}
-    for policy in policies:
+    for policy, alone in ((policy, len(policies) == 1) for policies in together for policy in policies):
         sources.setdefault(policy.source.name, policy.source)
-        for clause in clause_sites(policy):
+        for clause in clause_sites(policy, alone=alone):
             place = span_key(clause.span)
             sources.setdefault(clause.span.source.name, clause.span.source)
             decisions = probe.clauses[place]

@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 
 from engine.framework.evaluation import evaluate
 from engine.framework.frame import Frame
-from engine.framework.plugin import Ready, Skip
+from engine.framework.plugin import PreFilterResult, Ready, Skip
+from engine.framework.status import Code, Status
 from engine.lang import checked, typed
 from engine.lang.checked import ClauseKind
 from engine.lang.columns import FALSE, MISSING, TRUE, to_kleene
 from engine.lang.compile import Compiler, Evaluate
-from engine.lang.compiled import CompiledGrouping, CompiledQuota, Victim
+from engine.lang.compiled import CompiledClause, CompiledGrouping, CompiledQuota, CompiledTest, Victim
 from engine.lang.environment import Item, Pods
 from engine.lang.types import TRUTH, Info, Kind
-from engine.policy.clauses import LimitClause
+from engine.policy.clauses import LimitClause, RequireClause
 from engine.policy.groupings import SpreadFilter
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
@@ -71,13 +72,14 @@ class Probe:
         """Count what the policy says when it decides a pod; call it before the decision changes the cluster."""
         self._of(policy).decide(frame)
 
-    def queued(self, frame: Frame, policy: Policy) -> None:
-        """Count the keys of `order by`, which only pods that wait together are asked for."""
-        self._of(policy).visit_kind(frame, ClauseKind.ORDER)
-
     def permitted(self, frame: Frame, policy: Policy) -> None:
         """Count the gangs that a placed pod is asked for."""
         self._of(policy).visit_kind(frame, ClauseKind.GANG)
+
+    def clear(self) -> None:
+        """Forget what was counted."""
+        self.outcomes.clear()
+        self.clauses.clear()
 
     def _of(self, policy: Policy) -> _Watched:
         known = self._watched.get(id(policy))
@@ -129,13 +131,17 @@ class _Watched:
         self._count()
 
     def _place(self, frame: Frame) -> None:
+        unresolvable, rejected = self._pre_filter(frame)
+        if unresolvable:
+            return
         scoring = []
         for clause, compiled in self._clauses:
             match clause.kind:
-                case ClauseKind.REQUIRE | ClauseKind.FILTER | ClauseKind.LIMIT:
+                case ClauseKind.FILTER if not rejected:
                     self._clause(clause, frame, compiled)
                 case ClauseKind.SPREAD if is_bound(clause):
-                    self._clause(clause, frame, compiled)
+                    if not rejected:
+                        self._clause(clause, frame, compiled)
                 case ClauseKind.SCORE | ClauseKind.SPREAD | ClauseKind.PACK | ClauseKind.PREEMPT:
                     scoring.append(clause)
                 case _:
@@ -143,10 +149,31 @@ class _Watched:
         if not scoring:
             return
         feasible = evaluate(frame, self._policy.profile).feasible
-        chosen = frame.at(feasible)
         for clause in scoring:
-            if (clause.kind is ClauseKind.PREEMPT) is not bool(len(feasible)):
-                self._clause(clause, chosen if len(feasible) else frame)
+            if clause.kind is ClauseKind.PREEMPT:
+                if not len(feasible):
+                    self._clause(clause, frame)
+            elif len(feasible):
+                self._clause(clause, frame.at(feasible))
+
+    def _pre_filter(self, frame: Frame) -> tuple[bool, bool]:
+        """Count what is asked about the pod as a whole.
+
+        Returns:
+            Whether no change of the cluster would help, which ends it at once; and whether the pod is refused at all.
+        """
+        rejected = False
+        for wanted in (ClauseKind.REQUIRE, ClauseKind.LIMIT):  # as profiles have them
+            for clause, compiled in self._clauses:
+                if clause.kind is not wanted:
+                    continue
+                self._clause(clause, frame, compiled)
+                refusal = _refusal(compiled, frame)
+                if isinstance(refusal, Status):
+                    if refusal.code is not Code.UNSCHEDULABLE:
+                        return True, True
+                    rejected = True
+        return False, rejected
 
     def _clause(self, clause: checked.Clause, frame: Frame, compiled: Any = None) -> None:
         active: Active = np.ones(frame.size, np.bool_) if _per_node(clause) else _ONE
@@ -325,6 +352,17 @@ class _Watched:
 def _per_node(clause: checked.Clause) -> bool:
     """Return whether a clause asks about each node."""
     return clause.kind in (ClauseKind.FILTER, ClauseKind.SCORE, ClauseKind.SPREAD, ClauseKind.PACK)
+
+
+def _refusal(clause: CompiledClause, frame: Frame) -> PreFilterResult | None:
+    """Return what a clause says about the pod as a whole."""
+    match clause:
+        case CompiledTest():
+            return RequireClause(clause).pre_filter(frame)
+        case CompiledQuota():
+            return LimitClause(clause).pre_filter(frame)
+        case _:
+            return None
 
 
 def _templates(frame: Frame) -> Iterable[Any]:

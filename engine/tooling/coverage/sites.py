@@ -82,13 +82,21 @@ def span_key(span: Span) -> SpanKey:
     return span.source.name, span.start, span.end
 
 
-def clause_sites(policy: CheckedPolicy) -> Iterator[ClauseSites]:
-    """Yield the clauses of a policy as written, its `for pods` line first."""
+def clause_sites(policy: CheckedPolicy, *, alone: bool) -> Iterator[ClauseSites]:
+    """Yield the clauses of a policy as written, its `for pods` line first.
+
+    `order by` is left out: a test decides pods in the order in which it names them.
+
+    Args:
+        policy: what is covered.
+        alone: whether no other policy takes the pods that this one does not govern: a test has no such pods then.
+    """
     if policy.governs is not None:
-        yield ClauseSites("for pods", "for pods", policy.governs.span, _together(_walk(policy.governs, NO_FACTS)))
+        sites = () if alone else _together(_walk(policy.governs, NO_FACTS))
+        yield ClauseSites("for pods", "for pods", policy.governs.span, sites)
     for clause in policy.clauses:
-        found = _together(_of_clause(clause))
-        yield ClauseSites(clause.kind.value, clause.name, clause.tree.span, found)
+        if clause.kind is not ClauseKind.ORDER:
+            yield ClauseSites(clause.kind.value, clause.name, clause.tree.span, _together(_of_clause(clause)))
 
 
 def is_bound(clause: checked.Clause) -> bool:

@@ -51,7 +51,8 @@ def _statement(statement: syntax.Statement, *, several: bool) -> Iterator[Mutant
                 if part is not None:
                     yield from expression(part)
         case _:
-            yield from _clause(statement)
+            if isinstance(statement, syntax.Clause):
+                yield from _clause(statement)
 
 
 def _clause(clause: syntax.Clause) -> Iterator[Mutant]:

@@ -93,6 +93,15 @@ class Subject:
         return Tried(mutant, Fate.SURVIVED) if killer is None else Tried(mutant, Fate.KILLED, killer)
 
 
+def together(mutant: Mutant, tried: Sequence[Tried]) -> Tried:
+    """Return what became of a mutant that several subjects tried: one case anywhere is enough to notice it."""
+    for fate in (Fate.KILLED, Fate.SURVIVED, Fate.EQUIVALENT):
+        found = next((one for one in tried if one.fate is fate), None)
+        if found is not None:
+            return found
+    return Tried(mutant, Fate.REFUSED)
+
+
 def _with(changed: Source, sources: Iterable[Source]) -> list[Source]:
     return [changed if source.name == changed.name else source for source in sources]
 

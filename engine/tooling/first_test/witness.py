@@ -1,0 +1,24 @@
+"""A case that was found, and what it is there for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from engine.tooling.coverage.sites import ClauseSites, Outcome
+from engine.tooling.first_test.genes import World
+from engine.tooling.first_test.scene import CaseForm
+
+Goal: TypeAlias = tuple[Any, Outcome | None]
+"""A site's key and an outcome; or a clause's span and None: that it has a say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """A case, and which outcomes it is there for."""
+
+    world: World
+    form: CaseForm
+    clause: ClauseSites
+    """The one that it is about."""
+    goals: tuple[Goal, ...]
