@@ -53,6 +53,7 @@ leaderElection:
   leaseDuration: 1min
   renewDeadline: 40s
   retryPeriod: 5s
+sharding: {enabled: true, unit: pod}
 scheduling: {seed: 7, parallelBinds: 16}
 """
     )
