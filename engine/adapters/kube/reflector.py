@@ -47,7 +47,7 @@ from engine.cluster.objects import ObjectMeta
 
 logger = logging.getLogger(__name__)
 
-PAGE_OBJECTS = 500
+PAGE_OBJECTS = 2_000  # 3 to 20 MB; with 500, 10,000 pods took a quarter of a second longer
 LIST_TIMEOUT_SECONDS = 60.0  # per page
 WATCH_SECONDS = (300.0, 600.0)  # the server ends a watch after a time drawn from here, so that they do not coincide
 WATCH_GRACE_SECONDS = 30.0  # a watch that outlives its time by this hangs
