@@ -90,6 +90,8 @@ class DecisionLog(Observer):
         self._entries: deque[Entry] = deque(maxlen=size)
         self._latest: dict[str, Entry] = {}
         """By uid: the last entry about a pod that is still kept."""
+        self.decided = 0
+        """Decisions so far, repeated refusals included."""
         self._seed = seed
         self._replica = replica
         self._share = detail_share
@@ -115,6 +117,7 @@ class DecisionLog(Observer):
 
     def on_decided(self, decided: Decided) -> None:
         """Keep a decision, and why."""
+        self.decided += 1
         decision = decided.decision
         found = decision.preemption
         evicts = found is not None and bool(found.victims)
@@ -256,6 +259,10 @@ class DecisionLog(Observer):
     def entries(self) -> list[Entry]:
         """Return what is kept, oldest first. Call on the event loop; read it where you like."""
         return list(self._entries)
+
+    def latest(self, uid: str) -> Entry | None:
+        """Return the last entry about a pod, None where none is kept."""
+        return self._latest.get(uid)
 
     def record(self, entry: Entry) -> DecisionRecord:
         """Return an entry as a document."""

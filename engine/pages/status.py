@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -221,7 +222,7 @@ def render(status: Status) -> Page:
         fullest=fullest(status.nodes),
         data=_data(status.nodes, columns),
         refresh_seconds=REFRESH_SECONDS,
-        ago=lambda at: duration(max(0.0, status.at - at)),
+        ago=lambda at: ago(status.at - at),
         clock=lambda at: datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S"),
         duration=duration,
     )
@@ -287,9 +288,14 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
+def ago(seconds: float) -> str:
+    """Return how long ago something was: `now`, `14 s ago`."""
+    return "now" if seconds < 1 else f"{duration(seconds)} ago"
+
+
 def _columns(nodes: int) -> int:
     """Return a number of columns that makes a map about three times as wide as high."""
-    return max(10, min(MOST_COLUMNS, round((3 * nodes) ** 0.5)))
+    return max(10, min(MOST_COLUMNS, round(math.sqrt(3 * nodes))))
 
 
 def _data(nodes: Nodes, columns: int) -> str:

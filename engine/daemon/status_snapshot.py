@@ -1,0 +1,200 @@
+"""What the status page shows, taken at one moment on the event loop: references and copies, in a few milliseconds.
+
+Nothing here is put into words; that is done in a thread, from what was taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from engine.cluster.cluster import Cluster
+from engine.cluster.nodes import BoolArray, FloatArray, IntArray
+from engine.daemon.clause_counts import ClauseCounts, Counts
+from engine.daemon.decision_log import DecisionLog, Entry
+from engine.daemon.live_metrics import SignalRow
+from engine.daemon.observing import Observer
+from engine.daemon.reload import ReloadRecord
+from engine.framework.queue import Place, SchedulingQueue
+from engine.policy.detail import Plugin
+from engine.policy.policy import Policy
+from engine.policy.policy_set import PolicySet
+
+RECENT_DECISIONS = 25
+RECENT_RELOADS = 10
+RESOURCES = ("cpu", "memory", "pods")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """One resource on all nodes."""
+
+    resource: str
+    requested: IntArray
+    allocatable: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPod:
+    """One pod that waits."""
+
+    key: str
+    place: Place
+    queued: float
+    held_because: str
+    rejectors: frozenset[str]
+    last: Entry | None
+
+
+@dataclass(frozen=True, slots=True)
+class PluginCounts:
+    """One plugin of one policy and what it said."""
+
+    policy: Policy
+    plugin: Plugin
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What the process knows about itself."""
+
+    version: str
+    identity: str
+    started: float
+    """Unix seconds."""
+    scheduler_names: Sequence[str]
+    leading: bool
+    leader: str
+    """Identity in the Lease; "" where there is no election, or nothing is known yet."""
+    elects: bool
+    synced: bool
+    reachable: bool
+    server: str
+    problems: Sequence[str] = ()
+    """Checks of readiness that fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that the page is made of."""
+
+    at: float
+    replica: Replica
+    node_names: Sequence[str]
+    uses: Sequence[NodeUse]
+    unusable: BoolArray
+    pods: int
+    assumed: int
+    pending: Sequence[PendingPod]
+    policies: PolicySet | None
+    plugins: Sequence[PluginCounts]
+    looked_at: int
+    """Decisions that the counts come from."""
+    hash: str
+    generation: int
+    reloads: Sequence[ReloadRecord]
+    decisions: Sequence[Entry]
+    metrics: Sequence[SignalRow]
+    decided: int
+    """Decisions since the start."""
+
+
+class Onlooker(Observer):
+    """Keeps the last reloads, and which policies are in use."""
+
+    def __init__(self) -> None:
+        self.reloads: deque[ReloadRecord] = deque(maxlen=RECENT_RELOADS)
+        self.policies: PolicySet | None = None
+        self.hash = ""
+        self.generation = 0
+
+    def on_reloaded(self, record: ReloadRecord) -> None:
+        """Keep it."""
+        self.reloads.appendleft(record)
+        self.generation = record.generation
+
+    def use_policies(self, policies: PolicySet, *, hash: str) -> None:  # noqa: A002 - the record's word
+        """Take note of the policies in use."""
+        self.policies, self.hash = policies, hash
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Who is asked."""
+
+    cluster: Cluster
+    queue: SchedulingQueue
+    assumed: Callable[[], int]
+    log: DecisionLog
+    counts: ClauseCounts
+    onlooker: Onlooker
+    metrics: Callable[[], Sequence[SignalRow]]
+    replica: Callable[[], Replica]
+    clock: Callable[[], float]
+
+
+def take(sources: Sources) -> Snapshot:
+    """Return the state of now. Call on the event loop."""
+    nodes = sources.cluster.nodes
+    log, onlooker = sources.log, sources.onlooker
+    ready = nodes.condition("Ready")
+    entries = log.entries()
+    return Snapshot(
+        at=sources.clock(),
+        replica=sources.replica(),
+        node_names=nodes.names,
+        uses=tuple(
+            NodeUse(
+                resource,
+                (nodes.pod_count if resource == "pods" else nodes.requested(resource)).copy(),
+                nodes.allocatable(resource).copy(),
+            )
+            for resource in RESOURCES
+        ),
+        unusable=nodes.unschedulable | ready.equal("False") | ready.equal("Unknown"),
+        pods=len(sources.cluster.pods),
+        assumed=sources.assumed(),
+        pending=tuple(
+            PendingPod(
+                queued.pod.key,
+                queued.place,
+                queued.queued,
+                queued.held_because,
+                queued.rejectors,
+                log.latest(queued.pod.uid),
+            )
+            for queued in sources.queue
+        ),
+        policies=onlooker.policies,
+        plugins=tuple(_plugins(onlooker.policies, sources.counts)),
+        looked_at=sources.counts.decisions,
+        hash=onlooker.hash,
+        generation=onlooker.generation,
+        reloads=tuple(onlooker.reloads),
+        decisions=tuple(replace(entry) for entry in entries[: -RECENT_DECISIONS - 1 : -1]),
+        metrics=tuple(sources.metrics()),
+        decided=log.decided,
+    )
+
+
+def _plugins(policies: PolicySet | None, counts: ClauseCounts) -> Sequence[PluginCounts]:
+    if policies is None:
+        return ()
+    found = []
+    for policy in policies.policies:
+        plugins: list[Plugin] = [*policy.profile.filters, *(weighted.plugin for weighted in policy.profile.scores)]
+        found += [PluginCounts(policy, plugin, counts.of(plugin)) for plugin in plugins]
+    return found
+
+
+def shares(use: NodeUse) -> FloatArray:
+    """Return `float64[nodes]`: requested of allocatable; NaN where a node offers none."""
+    offered = use.allocatable.astype(np.float64)
+    result: FloatArray = np.divide(
+        use.requested, offered, out=np.full(len(offered), np.nan), where=offered > 0, casting="unsafe"
+    )
+    return result

@@ -1,0 +1,263 @@
+"""The status page: the right figures in a real browser, quick with many nodes, and harmless whatever names say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from engine.adapters.http_server import HealthChecks, HttpServer
+from engine.daemon.status_page import StatusPage, rendered
+from engine.daemon.status_snapshot import take
+from engine.daemon.status_words import put_into_words
+from engine.pages.status import Nodes, Use, ago, content_security_policy, duration, heat_map, render
+from tests.browser import Browser
+from tests.browser import browser as browser
+from tests.daemon.status_stage import Scene
+
+
+@contextmanager
+def served(scene: Scene) -> Iterator[str]:
+    """Serve a scene's page as the daemon does, from a loop in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    page = StatusPage(lambda: take(scene.sources()), stopwatch=count(step=60).__next__)  # each one is new
+
+    async def nothing(_: web.Request) -> web.Response:
+        return web.Response(text="")
+
+    server = HttpServer(
+        host="127.0.0.1",
+        port=0,
+        checks=HealthChecks(),
+        registry=CollectorRegistry(),
+        routes={"/status": page.show, "/debug/decisions": nothing, "/debug/state": nothing},
+    )
+    try:
+        asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(10)
+        yield f"{server.url}/status"
+        asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(10)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (375, "light"), (1280, "dark"), (375, "dark")])
+def test_the_page_is_whole_on_every_screen(browser: Browser, width: int, scheme: str) -> None:
+    with served(Scene(pending=9)) as url, browser.open(url, width=width, scheme=scheme) as view:  # type: ignore[arg-type]
+        view.run(lambda page: page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)"))
+        assert view.troubles == []
+        assert view.requests == []
+        assert view.overflow_px() == 0
+
+
+def test_the_page_says_what_goes_on(browser: Browser) -> None:
+    with served(Scene(pending=9)) as url, browser.open(url) as view:
+        assert view.text("h1") == "policy-scheduler"
+        assert view.text(".verdict") == (
+            "The newest policies were not taken over: those before them stay in use.\n\n"
+            "1 metric of 2 cannot be relied on.\n\n7 pods can be placed nowhere."
+        )
+        assert dict(reversed(text.split("\n", 1)) for text in view.texts(".figures li"))["pods wait"] == "9"
+        cards = view.texts(".card")
+        assert cards[0].startswith("5 pods unschedulable\n\nInsufficient cpu on 11 of 12 nodes")
+        assert cards[1].startswith("2 pods held\n\nlater <script>alert(1)</script>")
+        assert len(view.texts(".map")) == 3
+        assert "node_load1" in view.text("#metrics + .scroll")
+        assert "never answered" in view.text("#metrics + .scroll")
+        assert "error[P0101]: unknown name `laod`" in view.text("pre")
+        assert "held by this replica" in view.text("dl")
+
+
+def test_clauses_show_what_they_said(browser: Browser) -> None:
+    with served(Scene(pending=9)) as url, browser.open(url) as view:
+        said = {text.split("\n")[1]: text.split("\n")[2:] for text in view.texts(".source li") if text.count("\n") > 1}
+    assert said['filter load ?? 1 < 0.9 as not_too_busy else "node is <b>busy</b>"'] == [
+        "refused 13 of 156 nodes (8.3 %)"
+    ]
+    (calm,) = said["score 10 * (1 - load) as calm"]
+    assert re.fullmatch(r"[\d.]+ to [\d.]+", calm)
+
+
+def test_a_decision_explains_itself(browser: Browser) -> None:
+    with served(Scene()) as url, browser.open(url) as view:
+        view.run(lambda page: page.locator(".decision summary").first.click())
+        told = view.text(".decision[open]")
+    assert re.search(r"shop/web-7 → n\d+", told)
+    assert re.search(r"nodes fit; (it leads n\d+ by [\d.]+: |\d+ have the best total)", told)
+    assert "calm" in told
+    assert "total" in told
+    assert "missing on 1 node" in told
+
+
+def test_a_node_under_the_pointer_is_named(browser: Browser) -> None:
+    scene = Scene()
+    with served(scene) as url, browser.open(url) as view:
+        view.run(lambda page: page.locator(".map svg").first.hover(position={"x": 4, "y": 4}))
+        assert re.fullmatch(r"n0: CPU \d+ %, Memory 0 %, Pods \d+ %", view.text("#pointed"))
+
+
+def test_the_page_renews_itself_and_keeps_open_what_was_opened(browser: Browser) -> None:
+    scene = Scene(decided=1)
+    with served(scene) as url, browser.open(url) as view:
+        view.run(lambda page: page.locator("#fullest summary").click())
+        scene.stage.decide(scene.stage.pod("newcomer", app="web"), scene.log)
+        view.run(lambda page: page.evaluate("renew()"))
+        assert "newcomer" in view.text(".decision")
+        assert view.run(lambda page: page.locator("#fullest").get_attribute("open")) is not None
+        assert view.troubles == []
+
+
+def test_a_page_whose_scheduler_is_gone_says_so(browser: Browser) -> None:
+    with served(Scene()) as url, browser.open(url) as view:
+        view.run(lambda page: page.route("**/*", lambda route: route.abort()))
+        view.run(lambda page: page.evaluate("renew()"))
+        view.run(lambda page: page.wait_for_selector("#stale:not([hidden])"))
+
+
+def test_nothing_that_a_name_or_reason_says_is_taken_for_html() -> None:
+    html = rendered(Scene(pending=9).snapshot()).body.decode()
+    assert "<b>busy" not in html
+    assert html.count("<script") == 2
+    assert "&lt;script&gt;alert(1)" in html
+
+
+def test_the_browser_is_told_to_run_nothing_else() -> None:
+    page = rendered(Scene().snapshot())
+    policy = page.content_security_policy
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+    assert re.findall(r' style="| on\w+="|https?://(?!10\.0\.0\.1)', page.body.decode()) == []
+    assert content_security_policy("<p>") == policy_without_code()
+
+
+def policy_without_code() -> str:
+    return (
+        "default-src 'none'; style-src 'none'; script-src 'none'; connect-src 'self'; img-src data:;"
+        " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+def test_many_nodes_and_pods_take_the_scheduler_little_time() -> None:
+    """A guard against blow-ups: 4 ms for the snapshot and 40 ms in the thread, on a quiet machine."""
+    scene = Scene(nodes=5000, pending=2000)
+    began = time.perf_counter()
+    taken = take(scene.sources())
+    between = time.perf_counter()
+    page = rendered(taken)
+    assert between - began < 0.5
+    assert time.perf_counter() - between < 5.0
+    assert len(page.body) < 1_000_000
+    assert json.loads(re.findall(r'id="data">(.*?)</script>', page.body.decode())[0])["names"][0] == "n0"
+
+
+async def test_all_who_ask_at_one_time_get_one_page_and_the_loop_goes_on() -> None:
+    scene = Scene(nodes=2000, pending=200)
+    taken = 0
+
+    def counted() -> object:
+        nonlocal taken
+        taken += 1
+        return take(scene.sources())
+
+    page = StatusPage(counted, stopwatch=lambda: 0.0)  # type: ignore[arg-type]
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    turning = asyncio.create_task(turn())
+    request = type("Request", (), {"headers": {"Accept-Encoding": "gzip"}})()
+    answers = await asyncio.gather(*(page.show(request) for _ in range(20)))
+    turning.cancel()
+    assert taken == 1
+    assert {answer.headers["Content-Encoding"] for answer in answers} == {"gzip"}
+    assert turns > 3
+
+
+async def test_a_page_that_could_not_be_made_is_made_anew() -> None:
+    scene, broken = Scene(), True
+
+    def sometimes() -> object:
+        return None if broken else take(scene.sources())
+
+    page = StatusPage(sometimes, stopwatch=lambda: 0.0)  # type: ignore[arg-type]
+    request = type("Request", (), {"headers": {}})()
+    with pytest.raises(AttributeError):
+        await page.show(request)
+    broken = False
+    assert (await page.show(request)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "tone", "said"),
+    [
+        ({"leading": False, "leader": "other_1"}, "quiet", "This replica stands by: another one decides."),
+        ({"reachable": False}, "bad", "The API server cannot be reached: https://10.0.0.1:443."),
+        ({"problems": ("no policies have been read yet",)}, "bad", "No policies have been read yet."),
+        ({}, "good", "All is well."),
+    ],
+)
+def test_one_sentence_says_how_it_is(change: dict[str, object], tone: str, said: str) -> None:
+    taken = Scene().snapshot()
+    calm = replace(taken, reloads=taken.reloads[1:], metrics=(), replica=replace(taken.replica, **change))  # type: ignore[arg-type]
+    verdict = put_into_words(calm).verdict
+    assert (verdict.tone, verdict.text) == (tone, said)
+
+
+def test_a_cluster_without_anything_has_a_page() -> None:
+    scene = Scene(nodes=1, decided=0)
+    scene.stage.cluster.remove_node("n0")
+    scene.onlooker.policies, scene.onlooker.hash = None, ""
+    scene.onlooker.reloads.clear()
+    html = render(put_into_words(scene.snapshot())).html
+    assert "There are no nodes." in html
+    assert "No policies are in use: nothing is scheduled." in html
+
+
+def test_cells_have_their_place_and_their_colour() -> None:
+    shares = [0.0, 0.55, 1.0, 1.3, float("nan"), 0.95]
+    nodes = Nodes([f"n{at}" for at in range(6)], [], unusable=[5])
+    found = heat_map(Use("CPU", shares, "", 0.5), nodes, columns=4)
+    assert (found.width, found.height) == (39, 19)
+    assert {cells.level: cells.path for cells in found.cells} == {
+        "0": "M0 0h9v9h-9z",
+        "5": "M10 0h9v9h-9z",
+        "10": "M20 0h9v9h-9zM30 0h9v9h-9z",
+        "none": "M0 10h9v9h-9z",
+        "off": "M10 10h9v9h-9z",
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.0004, "0 ms"),
+        (0.05, "50 ms"),
+        (0.25, "0.2 s"),
+        (14.9, "14 s"),
+        (60, "1 min"),
+        (75, "1 min 15 s"),
+        (7500, "2 h 5 min"),
+        (90000, "1 d 1 h"),
+    ],
+)
+def test_times_are_short(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+    assert ago(0.2) == "now"
+    assert ago(14) == "14 s ago"
