@@ -69,7 +69,7 @@ def share_room(resource: ResourceWord = DEFAULT_RESOURCE) -> MaybeNumberReader:
 def fragmentation(resource: ResourceWord = DEFAULT_RESOURCE) -> NumberReader:
     """Return how much of the free room on the node's devices a pod of the workload could not use, on average.
 
-    In devices. The workload is what a simulation says, or else the pods that came to nodes so far. (Weng et al.,
+    In devices. The workload is what a simulation says, or else the pods that are on nodes. (Weng et al.,
     "Beware of Fragmentation", USENIX ATC 2023.)
     """
     return lambda frame: fragmentation_of(frame, resource).before(frame.rows) / WHOLE

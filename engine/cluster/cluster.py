@@ -133,7 +133,7 @@ class Cluster:
         if self._rehearsal is not None:
             self._rehearsal.append(Rehearsed(pod, node_name, 1))
         if self.workload.learns and not self.rehearsed:
-            self.workload.saw(pod.template)
+            self.workload.saw(pod.template, 1)
 
     def confirm(self, pod: PodInfo, node_name: str) -> bool:
         """Take over a placed pod's new state; return whether it now counts otherwise than before."""
@@ -172,6 +172,8 @@ class Cluster:
             del self.stranded[uid]
         if self._rehearsal is not None:
             self._rehearsal.append(Rehearsed(pod, node_name, -1))
+        if self.workload.learns and not self.rehearsed:
+            self.workload.saw(pod.template, -1)
         return pod
 
     @contextmanager

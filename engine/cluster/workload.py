@@ -1,7 +1,7 @@
 """Which pods are to be expected: how often each template was met. Knows no rules.
 
-Told by whoever knows (a simulation has its list), or learned from the pods that come to nodes. What was learned is
-taken over now and then, by the number of pods alone: the same pods in the same order give the same decisions.
+Told by whoever knows (a simulation has its list), or learned: the pods that are on nodes. Of few pods every change
+counts at once, of many whenever a tenth has changed: the same pods in the same order give the same decisions.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from typing import Any
 from engine.cluster.nodes import NodeTable
 from engine.cluster.pods import PodTemplate
 
-_FIRST_PODS = 50
-"""What was learned is first taken over after this many pods, then whenever there are a tenth more."""
-_MOST_TEMPLATES = 1000
-"""Templates told apart; of more, those met least often are forgotten."""
+_FEW_PODS = 100
+"""Up to so many pods what is expected follows at once."""
 
 
 class Workload:
@@ -31,9 +29,9 @@ class Workload:
         self.derived: dict[str, Any] = {}
         """What others made of it."""
         self._nodes = nodes
-        self._seen: dict[PodTemplate, int] = {}
+        self._there: dict[PodTemplate, int] = {}
         self._total = 0
-        self._next = 0
+        self._changes = 0
 
     @property
     def known(self) -> bool:
@@ -49,23 +47,22 @@ class Workload:
         """Learn from now on, beginning with the pods that are there."""
         self.learns = True
         for template in placed:
-            self._seen[template] = self._seen.get(template, 0) + 1
-            self._total += 1
-        self._settle()
+            self._count(template, 1)
+        self._take_over(dict(self._there))
 
-    def saw(self, template: PodTemplate) -> None:
-        """Note that a pod came to a node."""
-        self._seen[template] = self._seen.get(template, 0) + 1
-        self._total += 1
-        if self._total >= self._next:
-            self._settle()
+    def saw(self, template: PodTemplate, step: int) -> None:
+        """Note that a pod came to a node (step 1) or left it (-1)."""
+        self._count(template, step)
+        self._changes += 1
+        if self._total <= _FEW_PODS or self._changes * 10 >= self._total:
+            self._changes = 0
+            self._take_over(dict(self._there))
 
-    def _settle(self) -> None:
-        if len(self._seen) > _MOST_TEMPLATES:
-            often = sorted(self._seen.items(), key=lambda item: -item[1])[: _MOST_TEMPLATES // 2]
-            self._seen = dict(often)
-        self._next = max(_FIRST_PODS, self._total + max(1, self._total // 10))
-        self._take_over(dict(self._seen))
+    def _count(self, template: PodTemplate, step: int) -> None:
+        number = self._there.pop(template, 0) + step
+        if number > 0:
+            self._there[template] = number
+        self._total += step
 
     def _take_over(self, counts: Mapping[PodTemplate, int]) -> None:
         self.counts = counts
