@@ -94,6 +94,6 @@ def test_nobody_scrolls_the_page_sideways_on_a_phone(folder: Path, browser: Brow
 
 
 def test_what_the_cluster_says_is_text_and_not_markup(folder: Path, browser: Browser) -> None:
-    (folder / "a.policy").write_text('filter label disk="<b>" as `x`\n'.replace("`", ""))
+    (folder / "a.policy").write_text('filter node.name == "<b>"\n')
     with browser.open(why(folder, "big")) as view:
         assert view.run(lambda page: page.locator("b").count()) == 0

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, TypeAlias
+from typing import Any
 
 from engine.diagnostics import printable
+from engine.tooling.text_table import BOLD, DIM, GREEN, RED, Paint, aligned, counted, painter, short, signed
 from engine.tooling.why.explain import Cause, Explanation
 from engine.tooling.why.lacks import Near
 from engine.tooling.why.scores import Ranking, Term
 from engine.tooling.why.values import shown
 
-Paint: TypeAlias = Callable[[str, str], str]
-
-_BOLD, _RED, _GREEN, _DIM = "\x1b[1m", "\x1b[1;31m", "\x1b[1;32m", "\x1b[2m"
-_RESET = "\x1b[0m"
-
 
 def lines(found: Explanation, *, colour: bool) -> Iterator[str]:
     """Return the explanation for people, the dominant reason first."""
 
-    def paint(style: str, text: str) -> str:
-        return f"{style}{text}{_RESET}" if colour else text
-
+    paint = painter(colour=colour)
     if found.cause is not None:
         yield from _unschedulable(found, found.cause, paint)
     elif found.ranking is not None:
@@ -36,8 +30,8 @@ def headline(found: Explanation) -> str:
     """Return what is the case, in one line."""
     pod = printable(found.pod)
     if found.cause is not None:
-        return f"{pod} fits on none of {_nodes(found.nodes)}, under {found.policy}"
-    fits = f"{found.fits} of {_nodes(found.nodes)} {'fits' if found.fits == 1 else 'fit'}"
+        return f"{pod} fits on none of {counted(found.nodes, 'node')}, under {found.policy}"
+    fits = f"{found.fits} of {counted(found.nodes, 'node')} {'fits' if found.fits == 1 else 'fit'}"
     if found.bound is None:
         return f"{pod} goes to {found.host}, under {found.policy}: {fits}"
     if found.bound == found.host:
@@ -56,7 +50,7 @@ def _cause(found: Explanation, cause: Cause) -> str:
     place = f", {cause.place}" if cause.place else ""
     name = f"{cause.name}{place}" if cause.name and cause.name not in cause.words else cause.place
     where = f" ({name})" if name else ""
-    share = f": {cause.refused} of {_nodes(found.nodes)}" if cause.refused < found.nodes else ": every node"
+    share = f": {cause.refused} of {counted(found.nodes, 'node')}" if cause.refused < found.nodes else ": every node"
     only = f"; on {cause.only} of them nothing else is in the way" if 0 < cause.only < cause.refused else ""
     whole = cause.only == cause.refused == found.nodes and found.nodes > 1
     return printable(f"Main cause: {cause.words}{where}") + (share + only if not whole else "")
@@ -73,15 +67,15 @@ def _about_bound(found: Explanation) -> Iterator[str]:
 
 
 def _unschedulable(found: Explanation, cause: Cause, paint: Paint) -> Iterator[str]:
-    yield paint(_RED, headline(found))
-    yield paint(_BOLD, _cause(found, cause))
+    yield paint(RED, headline(found))
+    yield paint(BOLD, _cause(found, cause))
     yield from _about_bound(found)
     if any(line.alone for line in found.lines):
         yield ""
         yield from _table(found, paint)
     if found.near:
         yield ""
-        yield paint(_BOLD, "Closest nodes:")
+        yield paint(BOLD, "Closest nodes:")
         width = max(len(near.node) for near in found.near)
         for near in found.near:
             first, *rest = near.lacks
@@ -89,13 +83,13 @@ def _unschedulable(found: Explanation, cause: Cause, paint: Paint) -> Iterator[s
             yield from (f"  {'':<{width}}  {printable(more)}" for more in rest)
     yield ""
     if found.changes:
-        yield paint(_BOLD, "It would fit if you (one of these; each was tried):")
+        yield paint(BOLD, "It would fit if you (one of these; each was tried):")
         width = max(len(change.text) for change in found.changes)
         for change in found.changes:
             fits = f"{change.nodes} node fits" if change.nodes == 1 else f"{change.nodes} nodes fit"
             yield f"  {printable(f'{change.text:<{width}}')}  {fits}, it goes to {change.node}"
     else:
-        yield paint(_BOLD, "No single change that was tried makes it fit.")
+        yield paint(BOLD, "No single change that was tried makes it fit.")
     if found.victims:
         yield f"Preemption would evict {', '.join(found.victims)} from {found.preemption_node}."
 
@@ -114,34 +108,34 @@ def _table(found: Explanation, paint: Paint) -> Iterator[str]:
         rows.append((printable(name), line.place, str(line.alone), str(line.first), str(line.only)))
         marks.append("  <- main cause" if line.dominant else "")
     quiet = sum(1 for line in found.lines if not line.alone and not line.place)
-    for at, (text, mark) in enumerate(zip(_aligned(rows, right_from=2), marks, strict=True)):
-        yield paint(_DIM, text) if not at else text + paint(_RED, mark)
+    for at, (text, mark) in enumerate(zip(aligned(rows, right_from=2), marks, strict=True)):
+        yield paint(DIM, text) if not at else text + paint(RED, mark)
     if quiet:
-        yield paint(_DIM, f"{quiet} more rules of Kubernetes refuse no node")
-    yield paint(_DIM, "alone: nodes it refuses; first: not refused by a rule above; only: not refused by any other")
+        yield paint(DIM, f"{quiet} more rules of Kubernetes refuse no node")
+    yield paint(DIM, "alone: nodes it refuses; first: not refused by a rule above; only: not refused by any other")
 
 
 # --- fits ------------------------------------------------------------------------------------------------
 
 
 def _placed(found: Explanation, rank: Ranking, paint: Paint) -> Iterator[str]:
-    yield paint(_GREEN if found.bound in (None, found.host) else _RED, headline(found))
+    yield paint(GREEN if found.bound in (None, found.host) else RED, headline(found))
     yield from _about_bound(found)
-    yield paint(_BOLD, _why(rank))
+    yield paint(BOLD, _why(rank))
     yield ""
     head = ("score", "where", *rank.nodes)
     rows: list[tuple[str, ...]] = [head]
     for term in rank.terms:
-        rows.append((printable(term.name), term.place, *(_score(value) for value in term.scores)))
-    rows.append(("total", "", *(_score(total) for total in rank.totals)))
+        rows.append((printable(term.name), term.place, *(short(value) for value in term.scores)))
+    rows.append(("total", "", *(short(total) for total in rank.totals)))
     rows.append(("rank", "", *(str(place) for place in rank.ranks)))
-    for at, text in enumerate(_aligned(rows, right_from=2)):
-        yield paint(_DIM, text) if not at else paint(_BOLD, text) if at == len(rows) - 2 else text
+    for at, text in enumerate(aligned(rows, right_from=2)):
+        yield paint(DIM, text) if not at else paint(BOLD, text) if at == len(rows) - 2 else text
     for term in rank.terms:
         if term.parts:
             yield ""
             weight = f", weight {term.weight:g}" if term.weight != 1 else ""
-            yield paint(_BOLD, f"{printable(term.name)} ({term.place}{weight})")
+            yield paint(BOLD, f"{printable(term.name)} ({term.place}{weight})")
             yield from _values(term, rank.nodes)
 
 
@@ -154,11 +148,11 @@ def _why(rank: Ranking) -> str:
     if following is None or rank.margin is None:
         return "It has the best total."
     parts = rank.advantage(following)
-    ahead = [f"{name} {_signed(value)}" for name, value in parts if value > 0]
-    behind = [f"{name} {_signed(value)}" for name, value in parts if value < 0]
+    ahead = [f"{name} {signed(value)}" for name, value in parts if value > 0]
+    behind = [f"{name} {signed(value)}" for name, value in parts if value < 0]
     against = f", against {', '.join(behind)}" if behind else ""
     nearest = rank.nodes[following]
-    return printable(f"It leads {nearest} by {_score(rank.margin)}: {', '.join(ahead)}{against}.")
+    return printable(f"It leads {nearest} by {short(rank.margin)}: {', '.join(ahead)}{against}.")
 
 
 def _values(term: Term, nodes: Sequence[str]) -> Iterator[str]:
@@ -171,31 +165,8 @@ def _values(term: Term, nodes: Sequence[str]) -> Iterator[str]:
             texts = (printable(shown(value, as_bytes=part.bytes)) for value in part.values)
             rows.append((f"  {printable(part.text)}", *texts))
     if len(rows) > 1:
-        yield from _aligned(rows, right_from=1)
+        yield from aligned(rows, right_from=1)
     yield from same
-
-
-def _score(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".") if value else "0"
-
-
-def _signed(value: float) -> str:
-    return f"+{_score(value)}" if value > 0 else _score(value)
-
-
-def _aligned(rows: Sequence[tuple[str, ...]], *, right_from: int) -> Iterator[str]:
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    for row in rows:
-        cells = (
-            f"{cell:>{width}}" if at >= right_from else f"{cell:<{width}}"
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-            if width
-        )
-        yield "  ".join(cells).rstrip()
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'s' if count != 1 else ''}"
 
 
 # --- for programs ----------------------------------------------------------------------------------------

@@ -1,0 +1,251 @@
+"""`policyctl impact`: two sets of policies over the same pods, in sequence, and the clause that made the difference."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.cli.main import run
+from engine.cluster import objects
+from engine.cluster.signals import Signals
+from engine.diagnostics import Source
+from engine.documents.fixtures import FixtureObject
+from engine.documents.yaml_document import parse_document
+from engine.policy.policy_set import load
+from engine.tooling.decision_record import DecisionRecord, Outcome, encode
+from engine.tooling.governing import Ruleset
+from engine.tooling.impact.figures import figures
+from engine.tooling.impact.recorded import recorded_steps
+from engine.tooling.impact.replay import Change, Replay, State, replay, steps_of
+from engine.tooling.tester.short_forms import node_object, pod_object
+from engine.tooling.world import recorded, world
+
+EMPTY = parse_document(Source("test", "{}"))
+SCHEDULER = "policy-scheduler"
+NODES = [
+    {"name": "a", "cpu": 4, "mem": "8Gi", "labels": {"disk": "ssd"}},
+    {"name": "b", "cpu": 4, "mem": "8Gi", "labels": {"disk": "hdd"}},
+]
+
+
+def things_of(nodes: Sequence[dict[str, Any]], pods: Sequence[dict[str, Any]]) -> list[Any]:
+    made = [node_object(node) for node in nodes]
+    made += [pod_object({"name": f"p{at}", **pod}, name=f"p{at}", uid=f"uid-{at}") for at, pod in enumerate(pods)]
+    return recorded([FixtureObject(one, EMPTY, ()) for one in made], scheduler=SCHEDULER)
+
+
+def ruleset(name: str, text: str) -> Ruleset:
+    source = Source(f"{name}.policy", text)
+    made = load([source]).policy_set
+    assert made is not None
+    return Ruleset(name, made, (source,))
+
+
+def replayed(pods: Sequence[dict[str, Any]], old: str, new: str, *, nodes: Sequence[dict[str, Any]] = NODES) -> Replay:
+    things = things_of(nodes, pods)
+    sides = (ruleset("old", old), ruleset("new", new))
+    steps = steps_of(world(things), sides, now=0.0)
+    return replay(things, *sides, steps=steps, signals=(Signals.EMPTY, Signals.EMPTY))
+
+
+def only(found: Replay) -> Change:
+    (change,) = found.changes
+    return change
+
+
+ON_A = "score 1 if label disk=ssd"
+ON_B = "score 1 if label disk=hdd"
+
+
+def test_the_same_policies_change_nothing() -> None:
+    pods = [{"cpu": 1} for _ in range(9)]
+    found = replayed(pods, "score 100 - node.requested.cpu", "score 100 - node.requested.cpu")
+    assert found.decided == 9
+    assert found.changes == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "clause", "place"),
+    [
+        (ON_A, f"{ON_A}\nfilter not label disk=ssd as x", "filter", "filter not label disk=ssd as x",
+         "new.policy:2:1"),
+        (f"{ON_B}\nfilter not label disk=hdd", ON_B, "filter", "filter not label disk=hdd", "old.policy:2:1"),
+        (ON_A, f"{ON_A}\nscore 5 if label disk=hdd", "score", "score 5 if label disk=hdd", "new.policy:2:1"),
+        (f"{ON_B}\nscore 5 if label disk=ssd", ON_B, "score", "score 5 if label disk=ssd", "old.policy:2:1"),
+    ],
+)  # fmt: skip
+def test_the_clause_that_made_the_difference_is_named(old: str, new: str, kind: str, clause: str, place: str) -> None:
+    change = only(replayed([{"cpu": 1}], old, new))
+    assert (change.kind, change.old.node, change.new.node) == ("moved", "a", "b")
+    assert (change.reason.kind, change.reason.clause, change.reason.place) == (kind, clause, place)
+
+
+def test_each_placement_changes_the_cluster_for_those_that_follow() -> None:
+    """The first pod goes elsewhere by a clause about it alone; the second, which the clause is not about, follows."""
+    old = "filter fits(cpu, mem)\nscore 1 if label disk=ssd"
+    new = f"{old}\nscore 5 if label disk=hdd and pod.label.big"
+    found = replayed(
+        [{"cpu": 4}, {"cpu": 4, "labels": {"big": "yes"}}], old, new.replace("pod.label.big", 'pod.label.big == "yes"')
+    )
+    assert [change.pod for change in found.changes] == []
+    found = replayed(
+        [{"cpu": 4, "labels": {"big": "yes"}}, {"cpu": 4}], old, new.replace("pod.label.big", 'pod.label.big == "yes"')
+    )
+    assert [(change.pod, change.new.node, change.reason.kind) for change in found.changes] == [
+        ("default/p0", "b", "score"),
+        ("default/p1", "a", "earlier"),
+    ]
+
+
+def test_pods_that_lose_and_get_a_node() -> None:
+    pods = [{"cpu": 1, "labels": {"tenant": "t"}}]
+    lost = only(replayed(pods, "score 1", "filter label disk=nvme"))
+    assert (lost.kind, lost.new.state, lost.reason.place) == ("lost", State.UNSCHEDULABLE, "new.policy:1:1")
+    gained = only(replayed(pods, "require pod.label.team is not missing\nscore 1", ON_A))
+    assert (gained.kind, gained.reason.place, gained.reason.text) == ("gained", "old.policy:1:1", "refused a before")
+    held = only(replayed(pods, ON_A, f'{ON_A}\nhold if pod.label.tenant == "t"'))
+    assert (held.kind, held.new.state, held.reason.place) == ("lost", State.HELD, "new.policy:2:1")
+    ungoverned = only(replayed(pods, ON_A, f'for pods where pod.label.tenant == "u"\n{ON_A}'))
+    assert (ungoverned.kind, ungoverned.new.state) == ("lost", State.UNGOVERNED)
+
+
+def test_who_is_replayed_and_who_stays() -> None:
+    pods = [
+        {"cpu": 1, "node": "a"},
+        {"cpu": 1},
+        {"cpu": 1, "node": "b", "scheduler": "default-scheduler"},
+    ]
+    things = things_of(NODES, pods)
+    daemon = things[2]
+    owner = objects.OwnerReference(kind="DaemonSet", name="d", controller=True)
+    daemon.metadata.owner_references = [owner]
+    sides = (ruleset("old", "score 1"), ruleset("new", "score 1"))
+    assert [step.key for step in steps_of(world(things), sides, now=0.0)] == ["default/p1"]
+    found = replay(things, *sides, steps=steps_of(world(things), sides, now=0.0), signals=(Signals.EMPTY,) * 2)
+    assert found.left == 2
+
+
+def test_bound_pods_go_first_by_age_then_the_others_by_priority() -> None:
+    things = things_of(NODES, [{"cpu": 1}, {"cpu": 1, "priority": 5}, {"cpu": 1, "node": "a"}, {"cpu": 1, "node": "b"}])
+    things[4].metadata.creation_timestamp = "2026-01-02T00:00:00Z"
+    things[5].metadata.creation_timestamp = "2026-01-01T00:00:00Z"
+    sides = (ruleset("old", "score 1"),)
+    order = [(step.key, step.was) for step in steps_of(world(things), sides, now=0.0)]
+    assert order == [("default/p3", "b"), ("default/p2", "a"), ("default/p1", ""), ("default/p0", "")]
+
+
+def test_load_and_skew_are_those_of_the_cluster() -> None:
+    nodes = [{**node, "zone": zone} for node, zone in zip(NODES, ("z1", "z2"), strict=True)]
+    found = replayed([{"cpu": 1}, {"cpu": 2}], ON_A, ON_B, nodes=nodes)
+    for side, full in ((found.old, "a"), (found.new, "b")):
+        made = figures(side.cluster, ["uid-0", "uid-1"])
+        cpu = made.loads[0]
+        assert (cpu.most, cpu.mean, cpu.deviation, cpu.empty) == (0.75, 0.375, 0.375, 1)
+        assert made.skew == 2
+        assert dict(made.zones)["z1" if full == "a" else "z2"] == 2
+        assert [(spread.group, spread.nodes, spread.most) for spread in made.spreads] == [("default", 1, 2)]
+
+
+def test_of_a_decision_log_the_last_decision_about_each_pod_counts() -> None:
+    pods = things_of([], [{"cpu": 1}, {"cpu": 1}])
+    records = [
+        DecisionRecord(time=1.0, pod=pods[0], outcome=Outcome.UNSCHEDULABLE),
+        DecisionRecord(time=2.0, pod=pods[1], outcome=Outcome.ASSIGNED, node="a", queued=1.5),
+        DecisionRecord(time=3.0, pod=pods[0], outcome=Outcome.ASSIGNED, node="b"),
+        DecisionRecord(time=4.0, pod=pods[0], outcome=Outcome.FAILED),
+    ]
+    steps = recorded_steps(records, (ruleset("old", "score 1"),))
+    assert [(step.key, step.now, step.queued, step.was) for step in steps] == [
+        ("default/p1", 2.0, 1.5, "a"),
+        ("default/p0", 3.0, None, "b"),
+    ]
+
+
+# --- the command -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    pods = [pod_object({"name": f"p{at}", "cpu": 1, "node": "a"}, name=f"p{at}", uid=f"uid-{at}") for at in range(4)]
+    for pod in pods:
+        pod["spec"]["schedulerName"] = SCHEDULER
+    items = [*(node_object(node) for node in NODES), *pods]
+    (tmp_path / "c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    (tmp_path / "a.policy").write_text(f"filter fits(cpu, mem)\n{ON_A}\n")
+    (tmp_path / "b.policy").write_text(f"filter fits(cpu, mem)\n{ON_B}\n")
+    (tmp_path / "none.policy").write_text("filter label disk=nvme\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["a.policy", "a.policy"], 0),
+        (["a.policy", "b.policy"], 0),
+        (["a.policy", "b.policy", "--max-moved", "3"], 1),
+        (["a.policy", "b.policy", "--max-moved", "4"], 0),
+        (["a.policy", "b.policy", "--max-moved", "99.9%"], 1),
+        (["a.policy", "b.policy", "--max-moved", "100%"], 0),
+        (["a.policy", "none.policy"], 1),
+        (["a.policy", "none.policy", "--max-unschedulable", "4"], 0),
+        (["none.policy", "a.policy"], 0),
+        (["kubernetes", "a.policy"], 0),
+        (["a.policy", "b.policy", "--max-moved", "few"], 2),
+        (["a.policy", "missing.policy"], 2),
+        (["c.json", "a.policy"], 2),
+    ],
+)
+def test_limits_decide_the_exit_code(
+    folder: Path, arguments: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["impact", *arguments, "--cluster", "c.json"]) == code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_nothing_to_compare_is_no_success(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "other.policy").write_text('scheduler other\nscore 1\n')
+    assert run(["impact", "other.policy", "other.policy", "--cluster", "c.json"]) == 2
+    assert "nothing to compare" in capsys.readouterr().err
+
+
+def test_a_config_map_is_a_set_of_policies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (folder / "b.policy").read_text()
+    value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "p"}, "data": {"b.policy": text}}
+    (folder / "map.yaml").write_text(json.dumps(value))
+    assert run(["impact", "a.policy", "map.yaml", "--cluster", "c.json", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["counts"]["moved"] == 4
+    assert found["causes"][0]["place"].startswith("map.yaml/b.policy:")
+
+
+def test_a_decision_log_is_decided_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pods = things_of([], [{"cpu": 1}, {"cpu": 1}])
+    log = b"".join(encode(DecisionRecord(time=1.0, pod=pod, outcome=Outcome.ASSIGNED, node="a")) for pod in pods)
+    (folder / "log.jsonl").write_bytes(log + b'{"version": 1, "ti')
+    code = run(["impact", "a.policy", "b.policy", "--cluster", "c.json", "--record", "log.jsonl", "--json"])
+    shown = capsys.readouterr()
+    assert code == 0
+    assert "cut off" in shown.err
+    found = json.loads(shown.out)
+    assert (found["decided"], found["left"]) == (2, 2)
+    (folder / "log.jsonl").write_bytes(b"what\n" + log)
+    assert run(["impact", "a.policy", "b.policy", "--cluster", "c.json", "--record", "log.jsonl"]) == 2
+    assert "log.jsonl:1" in capsys.readouterr().err
+
+
+def test_the_summary_is_markdown_in_the_file_of_github(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
+    assert run(["impact", "a.policy", "none.policy", "--cluster", "c.json", "--summary"]) == 1
+    text = (folder / "summary.md").read_text()
+    assert "❌ policyctl impact: 4 pods decided again in sequence: 4 become unschedulable" in text
+    assert "| default/p0 | a | unschedulable |" in text
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY")
+    assert run(["impact", "a.policy", "a.policy", "--cluster", "c.json", "--summary"]) == 2
+    capsys.readouterr()
