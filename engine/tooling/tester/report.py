@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from engine.diagnostics import printable
 from engine.tooling.tester.expect_form import Expected
@@ -36,8 +37,16 @@ def case_lines(result: CaseResult, suite: Suite, *, colour: bool, width: int) ->
             yield from _wrapped("  error  ", printable(error), width)
     if result.state is State.TODO:
         return
+    told: set[object] = set()
     for failure in result.failures:
-        yield from _failure(failure, suite, width=width)
+        fresh = [values for values in failure.values if _key(failure, values) not in told]
+        told.update(_key(failure, values) for values in fresh)
+        yield from _failure(replace(failure, values=tuple(fresh)), suite, width=width)
+
+
+def _key(failure: Failure, values: ClauseValues) -> object:
+    """Return what tells values from those that stand above already."""
+    return failure.pod, values.place, frozenset((p.start, frozenset(p.values)) for p in values.pointers)
 
 
 def _failure(failure: Failure, suite: Suite, *, width: int) -> Iterator[str]:
