@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from engine.framework.evaluation import evaluate
 from engine.framework.frame import Frame
-from engine.framework.plugin import PreFilterResult, Ready, Skip
+from engine.framework.plugin import Ready
 from engine.framework.status import Code, Status
 from engine.lang import checked, typed
 from engine.lang.checked import ClauseKind
 from engine.lang.columns import FALSE, MISSING, TRUE, to_kleene
 from engine.lang.compile import Compiler, Evaluate
-from engine.lang.compiled import CompiledClause, CompiledGrouping, CompiledQuota, CompiledTest, Victim
+from engine.lang.compiled import CompiledClause, Victim
 from engine.lang.environment import Item, Pods
 from engine.lang.types import TRUTH, Info, Kind
 from engine.policy.clauses import LimitClause, RequireClause
@@ -96,6 +96,12 @@ class _Watched:
         self._probe = probe
         self._compiler = Compiler(probe.pods)
         self._clauses = tuple(zip(policy.compiled.checked.clauses, policy.compiled.clauses, strict=True))
+        # the policy's own: what a `limit` knows of the cluster's counters is kept in its plugin
+        self._plugins = {
+            id(plugin.clause): plugin
+            for plugin in policy.profile.filters
+            if isinstance(plugin, RequireClause | LimitClause | SpreadFilter)
+        }
         self._sites: dict[int, Site | None] = {}
         self._items: dict[int, tuple[Evaluate, list[Evaluate]]] = {}
         self._absent: dict[int, typed.Missing] = {}
@@ -115,9 +121,9 @@ class _Watched:
     def decide(self, frame: Frame) -> None:
         """Count one decision, stage by stage, as the reference path takes it."""
         held = False
-        for clause, _ in self._clauses:
+        for clause, compiled in self._clauses:
             if isinstance(clause, checked.Test) and clause.kind is ClauseKind.HOLD and not held:
-                self._clause(clause, frame)
+                self._clause(clause, frame, compiled)
                 held = self._truth(clause.value, frame) == TRUE
         if not held:
             self._place(frame)
@@ -125,16 +131,16 @@ class _Watched:
 
     def visit_kind(self, frame: Frame, kind: ClauseKind) -> None:
         """Count the clauses of one kind."""
-        for clause, _ in self._clauses:
+        for clause, compiled in self._clauses:
             if clause.kind is kind:
-                self._clause(clause, frame)
+                self._clause(clause, frame, compiled)
         self._count()
 
     def _place(self, frame: Frame) -> None:
         unresolvable, rejected = self._pre_filter(frame)
         if unresolvable:
             return
-        scoring = []
+        scoring: list[tuple[checked.Clause, CompiledClause]] = []
         for clause, compiled in self._clauses:
             match clause.kind:
                 case ClauseKind.FILTER if not rejected:
@@ -143,18 +149,18 @@ class _Watched:
                     if not rejected:
                         self._clause(clause, frame, compiled)
                 case ClauseKind.SCORE | ClauseKind.SPREAD | ClauseKind.PACK | ClauseKind.PREEMPT:
-                    scoring.append(clause)
+                    scoring.append((clause, compiled))
                 case _:
                     pass
         if not scoring:
             return
         feasible = evaluate(frame, self._policy.profile).feasible
-        for clause in scoring:
+        for clause, compiled in scoring:
             if clause.kind is ClauseKind.PREEMPT:
                 if not len(feasible):
-                    self._clause(clause, frame)
+                    self._clause(clause, frame, compiled)
             elif len(feasible):
-                self._clause(clause, frame.at(feasible))
+                self._clause(clause, frame.at(feasible), compiled)
 
     def _pre_filter(self, frame: Frame) -> tuple[bool, bool]:
         """Count what is asked about the pod as a whole.
@@ -168,14 +174,14 @@ class _Watched:
                 if clause.kind is not wanted:
                     continue
                 self._clause(clause, frame, compiled)
-                refusal = _refusal(compiled, frame)
+                refusal = self._plugins[id(compiled)].pre_filter(frame)
                 if isinstance(refusal, Status):
                     if refusal.code is not Code.UNSCHEDULABLE:
                         return True, True
                     rejected = True
         return False, rejected
 
-    def _clause(self, clause: checked.Clause, frame: Frame, compiled: Any = None) -> None:
+    def _clause(self, clause: checked.Clause, frame: Frame, compiled: CompiledClause) -> None:
         active: Active = np.ones(frame.size, np.bool_) if _per_node(clause) else _ONE
         condition = None if isinstance(clause, checked.Ordering) else clause.condition
         if condition is not None and clause.kind is not ClauseKind.HOLD:
@@ -210,18 +216,17 @@ class _Watched:
                     lower = [p for p in frame.cluster.pods.values() if p.priority < frame.pod.priority]
                     self._over(evict, frame, [Victim(pod, (), frame) for pod in lower])
 
-    def _bound(self, clause: checked.Clause, compiled: Any, frame: Frame) -> None:
-        site = bound_site(clause)
-        match compiled:
-            case CompiledQuota():
-                passes = isinstance(LimitClause(compiled).pre_filter(frame), Skip)
-                self._see(site, Outcome.TRUE if passes else Outcome.FALSE)
-            case CompiledGrouping():
-                plugin = SpreadFilter(compiled)
-                prepared = plugin.pre_filter(frame)
-                if isinstance(prepared, Ready):
-                    ok = plugin.filter(frame, prepared.state)
-                    self._see_all(site, to_kleene(ok), np.ones(len(ok), np.bool_))
+    def _bound(self, clause: checked.Clause, compiled: CompiledClause, frame: Frame) -> None:
+        site, plugin = bound_site(clause), self._plugins[id(compiled)]
+        prepared = plugin.pre_filter(frame)
+        match prepared:
+            case Ready(state=state):
+                ok = plugin.filter(frame, state)
+                self._see_all(site, to_kleene(ok), np.ones(len(ok), np.bool_))
+            case Status():
+                self._see(site, Outcome.FALSE)
+            case _:
+                self._see(site, Outcome.TRUE)
 
     # --- expressions over the frame ----------------------------------------------------------------------
 
@@ -352,17 +357,6 @@ class _Watched:
 def _per_node(clause: checked.Clause) -> bool:
     """Return whether a clause asks about each node."""
     return clause.kind in (ClauseKind.FILTER, ClauseKind.SCORE, ClauseKind.SPREAD, ClauseKind.PACK)
-
-
-def _refusal(clause: CompiledClause, frame: Frame) -> PreFilterResult | None:
-    """Return what a clause says about the pod as a whole."""
-    match clause:
-        case CompiledTest():
-            return RequireClause(clause).pre_filter(frame)
-        case CompiledQuota():
-            return LimitClause(clause).pre_filter(frame)
-        case _:
-            return None
 
 
 def _templates(frame: Frame) -> Iterable[Any]:
