@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -32,6 +33,8 @@ class ClauseChecks:
     """What can be said only once, and where it was."""
     names: dict[str, Span] = field(default_factory=dict)
     """Names given with `as`."""
+    texts: Counter[str] = field(default_factory=Counter)
+    """How many clauses without a name say the same."""
 
     @property
     def found(self) -> list[Diagnostic]:
@@ -280,13 +283,18 @@ class ClauseChecks:
     def _named(self, tree: syntax.Clause) -> str:
         given: str | None = getattr(tree, "name", None)
         if given is None:
-            return clause_text(tree)
+            return self._told_apart(clause_text(tree))
         earlier = self.names.setdefault(given, tree.span)
         if earlier is not tree.span:
             label = Label(earlier, "used here before")
             message = f"two clauses are called `{given}`"
             self.found.append(codes.SAME_CLAUSE.at(tree.span, message, help="rename one of them", labels=[label]))
         return given
+
+    def _told_apart(self, text: str) -> str:
+        """Return a name that no clause before has: its text, from the second one on with a number."""
+        self.texts[text] += 1
+        return text if self.texts[text] == 1 else f"{text} #{self.texts[text]}"
 
 
 def _unsettled(value: typed.Typed) -> typed.Typed:

@@ -9,13 +9,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from engine.diagnostics import Span
-from engine.lang import checked, typed
+from engine.lang import checked, syntax, typed
 from engine.lang.checked import CheckedPolicy, ClauseKind
 from engine.lang.columns import FALSE, MISSING, TRUE, full
 from engine.lang.compile import Compiler, Evaluate
 from engine.lang.environment import Environment, Members
-from engine.lang.show import show_statement
+from engine.lang.show import show, show_statement
 from engine.lang.types import Depends, Info, Kind, Shape
+
+_REFUSES = "node(s) didn't match policy clause"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +45,15 @@ class _Common:
     """The subexpressions that differ from constants, outermost first."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Operand:
+    """One of the conditions that a filter joins with `and`: a reason of its own for the nodes where it fails."""
+
+    reason: str
+    depends: Depends
+    evaluate: Evaluate
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class CompiledTest(_Common):
     """`require`, `filter`, `hold`: an answer, and whether there is one."""
@@ -53,6 +64,8 @@ class CompiledTest(_Common):
     """Where it has no answer; None: it always has."""
     nodes: bool
     """Whether the answer differs from node to node (a filter about the pod alone gives one bool)."""
+    operands: tuple[Operand, ...]
+    """Of a filter that joins conditions and says no reason; the pod's message then counts each of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -251,7 +264,7 @@ class _Maker:
         for root in roots:
             depends |= root.info.depends
         text = show_statement(clause.tree)
-        reason = getattr(clause.tree, "reason", None) or f"node(s) didn't match policy clause {clause.name}"
+        reason = getattr(clause.tree, "reason", None) or f"{_REFUSES} {clause.name}"
         if clause.kind in (ClauseKind.REQUIRE, ClauseKind.HOLD, ClauseKind.LIMIT):
             reason = getattr(clause.tree, "reason", None) or f"pod is refused by policy clause {clause.name}"
         return {
@@ -284,7 +297,20 @@ class _Maker:
             missing = lambda frame: combined(frame) == MISSING  # noqa: E731
         elif asks is not None:
             evaluate = lambda frame: np.logical_or(made(frame), np.logical_not(asks(frame)))  # noqa: E731
-        return CompiledTest(**common, evaluate=evaluate, missing=missing, nodes=nodes)
+        operands = () if maybe else self._operands(clause)
+        return CompiledTest(**common, evaluate=evaluate, missing=missing, nodes=nodes, operands=operands)
+
+    def _operands(self, clause: checked.Test) -> tuple[Operand, ...]:
+        tree, value = clause.tree, clause.value
+        if not isinstance(tree, syntax.Filter) or tree.reason is not None or clause.condition is not None:
+            return ()
+        if not isinstance(value, typed.Logic) or value.operator != "and" or not isinstance(tree.value, syntax.Logical):
+            return ()
+        name = f"{tree.name}: " if tree.name is not None else ""
+        return tuple(
+            Operand(f"{_REFUSES} {name}{show(shown)}", operand.info.depends, self._compiler.compile(operand))
+            for shown, operand in zip(tree.value.operands, value.operands, strict=True)
+        )
 
     def _combined(self, value: typed.Typed, condition: typed.Typed | None) -> Evaluate:
         """Return three-valued `value or not condition`."""

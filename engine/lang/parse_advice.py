@@ -8,7 +8,7 @@ from engine.lang import foreign
 from engine.lang.parse_place import Place
 
 _METHOD = re.compile(r"([\w.]+)\.([A-Za-z_]\w*)\s*$")
-_ONE_WORD = "a name is one word without quotes: letters, digits and `-`"
+ONE_WORD = "a name is one word without quotes: letters, digits and `-`"
 
 
 def advice_for(place: Place) -> str:
@@ -26,7 +26,7 @@ def advice_for(place: Place) -> str:
         reason = text[place.at :].strip().replace('"', "")
         return f'write `else "{reason}"`'
     if place.keyword in ("policy", "scheduler") or last == "as" or re.search(r"\bas\s+\S+\s*$", place.near):
-        return _ONE_WORD
+        return ONE_WORD
     if place.keyword == "use" and last == "use" and place.word[0].isalpha():
         file = text[place.at :].strip()
         return "write `use kubernetes`" if word in ("k8s", "kube", "default", "defaults") else f'write `use "{file}"`'

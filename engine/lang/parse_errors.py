@@ -11,7 +11,7 @@ from engine.lang import codes_syntax as codes
 from engine.lang import foreign
 from engine.lang.layout import Line
 from engine.lang.lookalikes import lookalike
-from engine.lang.parse_advice import advice_for
+from engine.lang.parse_advice import ONE_WORD, advice_for
 from engine.lang.parse_place import WORD, Place
 from engine.lang.statements import KEYWORDS
 
@@ -20,6 +20,7 @@ _NUMBER_BEFORE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s+$")
 _SINGLE_QUOTED = re.compile(r"'([^'\"\\]*)'")
 _TYPOGRAPHIC = re.compile(r"[“”„]([^“”„\"\\]*)[“”„]")
 _IN_PARENTHESES = re.compile(r"\bin\s*\(([^()\[\]]*)\)")
+_QUOTED_NAME = re.compile(r'"([A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)"')
 _NO_BLOCKS = "there are no blocks: one statement a line"
 _QUOTE = ("this is a typographic quote", 'texts stand in straight double quotes, "…"')
 _CHARACTERS = {
@@ -96,7 +97,12 @@ def _token(place: Place, kind: str) -> Diagnostic:
     if kind in _COMPARATORS and "AND" in place.accepts and not place.accepts & _COMPARATORS:
         advice = "join two comparisons with `and`: `1 < x and x < 5`"
         return codes.CHAIN.at(place.span, "a comparison can't be compared again", help=advice)
-    return place.unexpected(advice_for(place) or place.example())
+    advice = advice_for(place) or place.example()
+    quoted = _QUOTED_NAME.match(text, at) if place.word == '"' and advice == ONE_WORD else None
+    if quoted is not None:
+        fix = Fix("remove the quotes", (Edit(place.range(*quoted.span()), quoted[1]),))
+        return place.unexpected(f"write `{quoted[1]}`, without quotes", fix=fix)
+    return place.unexpected(advice)
 
 
 def _operator(place: Place) -> Diagnostic | None:

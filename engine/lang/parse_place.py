@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from engine.diagnostics import Diagnostic, Source, Span
+from engine.diagnostics import Diagnostic, Fix, Source, Span
 from engine.lang import codes_syntax as codes
 from engine.lang.layout import Line
 from engine.lang.lower_statements import PARTS
@@ -78,10 +78,10 @@ class Place:
         """Return how the statement is written, as help."""
         return f"for example: {EXAMPLES[self.keyword]}" if self.keyword in EXAMPLES else ""
 
-    def unexpected(self, advice: str) -> Diagnostic:
+    def unexpected(self, advice: str, *, fix: Fix | None = None) -> Diagnostic:
         """Return the diagnostic of a word that cannot stand here."""
         message = f"unexpected `{self.word}`: {self.expected()}"
-        return codes.UNEXPECTED.at(self.span, message, help=advice)
+        return codes.UNEXPECTED.at(self.span, message, help=advice, fix=fix)
 
     def expected(self) -> str:
         """Return what could stand here; of suffixes, those that the statement takes."""

@@ -52,7 +52,16 @@ class FilterClause:
         return result
 
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
-        """Return where the clause does not hold, and where it has no answer."""
+        """Return where the clause does not hold, and where it has no answer.
+
+        Of conditions joined with `and`, each that fails is a reason of its own, as each short resource is one for
+        kube-scheduler; a node where one fails for good is not worth evicting pods for.
+        """
+        if self.clause.operands:
+            return [
+                Refusal(_code(operand.depends), operand.reason, ~full(operand.evaluate(frame), frame.size))
+                for operand in self.clause.operands
+            ]
         refused = ~self.filter(frame, state)
         if self.clause.missing is None:
             return [Refusal(self._code, self.clause.reason, refused)]

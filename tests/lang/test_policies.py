@@ -452,3 +452,70 @@ def test_what_compares_nodes_differs_by_node_also_where_its_argument_does_not() 
     result = decide(policy("score rank(pod.priority) + 1 if normalize(pod.priority) == 0"), pod(nodes, "p"), nodes)
 
     assert next(iter(result.scores.values())).tolist() == [1, 1]
+
+
+def test_clauses_that_say_the_same_have_names_of_their_own() -> None:
+    found = policy("filter label a\nscore node.free.cpu if label a\nscore node.free.cpu\nrequire pod.label.a")
+
+    assert [clause.name for clause in found.clauses] == [
+        "label a",
+        "node.free.cpu",
+        "node.free.cpu #2",
+        "pod.label.a",
+    ]
+
+
+JOINED = {
+    "each condition counts": (
+        "filter node.ready and node.free.cpu > 100",
+        {"node.ready": [False, True], "node.free.cpu > 100": [True, True]},
+    ),
+    "with a name": (
+        "filter node.ready and node.free.cpu > 2 as room",
+        {"room: node.ready": [False, True], "room: node.free.cpu > 2": [False, False]},
+    ),
+    "what is joined with or is one": (
+        "filter (node.ready or label gpu) and label disk",
+        {"node.ready or label gpu": [False, True], "label disk": [True, True]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), JOINED.values(), ids=JOINED)
+def test_conditions_joined_with_and_are_reasons_of_their_own(text: str, expected: dict[str, list[bool]]) -> None:
+    nodes = cluster(node("a"), node("b", ready=False))
+    plugin = policy(text).profile.filters[-1]
+    frame = Frame(pod(nodes, "p"), nodes, NOW)
+
+    refusals = plugin.refusals(frame, None)
+
+    assert {r.reason: r.where.tolist() for r in refusals} == {
+        f"node(s) didn't match policy clause {name}": where for name, where in expected.items()
+    }
+    together = np.any([r.where for r in refusals], axis=0)
+    assert together.tolist() == (~plugin.filter(frame, None)).tolist()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'filter node.ready and fits(cpu) else "no room"',
+        "filter node.ready and fits(cpu) if pod.label.tier",
+        'filter node.ready and (promql("x") < 5) ?? true',
+        "filter node.ready or fits(cpu)",
+    ],
+)
+def test_a_filter_with_a_reason_a_condition_or_one_operand_has_one_reason(text: str) -> None:
+    nodes = cluster(node("a", ready=False))
+    plugin = policy(text).profile.filters[-1]
+
+    assert len({r.reason for r in plugin.refusals(Frame(pod(nodes, "p"), nodes, NOW), None) if r.where.any()}) <= 1
+
+
+def test_of_joined_conditions_one_that_fails_for_good_is_not_worth_evicting_for() -> None:
+    nodes = cluster(node("a"))
+    plugin = policy("filter label gpu and node.free.cpu > 100").profile.filters[-1]
+
+    codes = [r.code for r in plugin.refusals(Frame(pod(nodes, "p"), nodes, NOW), None)]
+
+    assert codes == [Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.UNSCHEDULABLE]
