@@ -28,6 +28,8 @@ def write_first_test(policy_path: Path, output: str | None) -> int:
     target = None if output == STANDARD_OUTPUT else Path(output) if output else _beside(policy_path)
     if target is not None and target.exists():
         raise click.ClickException(f"{target} is there already: name another file with --output, or remove it")
+    if target is not None and not target.parent.is_dir():
+        raise click.ClickException(f"cannot write {target}: there is no folder {target.parent}")
     text, told = _text(policy_path, target)
     if target is None:
         click.echo(text, nl=False)

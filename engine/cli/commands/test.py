@@ -218,6 +218,7 @@ class _Shown:
             click.echo(_with(more, _formatted("json", run)), nl=False)
             return
         people = self._form == "text"
+        coverage = coverage if any(True for _ in run.cases()) else None
         click.echo(_last_line(run) if people else _formatted(self._form, run), nl=people)
         found = [*(coverage.lines() if coverage is not None else ()), *_mutation_lines(tried)]
         for line in found:
@@ -252,6 +253,8 @@ def _mutated(loaded: Sequence[LoadedSuite], run: Run) -> list[Tried] | None:
     from engine.cli.mutation import mutated
     from engine.tooling.tester.results import State
 
+    if not any(True for _ in run.cases()):
+        return None
     if run.unusable or any(result.state in (State.FAILED, State.ERROR) for _, result in run.cases()):
         click.echo("policyctl: --mutate changes policies that pass their cases: make these pass first", err=True)
         return None
@@ -277,7 +280,7 @@ def _with(more: dict[str, Any], text: str) -> str:
 
 
 def _below(threshold: float | None, *, coverage: Coverage | None, tried: Sequence[Tried] | None) -> int:
-    """Return 1 where something is below the threshold, and say so."""
+    """Return 1 where something is below the threshold, or there is nothing to measure, and say so."""
     if threshold is None:
         return 0
     from engine.tooling.mutation.report import kill_percent

@@ -124,6 +124,6 @@ def totals(files: Iterable[FileCoverage]) -> tuple[Ratio, Ratio]:
 
 
 def percent(files: Iterable[FileCoverage]) -> float:
-    """Return what a threshold is compared with: clauses and branches together, 0 to 100."""
+    """Return what a threshold is compared with: clauses and branches together, 0 to 100; without any clause 0."""
     clauses, branches = totals(files)
-    return (clauses + branches).percent
+    return (clauses + branches).percent if clauses.total else 0.0

@@ -40,10 +40,10 @@ def summary(tried: Sequence[Tried]) -> str:
 
 
 def kill_percent(tried: Sequence[Tried]) -> float:
-    """Return how many of the mutants that could be noticed were, 0 to 100; without any, 100."""
+    """Return how many of the mutants that could be noticed were, 0 to 100; without any, 0."""
     counts = Counter(one.fate for one in tried)
     counted = counts[Fate.KILLED] + counts[Fate.SURVIVED]
-    return 100.0 * counts[Fate.KILLED] / counted if counted else 100.0
+    return 100.0 * counts[Fate.KILLED] / counted if counted else 0.0
 
 
 def data(tried: Sequence[Tried]) -> dict[str, Any]:
