@@ -8,16 +8,12 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict
 from functools import partial
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from aiohttp import web
-
-from engine.adapters.http_server import HealthChecks, HttpServer
 from engine.adapters.kube.binding import Binder
 from engine.adapters.kube.credentials import find_credentials
 from engine.adapters.kube.decoding import Malformed
@@ -37,9 +33,11 @@ from engine.daemon.policies import LivePolicies, PolicyCompiler
 from engine.daemon.reload import PolicyReloader, ReloadRecord
 from engine.daemon.reporter import ApiReporter
 from engine.daemon.scheduler import Scheduler
+from engine.daemon.serving import Serving
 from engine.daemon.settings import Settings
 from engine.daemon.sharding import Sharding
 from engine.daemon.signal_feed import SignalFeed
+from engine.daemon.status_snapshot import Replica
 from engine.daemon.volumes import VolumeBinder
 from engine.daemon.watching import reflectors
 from engine.framework.cycle import Cycle
@@ -120,17 +118,19 @@ class Daemon:
             prepare=self._prime,
         )
         self._synced = False
-        self._http = HttpServer(
-            host=settings.http.host,
-            port=settings.http.port,
-            checks=HealthChecks(
-                live={"ping": lambda: None},
-                ready={"sync": self._check_sync, "policies": self._check_policies, "shards": self._leading.problem},
-            ),
-            registry=self.metrics.registry,
-            configuration=lambda: asdict(settings),
-            routes={"/policies": self._show_policies},
+        self._serving = Serving(
+            settings,
+            scheduler=self._scheduler,
+            reloader=self._reloader,
+            transport=self._transport,
+            metrics=self.metrics,
+            ready={"sync": self._check_sync, "policies": self._check_policies, "shards": self._leading.problem},
+            replica=partial(self._describe, version, time.time()),
+            signals=self._signals.rows,
+            identity=self._identity,
         )
+        for observer in self._serving.observers:
+            self.observers.add(observer)
         self._observe_live_state()
 
     # --- life ----------------------------------------------------------------------------------------
@@ -148,8 +148,8 @@ class Daemon:
         await self._credentials.get()
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._transport.close)
-            await stack.enter_async_context(self._http)
-            announce(self._http.url)
+            await stack.enter_async_context(self._serving)
+            announce(self._serving.http.url)
             background = [
                 *(reflector.run() for reflector in self._reflectors),
                 self._events.run(),
@@ -217,6 +217,7 @@ class Daemon:
     def _activate(self, policies: LivePolicies, record: ReloadRecord) -> None:
         self._signals.use(policies.queries)
         self._scheduler.use_policies(policies)
+        self._serving.use_policies(policies.policy_set, hash=record.hash or "")
 
     def _make_reload_events(self) -> ConfigMapEvents | None:
         config_map = self._settings.policies.config_map
@@ -241,17 +242,25 @@ class Daemon:
         last = self._reloader.last
         return last.summary() if last is not None else "no policies have been read yet"
 
-    async def _show_policies(self, _: web.Request) -> web.Response:
-        last, success = self._reloader.last, self._reloader.last_success
-        return web.json_response(
-            {
-                "active": success.hash if success is not None else None,
-                "generation": self._reloader.generation,
-                "candidate": last.hash if last is not None else None,
-                "accepted": last.successful if last is not None else False,
-                "problems": list(last.problems) if last is not None else [],
-            }
+    def _describe(self, version: str, started: float) -> Replica:
+        """Return what the status page tells about this process."""
+        checks = (self._check_sync(), self._check_policies(), self._leading.problem())
+        return Replica(
+            version=version,
+            identity=self._identity,
+            started=started,
+            scheduler_names=self._settings.scheduler_names,
+            leading=self._scheduler.leading,
+            leader=self._leading.leader,
+            elects=self._leading.is_needed,
+            reachable=self._transport.is_reachable,
+            server=self._transport.server,
+            problems=tuple(problem for problem in checks if problem is not None),
         )
+
+    def print_state(self) -> None:
+        """Write what the scheduler believes to standard error."""
+        self._serving.print_state()
 
     def _observe_request(self, verb: str, resource: str, code: str, seconds: float) -> None:
         credentials = self._credentials.current

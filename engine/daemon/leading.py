@@ -36,6 +36,11 @@ class Leading:
         """Whether there may be other replicas."""
         return self._shares or self._settings.enabled
 
+    @property
+    def leader(self) -> str:
+        """Return who leads as far as is known, "" where nobody does or there is no election."""
+        return self._elector.leader if self._elector is not None else ""
+
     def may_act(self) -> bool:
         """Return whether this replica may bind at this moment."""
         if self.membership is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 MAX_QUERY_LABEL = 120
@@ -39,6 +39,8 @@ class LiveState:
     signals: Callable[[], Iterable[SignalRow]] = tuple
     unschedulable_pods: Callable[[], Mapping[tuple[str, str], int]] = dict
     """By (plugin, profile) that rejected them."""
+    decision_records: Callable[[], Mapping[str, int]] = dict
+    """Records for the files of the decision log since the start: written, dropped; empty without files."""
 
 
 class LiveMetrics(Collector):
@@ -71,6 +73,13 @@ class LiveMetrics(Collector):
         for (plugin, profile), count in self._live.unschedulable_pods().items():
             rejected.add_metric([plugin, profile], count)
         yield rejected
+
+        records = CounterMetricFamily(
+            "policy_scheduler_decision_log_records", "Records for the decision log's files.", labels=["result"]
+        )
+        for result, count in self._live.decision_records().items():
+            records.add_metric([result], count)
+        yield records
 
         yield from _signal_metrics(self._live.signals())
 

@@ -16,6 +16,8 @@ import click
 
 from engine.adapters.http_server import ServerError
 from engine.adapters.kube.errors import CredentialsError
+from engine.adapters.rotating_file import FileError
+from engine.adapters.serving_certificate import CertificateError
 from engine.daemon import logs
 from engine.daemon.daemon import Daemon
 from engine.daemon.settings import PrometheusSettings, Settings, load_settings
@@ -119,7 +121,10 @@ def _address(text: str) -> tuple[str, int]:
 
 
 async def _run(settings: Settings, address_file: Path | None) -> int:
-    daemon = Daemon(settings, version=version(DISTRIBUTION))
+    try:
+        daemon = Daemon(settings, version=version(DISTRIBUTION))
+    except (CertificateError, FileError) as error:
+        return _fail(f"policy-scheduler: {error}")
     running = asyncio.create_task(daemon.run(announce=lambda url: _announce(url, address_file)))
     loop = asyncio.get_running_loop()
 
@@ -132,6 +137,7 @@ async def _run(settings: Settings, address_file: Path | None) -> int:
 
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, end)
+    loop.add_signal_handler(signal.SIGUSR2, daemon.print_state)
     try:
         return await running
     except asyncio.CancelledError:
@@ -144,7 +150,7 @@ async def _run(settings: Settings, address_file: Path | None) -> int:
 def _announce(url: str, address_file: Path | None) -> None:
     logger.info("serving probes and metrics", extra={"url": url})
     if address_file is not None:
-        address_file.write_text(url.removeprefix("http://") + "\n", encoding="utf-8")
+        address_file.write_text(url.partition("://")[2] + "\n", encoding="utf-8")
 
 
 def _fail(text: str) -> int:

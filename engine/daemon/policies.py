@@ -27,6 +27,11 @@ class LivePolicies:
         self._has_gangs = any(policy.gangs for policy in policy_set.policies)
         self.queries: Sequence[Query] = policy_set.queries
 
+    @property
+    def policy_set(self) -> PolicySet:
+        """Return the policies themselves."""
+        return self._set
+
     def serves(self, pod: PodInfo) -> bool:
         """Return whether the pod asks for a scheduler that we are."""
         return pod.scheduler_name in self._names

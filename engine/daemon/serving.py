@@ -6,27 +6,34 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from aiohttp import web
 
 from engine.adapters.http_access import Review
-from engine.adapters.http_server import Handler, HttpServer
+from engine.adapters.http_server import Check, HealthChecks, HttpServer
 from engine.adapters.kube.reviews import AccessReviewer, Verdict
 from engine.adapters.kube.transport import Transport
 from engine.adapters.rotating_file import RotatingLines
 from engine.adapters.serving_certificate import ServingCertificate
 from engine.daemon.clause_counts import ClauseCounts
 from engine.daemon.decision_log import DecisionLog, Entry, select
+from engine.daemon.live_metrics import SignalRow
+from engine.daemon.metrics import SchedulerMetrics
+from engine.daemon.observing import Observer
+from engine.daemon.policies import LivePolicies
+from engine.daemon.reload import PolicyReloader
+from engine.daemon.scheduler import Scheduler
 from engine.daemon.settings import DecisionLogSettings, HttpSettings, Settings
 from engine.daemon.state_dump import State, dump
 from engine.daemon.status_page import StatusPage
-from engine.daemon.status_snapshot import Sources, take
+from engine.daemon.status_snapshot import Onlooker, Replica, Sources, take
+from engine.policy.policy_set import PolicySet
 from engine.tooling.decision_record import Outcome, encode
 
 logger = logging.getLogger(__name__)
@@ -75,22 +82,98 @@ class DecisionRecorder:
             await asyncio.to_thread(self._file.close)
 
 
-class Pages:
-    """The routes that tell about decisions and state."""
+class Serving:
+    """The port of a daemon, and what is kept for those who ask there."""
 
-    def __init__(self, sources: Sources, *, assumed: Callable[[], Mapping[str, str]]) -> None:
-        self._sources = sources
-        self._assumed = assumed
-        self._status = StatusPage(lambda: take(sources), stopwatch=time.monotonic)
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        scheduler: Scheduler,
+        reloader: PolicyReloader[LivePolicies],
+        transport: Transport,
+        metrics: SchedulerMetrics,
+        ready: Mapping[str, Check],
+        replica: Callable[[], Replica],
+        signals: Callable[[], Sequence[SignalRow]],
+        identity: str,
+    ) -> None:
+        """Set up; nothing is opened but the decision log's file.
 
-    def routes(self) -> dict[str, Handler]:
-        """Return handlers by path."""
-        return {
-            "/": self._status.show,
-            "/status": self._status.show,
-            "/debug/decisions": self._decisions,
-            "/debug/state": self._state,
-        }
+        Raises:
+            CertificateError: there is no certificate to serve with.
+            FileError: the decision log cannot be written.
+        """
+        self._scheduler = scheduler
+        self._reloader = reloader
+        self._counts = ClauseCounts()
+        self._onlooker = Onlooker()
+        self.recorder = DecisionRecorder(
+            settings.decision_log, seed=settings.scheduling.seed, replica=identity, counts=self._counts
+        )
+        metrics.live.decision_records = self.recorder.tallies
+        self._sources = Sources(
+            cluster=scheduler.cluster,
+            queue=scheduler.queue,
+            assumed=lambda: len(scheduler.informer.assumed),
+            log=self.recorder.log,
+            counts=self._counts,
+            onlooker=self._onlooker,
+            metrics=signals,
+            replica=replica,
+            clock=time.time,
+        )
+        self._status = StatusPage(lambda: take(self._sources), stopwatch=time.monotonic)
+        self.http = http_server(
+            settings,
+            transport,
+            checks=HealthChecks(live={"ping": lambda: None}, ready=ready),
+            registry=metrics.registry,
+            routes={
+                "/": self._status.show,
+                "/status": self._status.show,
+                "/policies": self._policies,
+                "/debug/decisions": self._decisions,
+                "/debug/state": self._state,
+            },
+        )
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """Return who has to be told what happens."""
+        return self.recorder.log, self._onlooker
+
+    def use_policies(self, policies: PolicySet, *, hash: str) -> None:  # noqa: A002 - the record's word
+        """Take note of the policies that decide from now on."""
+        self._counts.clear()
+        self.recorder.log.use_policies(policies, hash=hash)
+        self._onlooker.use_policies(policies, hash=hash)
+
+    async def __aenter__(self) -> Self:
+        """Listen.
+
+        Raises:
+            ServerError: the address is taken or not ours.
+        """
+        await self.http.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop listening, and write what is left of the decision log."""
+        await self.http.__aexit__()
+        await self.recorder.close()
+
+    async def _policies(self, _: web.Request) -> web.Response:
+        last, success = self._reloader.last, self._reloader.last_success
+        return web.json_response(
+            {
+                "active": success.hash if success is not None else None,
+                "generation": self._reloader.generation,
+                "candidate": last.hash if last is not None else None,
+                "accepted": last.successful if last is not None else False,
+                "problems": list(last.problems) if last is not None else [],
+            }
+        )
 
     async def _decisions(self, request: web.Request) -> web.Response:
         wanted: dict[str, Any] = {name: request.query.get(name, "") for name in ("pod", "node", "outcome")}
@@ -120,7 +203,7 @@ class Pages:
         return dump(
             sources.cluster,
             sources.queue,
-            assumed=self._assumed(),
+            assumed=self._scheduler.informer.assumed,
             now=sources.clock(),
             leading=sources.replica().leading,
             recount=recount,

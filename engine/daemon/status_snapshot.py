@@ -71,7 +71,7 @@ class Replica:
     leader: str
     """Identity in the Lease; "" where there is no election, or nothing is known yet."""
     elects: bool
-    synced: bool
+    """Whether there may be other replicas."""
     reachable: bool
     server: str
     problems: Sequence[str] = ()

@@ -124,7 +124,6 @@ class Scene:
                 leading=True,
                 leader="policy-scheduler-7d9f_4be1",
                 elects=True,
-                synced=True,
                 reachable=self.reachable,
                 server="https://10.0.0.1:443",
             ),
