@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from engine.cluster.cluster import Cluster
-from engine.cluster.devices import WHOLE, Ask, DeviceTable, ask_of
+from engine.cluster.devices import WHOLE, Ask, DeviceTable, RoomArray, ask_of
 from engine.cluster.nodes import BoolArray, FloatArray, IntArray, Rows
 from engine.cluster.pods import PodTemplate
 from engine.framework.frame import Frame
@@ -52,14 +51,16 @@ class Fragmentation:
         self._cluster, self._table = cluster, table
         self.versions = _versions(cluster)
         self._classes = classes_of(frame, table.resource)
-        # classes with one least room share the look at the devices
-        self._rooms, self._room_of = np.unique(
-            np.where(self._classes.part > 0, self._classes.part, WHOLE), return_inverse=True
-        )
-        self._needed = self._classes.whole + (self._classes.part > 0)
-        self._asks = self._needed > 0
-        self._wholes = self._classes.whole
-        self._mixed = bool(((self._classes.whole > 0) & (self._classes.part > 0)).any())
+        classes = self._classes
+        asking = (classes.whole > 0) | (classes.part > 0)
+        # classes that need equally much of equally many devices differ in nothing but on which nodes they fit
+        needs = np.stack((np.where(classes.part > 0, classes.part, WHOLE), classes.whole + (classes.part > 0)), axis=1)
+        kinds, kind_of = np.unique(needs[asking], axis=0, return_inverse=True)
+        self._rooms, self._room_of = np.unique(kinds[:, 0], return_inverse=True)
+        self._needed = kinds[:, 1]
+        self._weights = np.zeros((len(asking), len(kinds)))
+        self._weights[np.flatnonzero(asking), kind_of.reshape(-1)] = classes.share[asking]
+        self._mixed = (classes.whole > 0) & (classes.part > 0)
         self._before: FloatArray = np.zeros(0)
         self._position = -1
 
@@ -75,7 +76,7 @@ class Fragmentation:
                 stale: IntArray = np.arange(nodes.size)
             else:
                 stale = np.array(sorted(set(changed)), np.int64)
-            self._before[stale] = self._amount(stale, self._free_cpu(stale), self._table.free[stale][:, None, :])[:, 0]
+            self._before[stale] = self._now(stale, self._free_cpu(stale), self._table.free[stale])
             self._position = nodes.journal_end
         result: FloatArray = self._before[rows]
         return result
@@ -97,36 +98,52 @@ class Fragmentation:
             taken = (free >= WHOLE) & (np.cumsum(free >= WHOLE, axis=1) <= ask.whole)
             free = np.where(taken, 0, free)
         if not ask.share:
-            return self._amount(rows, cpu, free[:, None, :])
-        width = free.shape[1]
-        ways = np.repeat(free[:, None, :], width, axis=1)
-        each = np.arange(width)
-        ways[:, each, each] -= ask.share
-        after = self._amount(rows, cpu, ways)
+            return self._now(rows, cpu, free)[:, None]
+        fits, lost = self._by_device(free)
+        changed_fits, changed_lost = self._by_device(free - ask.share)
+        large = fits.sum(axis=1)[:, None, :] - fits + changed_fits
+        small = lost.sum(axis=1)[:, None, :] - lost + changed_lost
+        after = self._expected(rows, cpu, large=large, small=small, total=free.sum(axis=1) - ask.share, free=free)
         return np.where(free >= ask.share, after, np.inf)
+
+    def _now(self, rows: IntArray, cpu: IntArray, free: RoomArray) -> FloatArray:
+        """Return `float64[rows]` for free cpu `int64[rows]` and devices `int32[rows, devices]`."""
+        fits, lost = self._by_device(free)
+        large, small = fits.sum(axis=1)[:, None, :], lost.sum(axis=1)[:, None, :]
+        return self._expected(rows, cpu, large=large, small=small, total=free.sum(axis=1), free=free)[:, 0]
+
+    def _by_device(self, free: RoomArray) -> tuple[RoomArray, RoomArray]:
+        """Return `int32[rows, devices, rooms]`: whether a device has so much room, and what is lost on it if not."""
+        fits = free[:, :, None] >= self._rooms
+        return fits.astype(np.int32), np.where(fits, 0, free[:, :, None])
+
+    def _expected(
+        self, rows: IntArray, cpu: IntArray, *, large: RoomArray, small: RoomArray, total: RoomArray, free: RoomArray
+    ) -> FloatArray:
+        """Return `float64[rows, ways]`: the room that is lost, in expectation.
+
+        Args:
+            rows: which nodes.
+            cpu: free millicores, `int64[rows]`.
+            large: `int32[rows, ways, rooms]`, how many devices have so much room.
+            small: `int32[rows, ways, rooms]`, what is free on the others.
+            total: `int32[rows]`, what is free on all.
+            free: `int32[rows, devices]`, the same one by one, before a share is taken.
+        """
+        usable = self._classes.open[rows] & (cpu[:, None] >= self._classes.cpu)
+        if self._mixed.any():  # a pod that wants whole devices and a share: rare, so told by what is free before
+            whole = (free >= WHOLE).sum(axis=1)[:, None] >= self._classes.whole
+            usable &= whole | ~self._mixed
+        weights = usable @ self._weights
+        all_of_it = total[:, None, None]
+        saved = np.where(large[:, :, self._room_of] >= self._needed, all_of_it - small[:, :, self._room_of], 0)
+        result: FloatArray = total[:, None] - (saved @ weights[:, :, None])[:, :, 0]
+        return result
 
     def _free_cpu(self, rows: IntArray) -> IntArray:
         nodes = self._cluster.nodes
         free: IntArray = nodes.allocatable("cpu")[rows] - nodes.requested("cpu")[rows]
         return free
-
-    def _amount(self, rows: IntArray, cpu: IntArray, free: NDArray[np.int32]) -> FloatArray:
-        """Return `float64[rows, ways]` for free cpu `int64[rows]` and devices `int32[rows, ways, devices]`."""
-        shape = (*free.shape[:2], len(self._rooms))
-        large, small = np.empty(shape, np.int32), np.empty(shape, np.int32)
-        for place, room in enumerate(self._rooms):
-            fits = free >= room
-            large[..., place] = fits.sum(axis=2)
-            small[..., place] = np.where(fits, 0, free).sum(axis=2)
-        total = free.sum(axis=2)
-        classes = self._classes
-        usable = classes.open[rows] & (cpu[:, None] >= classes.cpu) & self._asks
-        enough = usable[:, None, :] & (large[..., self._room_of] >= self._needed)
-        if self._mixed:
-            enough &= (free >= WHOLE).sum(axis=2)[..., None] >= self._wholes
-        wasted = np.where(enough, small[..., self._room_of], total[..., None])
-        result: FloatArray = wasted @ classes.share
-        return result
 
 
 def classes_of(frame: Frame, resource: str) -> Classes:
