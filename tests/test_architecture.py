@@ -68,8 +68,8 @@ MAY_USE: dict[str, set[str]] = {
     "tooling": {"msgspec", "numpy"},
     "pages": {"jinja2", "matplotlib"},
     "adapters": {
-        "aiohttp", "httptools", "kubernetes", "msgspec", "orjson", "prometheus_api_client", "prometheus_client",
-        "requests", "urllib3", "watchdog", "yaml",
+        "aiohttp", "cryptography", "httptools", "kubernetes", "msgspec", "orjson", "prometheus_api_client",
+        "prometheus_client", "requests", "urllib3", "watchdog", "yaml",
     },
     "embedded": {"aiohttp", "cryptography", "msgspec", "orjson", "yaml"},
     "daemon": {"aiohttp", "click", "msgspec", "numpy", "orjson", "prometheus_client", "rich"},
@@ -97,7 +97,7 @@ WORLD = {
 WORLD_CALLS = {"open", "input", "print", "breakpoint", "exec", "eval"}
 CLOCK_CALLS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today")}
 
-OPTIONAL = {"cryptography": "engine/embedded/certificates.py", "matplotlib": "engine/pages/charts.py"}
+OPTIONAL = {"matplotlib": "engine/pages/charts.py"}
 """Imported inside functions by the one module that works without it for all but what it needs it for."""
 
 DISTRIBUTION = {"yaml": "pyyaml", "re2": "google-re2"}

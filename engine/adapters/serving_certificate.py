@@ -1,7 +1,7 @@
 """The certificate of our own port: from files, read again when they change, or made by ourselves.
 
 A self-signed certificate keeps tokens from being read on the way, but proves nothing: clients must skip its check, as
-they do with kube-scheduler's. Needs `cryptography` for that alone.
+they do with kube-scheduler's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ServingCertificate:
         """Load it; without files a certificate is made.
 
         Raises:
-            CertificateError: a file cannot be read or the two do not fit, or `cryptography` is missing.
+            CertificateError: a file cannot be read or the two do not fit.
         """
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -101,22 +101,14 @@ class ServingCertificate:
 
 
 def self_signed(names: Iterable[str], *, now: datetime) -> bytes:
-    """Return a certificate for host names and addresses and its key, both PEM, one after the other.
+    """Return a certificate for host names and addresses and its key, both PEM, one after the other."""
+    # half of it is native code that takes 100 ms to load: only who needs it does
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-    Raises:
-        CertificateError: `cryptography` is missing.
-    """
-    try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-    except ImportError as error:
-        raise CertificateError(
-            "a self-signed certificate needs the package cryptography; install kube-policy-scheduler[tls], or set"
-            " http.tls.certificateFile and http.tls.keyFile"
-        ) from error
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "policy-scheduler")])
     certificate = (
