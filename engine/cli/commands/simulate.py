@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -38,6 +40,7 @@ pods.yaml lists pods in the short form of policy tests, with times:
 Exit codes: 0 simulated; 2 it could not be.
 """
 _KUBERNETES = "kubernetes"
+_ANY_WIDTH = 1000
 
 
 class _Share(click.ParamType[float]):
@@ -123,9 +126,18 @@ def command(
         click.echo(json.dumps(telling.data(results, example), indent=2, ensure_ascii=False))
         return 0
     click.echo(telling.summary(results, example))
-    for line in telling.lines(results, example, width=shutil.get_terminal_size().columns):
+    for line in telling.lines(results, example, width=_width()):
+        click.echo(line)
+    for line in telling.refusals(results):
         click.echo(line)
     return 0
+
+
+def _width() -> int:
+    """Return the columns of the terminal; a pipe has as many as it takes."""
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        return _ANY_WIDTH
+    return shutil.get_terminal_size().columns
 
 
 def _need_charts() -> None:

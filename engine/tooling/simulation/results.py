@@ -12,6 +12,8 @@ import numpy as np
 from engine.tooling.simulation.run import Run
 from engine.tooling.simulation.scenario import Scenario
 
+_SHOWN_REASONS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -55,6 +57,10 @@ class Result:
         """Return the share of a resource in use in the end."""
         return Spread.of([run.last.used[resource] for run in self.runs])
 
+    def peak(self, resource: str) -> Spread:
+        """Return the highest share of a resource in use."""
+        return Spread.of([max(sample.used[resource] for sample in run.samples) for run in self.runs])
+
     def fragmentation(self) -> Spread | None:
         """Return the share of the free room on devices that is of no use, in the end; None without devices."""
         values = [run.last.fragmentation for run in self.runs]
@@ -96,6 +102,7 @@ def _result(result: Result) -> dict[str, Any]:
         "name": result.name,
         "marks": [{"arrived": mark, "allocated": spread.data()} for mark, spread in result.marks().items()],
         "used_mean": {name: result.used(name).data() for name in runs[0].resources},
+        "used_peak": {name: result.peak(name).data() for name in runs[0].resources},
         "used_last": {name: result.last_used(name).data() for name in runs[0].resources},
         "spread_last": Spread.of([run.last.spread for run in runs]).data(),
         "fragmentation_last": fragmentation.data() if fragmentation is not None else None,
@@ -156,13 +163,18 @@ def table(results: Sequence[Result], scenario: Scenario) -> Table:
     if first.marks:
         for mark in first.marks:
             spreads = [result.marks()[mark] for result in results]
-            add(f"{short(first.resources[0])} at {100 * mark:g} %", [percent(spread, several) for spread in spreads])
+            add(
+                f"{short(first.resources[0])} at {100 * mark:g} %",
+                [percent(spread, several=several) for spread in spreads],
+            )
     else:
         for name in first.resources:
-            add(f"{short(name)} used", [percent(result.used(name), several) for result in results])
+            add(f"{short(name)} %", [percent(result.used(name), several=several) for result in results])
+        main = first.resources[0]
+        add("peak", [percent(result.peak(main), several=False) for result in results])
     kept = [result.fragmentation() for result in results]
     if any(spread is not None for spread in kept):
-        add("fragmented", [percent(spread, False) if spread is not None else "–" for spread in kept])
+        add("fragmented", [percent(spread, several=False) if spread is not None else "–" for spread in kept])
     runs = [result.runs for result in results]
     add("placed", [_number([run.placed for run in each]) for each in runs])
     add("dropped" if scenario.drops else "pending", [_number([run.unplaced for run in each]) for each in runs])
@@ -182,7 +194,7 @@ def short(resource: str) -> str:
     return {"memory": "mem"}.get(resource, resource.rpartition("/")[2])
 
 
-def percent(spread: Spread, several: bool) -> str:
+def percent(spread: Spread, *, several: bool) -> str:
     """Return a share as per cent, over several seeds with its deviation."""
     text = f"{100 * spread.mean:.2f}"
     return f"{text} ±{100 * spread.deviation:.2f}" if several else text
@@ -209,6 +221,18 @@ def lines(results: Sequence[Result], scenario: Scenario, *, width: int) -> list[
     for row in made.rows:
         found.append(row[0])
         found.extend(f"  {title}: {text}" for title, text in zip(made.head[1:], row[1:], strict=True))
+    return found
+
+
+def refusals(results: Sequence[Result]) -> list[str]:
+    """Return for each contender what most of its pods without a place were refused by."""
+    found = []
+    for result in results:
+        reasons = list(result.reasons().items())
+        if reasons:
+            texts = [f"{number:,.0f} by {reason}" for reason, number in reasons[:_SHOWN_REASONS]]
+            more = f", … ({len(reasons) - _SHOWN_REASONS} more)" if len(reasons) > _SHOWN_REASONS else ""
+            found.append(f"{result.name}, refused: {'; '.join(texts)}{more}")
     return found
 
 

@@ -339,4 +339,4 @@ def _reason(decision: Decision) -> str:
     """Return what stood in the way, without numbers that differ from pod to pod."""
     if decision.diagnosis is None:
         return decision.message
-    return ", ".join(sorted(decision.rejectors))
+    return ", ".join(sorted(name for name in decision.rejectors if name)) or decision.message
