@@ -12,7 +12,16 @@ import pytest
 from tests.cli.transcript import command, played
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "deploy/README.md", ROOT / "grammar/README.md", ROOT / ".github/CONTRIBUTING.md"]
+PAGES = [
+    ROOT / name
+    for name in (
+        "README.md",
+        "deploy/README.md",
+        "grammar/README.md",
+        "policies/TESTING.md",
+        ".github/CONTRIBUTING.md",
+    )
+]
 PAGES = [page for page in PAGES if page.exists()]
 
 _BLOCK = re.compile(r"(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)\n```", re.DOTALL)

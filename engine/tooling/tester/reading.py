@@ -57,6 +57,8 @@ class _Reader:
 
     def suite(self) -> Suite:
         value = self._value
+        for key in value.keys() - {"cases", "forall", "invalid"}:
+            self._report_unfilled(value[key], (key,))
         for name in value.get("templates", {}):
             self._templates[name] = self._template(name, ("templates", name), ())
         suite = Suite(
@@ -138,9 +140,7 @@ class _Reader:
     def _written_out(self, form: Json, path: Path, definition: str) -> list[Json]:
         """Return the cases that a table case stands for, each held against the schema again."""
         if "each" not in form:
-            for place, name in table.unfilled(form, path):
-                message = f"`${{{name}}}` stands for nothing: there is no `each`"
-                self._found.append(self._error(place, codes.UNKNOWN_COLUMN, message))
+            self._report_unfilled(form, path)
             return [form]
         rows = table.rows(form["each"])
         used, known = table.columns_used({**form, "each": None}), table.columns(rows)
@@ -157,6 +157,7 @@ class _Reader:
                     message = f"`each` has no `{name}` in the row {table.label(row)}"
                     self._found.append(self._error(place, codes.UNKNOWN_COLUMN, message, advice=advice))
             written = table.filled(plain, row)
+            written["name"] = table.as_text(written["name"])
             if written["name"] == plain["name"]:
                 written["name"] = f"{plain['name']} ({table.label(row)})"
             problems = _schema(definition).check(self._document, at=path, instead=written)
@@ -165,6 +166,11 @@ class _Reader:
                 continue
             done.append(written)
         return done
+
+    def _report_unfilled(self, form: Any, path: Path) -> None:
+        for place, name in table.unfilled(form, path):
+            message = f"`${{{name}}}` stands for nothing: there is no `each`"
+            self._found.append(self._error(place, codes.UNKNOWN_COLUMN, message))
 
     # --- properties ----------------------------------------------------------------------------------
 

@@ -89,6 +89,8 @@ class SuiteRun:
             DocumentError: at the end, where the file names what does not exist; all problems are reported.
         """
         problems: list[Diagnostic] = list(self._theatre.readings.problems())
+        if any(problem.code == codes.BAD_FIXTURE.id for problem in problems):
+            raise DocumentError(problems)  # no case could be decided
         for case in self.cases:
             if not only(case):
                 continue

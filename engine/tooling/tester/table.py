@@ -26,7 +26,7 @@ def filled(form: Any, row: Mapping[str, Any]) -> Any:
             whole = _PLACE.fullmatch(form)
             if whole is not None and whole[1] in row:
                 return row[whole[1]]
-            return _PLACE.sub(lambda found: _text(row[found[1]]) if found[1] in row else found[0], form)
+            return _PLACE.sub(lambda found: as_text(row[found[1]]) if found[1] in row else found[0], form)
         case dict():
             return {filled_key(key, row): filled(value, row) for key, value in form.items()}
         case list():
@@ -37,7 +37,7 @@ def filled(form: Any, row: Mapping[str, Any]) -> Any:
 
 def filled_key(key: str, row: Mapping[str, Any]) -> str:
     """Return a key with the row's values put in."""
-    return _PLACE.sub(lambda found: _text(row[found[1]]) if found[1] in row else found[0], key)
+    return _PLACE.sub(lambda found: as_text(row[found[1]]) if found[1] in row else found[0], key)
 
 
 def unfilled(form: Any, path: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], str]]:
@@ -63,7 +63,7 @@ def columns_used(form: Any) -> frozenset[str]:
 
 def label(row: Mapping[str, Any]) -> str:
     """Return what tells a row from the others, for the names of cases."""
-    return ", ".join(f"{name} {_text(value)}" for name, value in row.items())
+    return ", ".join(f"{name} {as_text(value)}" for name, value in row.items())
 
 
 def columns(table: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -71,7 +71,8 @@ def columns(table: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for row in table for name in row))
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """Return a value as it is written."""
     match value:
         case bool():
             return "true" if value else "false"
