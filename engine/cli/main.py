@@ -43,13 +43,14 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all subcommands, in order."""
-        return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(commands.__path__))
+        return sorted(_modules())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a subcommand by name, importing its module alone."""
-        if cmd_name not in self.list_commands(ctx):
+        module = _modules().get(cmd_name)
+        if module is None:
             return None
-        found: click.Command = import_module(f"{commands.__name__}.{cmd_name.replace('-', '_')}").command
+        found: click.Command = import_module(f"{commands.__name__}.{module}").command
         return found
 
     def resolve_command(
@@ -62,6 +63,12 @@ class Commands(click.Group):
             advice = f"did you mean `{meant}`?" if meant else f"commands: {', '.join(known)}"
             ctx.fail(f"unknown command `{name}`: {advice}")
         return super().resolve_command(ctx, args)
+
+
+def _modules() -> dict[str, str]:
+    """Return the module of each subcommand; one that is named like a keyword of Python ends with `_`."""
+    names = (module.name for module in pkgutil.iter_modules(commands.__path__))
+    return {name.rstrip("_").replace("_", "-"): name for name in names}
 
 
 @click.command(

@@ -1,0 +1,1 @@
+"""KubeSchedulerConfiguration to policies: `policyctl import`. Pure."""

@@ -1,0 +1,1 @@
+"""What `policyctl import` makes of kube-scheduler's configurations."""

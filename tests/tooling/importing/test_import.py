@@ -1,0 +1,189 @@
+"""Imported policies: their texts, that they compile, and that they decide as kube-scheduler's plugins would."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import yaml
+from syrupy.assertion import SnapshotAssertion
+
+from engine.cluster.cluster import Cluster
+from engine.diagnostics import Source
+from engine.documents.yaml_document import DocumentError, parse_document
+from engine.framework.cycle import Cycle
+from engine.framework.frame import Frame
+from engine.framework.kubernetes import kubernetes_filters
+from engine.framework.plugin import Weighted
+from engine.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
+from engine.framework.plugins.image_locality import ImageLocality
+from engine.framework.plugins.resource_scores import LeastAllocated
+from engine.framework.plugins.taint_toleration import TaintToleration
+from engine.framework.profile import Profile
+from engine.policy.policy_set import load
+from engine.tooling.importing.translation import Imported, import_configuration
+from tests.benchmarks.manifests import add_node, node, pod, pod_info
+
+Json = dict[str, Any]
+
+
+def imported(*profiles: Json, **beside: Any) -> tuple[Imported, ...]:
+    configuration = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": list(profiles),
+    }
+    text = yaml.safe_dump(configuration | beside)
+    return import_configuration(parse_document(Source("config.yaml", text)))
+
+
+def scoring(*enabled: Json, disabled: Sequence[str] = (), arguments: Json | None = None) -> Json:
+    """A profile with other scores, and arguments by plugin."""
+    plugins = {"score": {"enabled": list(enabled), "disabled": [{"name": name} for name in disabled]}}
+    configs = [{"name": name, "args": args} for name, args in (arguments or {}).items()]
+    return {"schedulerName": "mine", "plugins": plugins, "pluginConfig": configs}
+
+
+SHAPE = [{"utilization": 0, "score": 0}, {"utilization": 70, "score": 10}, {"utilization": 100, "score": 8}]
+TERMS = [
+    {
+        "matchExpressions": [
+            {"key": "pool", "operator": "In", "values": ["a", "b"]},
+            {"key": "generation", "operator": "Gt", "values": ["5"]},
+        ]
+    },
+    {"matchExpressions": [{"key": "spot", "operator": "DoesNotExist"}]},
+]
+PROFILES: dict[str, Json] = {
+    "default": {},
+    "weights": scoring({"name": "ImageLocality", "weight": 5}, disabled=["NodeResourcesBalancedAllocation"]),
+    "most allocated": scoring(
+        arguments={
+            "NodeResourcesFit": {
+                "scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 3},
+                                                                            {"name": "memory", "weight": 1}]}
+            }
+        }
+    ),
+    "ratio": scoring(
+        arguments={
+            "NodeResourcesFit": {
+                "scoringStrategy": {
+                    "type": "RequestedToCapacityRatio",
+                    "resources": [{"name": "cpu", "weight": 3}, {"name": "nvidia.com/gpu", "weight": 5}],
+                    "requestedToCapacityRatio": {"shape": SHAPE},
+                }
+            }
+        }
+    ),
+    "no score": scoring(disabled=["*"]),
+    "no preemption": {"schedulerName": "mine", "plugins": {"postFilter": {"disabled": [{"name": "*"}]}}},
+    "without a filter": {"schedulerName": "mine", "plugins": {"filter": {"disabled": [{"name": "VolumeZone"}]}}},
+    "added affinity": scoring(
+        arguments={
+            "NodeAffinity": {
+                "addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": TERMS}}
+            }
+        }
+    ),
+    "default constraints": scoring(
+        arguments={
+            "PodTopologySpread": {
+                "defaultingType": "List",
+                "defaultConstraints": [
+                    {"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+                ],
+            }
+        }
+    ),
+    "trimaran": {
+        "schedulerName": "mine",
+        "plugins": {
+            "multiPoint": {
+                "enabled": [
+                    {"name": "TargetLoadPacking", "weight": 4},
+                    {"name": "LoadVariationRiskBalancing"},
+                    {"name": "Peaks"},
+                ]
+            }
+        },
+        "pluginConfig": [
+            {"name": "TargetLoadPacking", "args": {"targetUtilization": 70, "defaultRequests": {"cpu": "2000m"}}},
+            {"name": "LoadVariationRiskBalancing", "args": {"safeVarianceMargin": 1, "safeVarianceSensitivity": 2}},
+        ],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_becomes_a_policy_that_compiles(name: str, snapshot: SnapshotAssertion) -> None:
+    (policy,) = imported(PROFILES[name])
+    loaded = load([Source("mine.policy", policy.text)])
+    assert loaded.policy_set is not None, loaded.diagnostics
+    assert policy.text == snapshot
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_other_weights_decide_as_the_plugins_with_these_weights(seed: int) -> None:
+    weights = {"TaintToleration": 1, "NodeResourcesFit": 7, "NodeResourcesBalancedAllocation": 2, "ImageLocality": 4}
+    enabled = [{"name": name, "weight": weight} for name, weight in weights.items()]
+    (policy,) = imported(scoring(*enabled, disabled=["*"]))
+    scores = (
+        Weighted(TaintToleration(), 1),
+        Weighted(LeastAllocated(), 7),
+        Weighted(NodeResourcesBalancedAllocation(), 2),
+        Weighted(ImageLocality(), 4),
+    )
+    theirs = Profile("theirs", kubernetes_filters(), scores)
+    loaded = load([Source("mine.policy", policy.text)])
+    assert loaded.policy_set is not None
+    ours = loaded.policy_set.policies[0].profile
+
+    drawn = random.Random(seed)
+    cluster = Cluster()
+    for number in range(20):
+        taints = [{"key": "old", "value": "", "effect": "PreferNoSchedule"}] if drawn.random() < 0.3 else []
+        add_node(cluster, node(f"node-{number}", taints=taints))
+    for number in range(150):
+        info = pod_info(
+            cluster, pod(f"pod-{number}", cpu=f"{drawn.randint(1, 300)}m", memory=f"{drawn.randint(1, 2000)}Mi")
+        )
+        frame = Frame(info, cluster, 0.0)
+        expected = Cycle().decide(frame, theirs)
+        assert Cycle().decide(frame, ours).host == expected.host
+        assert expected.host is not None
+        cluster.place(info, expected.host)
+
+
+def test_what_cannot_be_said_in_a_policy_is_said_in_notes() -> None:
+    (policy,) = imported(PROFILES["trimaran"], percentageOfNodesToScore=30, extenders=[{"urlPrefix": "http://gpu"}])
+    assert any("http://gpu" in note for note in policy.notes)
+    assert any(note.startswith("Peaks:") for note in policy.notes)
+    assert all(f"# - {note}" in policy.text for note in policy.notes)
+
+
+def test_without_profiles_it_is_the_default_one() -> None:
+    configuration = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    (policy,) = import_configuration(parse_document(Source("config.yaml", configuration)))
+    assert (policy.name, policy.notes) == ("default-scheduler", ())
+    assert "use kubernetes scores" in policy.text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "Pod"}, "KubeSchedulerConfiguration"),
+        ({"apiVersion": "kubescheduler.config.k8s.io/v1alpha1"}, "kubescheduler.config.k8s.io/v1"),
+        ({"profiles": [{}, {}]}, "two profiles are for `default-scheduler`"),
+        ({"profiles": [{"plugins": {"scores": {}}}]}, "unknown extension point `scores`"),
+        ({"profiles": [{"plugins": {"score": {"enabled": [{"weight": 2}]}}}]}, "name"),
+        ({"profiles": {"schedulerName": "mine"}}, "profiles"),
+    ],
+)
+def test_what_kube_scheduler_would_refuse_is_refused_with_its_line(change: Json, message: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        imported(**change)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("config.yaml:")
