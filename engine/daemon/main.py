@@ -20,7 +20,7 @@ from engine.adapters.rotating_file import FileError
 from engine.adapters.serving_certificate import CertificateError
 from engine.daemon import logs
 from engine.daemon.daemon import Daemon
-from engine.daemon.settings import PrometheusSettings, Settings, load_settings
+from engine.daemon.settings import PrometheusSettings, Settings, TlsSettings, load_settings
 from engine.documents.yaml_document import DocumentError
 
 logger = logging.getLogger(__name__)
@@ -49,6 +49,12 @@ Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 the lease was lost, something broke,
 @click.option("--scheduler-name", multiple=True, help="spec.schedulerName to serve; may be given more than once.")
 @click.option(
     "--http-address", metavar="HOST:PORT", help="Where probes and metrics are served; port 0 takes a free one."
+)
+@click.option(
+    "--http-secure",
+    is_flag=True,
+    help="HTTPS (with a certificate made at the start, where the configuration names none), and tokens for all but"
+    " probes, as with kube-scheduler's port.",
 )
 @click.option("--http-address-file", type=click.Path(path_type=Path), help="Write the real HOST:PORT here.")
 @click.option(
@@ -79,6 +85,7 @@ def override(
     prometheus_url: str | None,
     scheduler_name: tuple[str, ...],
     http_address: str | None,
+    http_secure: bool,
     leader_election: bool | None,
     sharding: bool | None,
     log_format: Literal["text", "json"] | None,
@@ -101,9 +108,13 @@ def override(
         )
     if scheduler_name:
         changes["scheduler_names"] = scheduler_name
+    http = settings.http
     if http_address is not None:
         host, port = _address(http_address)
-        changes["http"] = replace(settings.http, host=host, port=port)
+        http = replace(http, host=host, port=port)
+    if http_secure:
+        http = replace(http, tls=http.tls or TlsSettings(), authentication="kubernetes")
+    changes["http"] = http
     if leader_election is not None:
         changes["leader_election"] = replace(settings.leader_election, enabled=leader_election)
     if sharding is not None:
