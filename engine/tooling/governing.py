@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from engine.cluster.pods import PodInfo
 from engine.diagnostics import Source
 from engine.policy.policy_set import PolicySet
-from engine.tooling.world import KUBERNETES, Recompile, Rules
+from engine.tooling.world import KUBERNETES, Rules
 
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """Policies, or Kubernetes' own rules where there are none."""
+    """Policies, or Kubernetes' own rules where there are none. Nobody is evicted: what is asked is where pods fit."""
 
     name: str
     """What the reader calls it: the path it comes from."""
     policy_set: PolicySet | None = None
     sources: tuple[Source, ...] = ()
-    recompile: Recompile | None = None
+    _rules: dict[str, Rules] = field(default_factory=dict, repr=False, compare=False)
 
     def rules(self, pod: PodInfo) -> Rules | None:
         """Return what decides about a pod; None where no policy governs it."""
-        if self.policy_set is None:
-            return KUBERNETES
-        policy = self.policy_set.governing(pod)
-        if policy is None:
+        policy = self.policy_set.governing(pod) if self.policy_set is not None else None
+        if policy is None and self.policy_set is not None:
             return None
-        if self.recompile is None:
-            return Rules(policy.profile, policy, self.sources)
-        return Rules(policy.profile, policy, self.sources, self.recompile)
+        name = policy.name if policy is not None else ""
+        if name not in self._rules:
+            profile = replace(policy.profile if policy is not None else KUBERNETES.profile, preempts=False)
+            self._rules[name] = Rules(profile, policy, self.sources)
+        return self._rules[name]
 
 
 def governed(pod: PodInfo, rulesets: Sequence[Ruleset]) -> bool:

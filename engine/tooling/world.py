@@ -233,10 +233,19 @@ def waiting(pod: objects.Pod, cluster: Cluster) -> Iterator[tuple[objects.Pod, s
     """Take a bound pod off its node while it lasts; return it as it would wait, and the node it is on."""
     uid = pod.metadata.uid
     host = cluster.node_of(uid) or pod.spec.node_name or None
+    devices = cluster.devices.held(uid) if cluster.devices.tables else None
     removed = cluster.displace(uid)
     free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
     try:
         yield free, host
     finally:
         if removed is not None and host is not None:
-            cluster.place(removed, host)
+            cluster.place(removed, host, devices=devices)
+
+
+def is_of_node(pod: PodInfo) -> bool:
+    """Return whether a pod belongs to its node: of a daemon set, or started by the kubelet from a file."""
+    controller = pod.template.controller
+    return (controller is not None and controller.kind in ("DaemonSet", "Node")) or (
+        "kubernetes.io/config.mirror" in pod.annotations
+    )

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
-import numpy as np
-
 from engine.framework.cycle import Cycle
-from engine.framework.evaluation import Evaluation, evaluate, score
+from engine.framework.evaluation import evaluate
 from engine.framework.frame import Frame
-from engine.framework.plugin import FilterPlugin, Ready
 from engine.framework.profile import Profile
-from engine.framework.status import Status
+from engine.tooling.node_verdicts import Clause, leads, refusal
 from engine.tooling.text_table import signed
 from engine.tooling.world import Rules
 
 EARLIER = "pods before it moved"
+_DIGITS = 9
+"""Differences of scores below are rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +69,14 @@ def reason(
     again = Cycle(seed=seed).decide(old_frame, old.profile)
     if (again.host or "") == to_node:
         return Reason("earlier", EARLIER)
-    if not to_node:
-        return _refusal(new_frame, new.profile, from_node) or Reason("filter", new_message)
-    if not from_node:
-        found = _refusal(old_frame, old.profile, to_node)
-        if found is None:
-            return Reason("earlier", EARLIER, text=old_message)
-        return Reason(found.kind, found.clause, found.place, f"refused {to_node} before")
-    found = _refusal(new_frame, new.profile, from_node)
-    if found is not None:
-        return found
-    found = _refusal(old_frame, old.profile, to_node)
-    if found is not None:
-        return Reason(found.kind, found.clause, found.place, f"refused {to_node} before")
+    if from_node:
+        found = _refusal(new_frame, new.profile, from_node, f"refuses {from_node}")
+        if found is not None or not to_node:
+            return found or Reason("filter", new_message)
+    if to_node:
+        found = _refusal(old_frame, old.profile, to_node, f"refused {to_node} before")
+        if found is not None or not from_node:
+            return found or Reason("earlier", EARLIER, text=old_message)
     return _scores(old_frame, old.profile, new_frame, new.profile, from_node=from_node, to_node=to_node)
 
 
@@ -94,31 +87,9 @@ def _held(rules: Rules, frame: Frame) -> Reason | None:
     return None
 
 
-def _refusal(frame: Frame, profile: Profile, node: str) -> Reason | None:
-    """Return the first filter that refuses a node; those of the policy are asked first."""
-    row = frame.cluster.nodes.rows.get(node)
-    if row is None:
-        return None
-    of_policy = [plugin for plugin in profile.filters if hasattr(plugin, "clause")]
-    others = [plugin for plugin in profile.filters if not hasattr(plugin, "clause")]
-    for plugin in (*of_policy, *others):
-        if _refuses(plugin, frame, row):
-            clause = getattr(plugin, "clause", None)
-            if clause is None:
-                return Reason("filter", plugin.name, "", f"refuses {node}")
-            return Reason("filter", clause.text, str(clause.span), f"refuses {node}")
-    return None
-
-
-def _refuses(plugin: FilterPlugin, frame: Frame, row: int) -> bool:
-    prepared = plugin.pre_filter(frame)
-    if isinstance(prepared, Status):
-        return True
-    if not isinstance(prepared, Ready):
-        return False
-    if prepared.nodes is not None and frame.cluster.nodes.names[row] not in prepared.nodes:
-        return True
-    return not bool(plugin.filter(frame, prepared.state)[row])
+def _refusal(frame: Frame, profile: Profile, node: str, text: str) -> Reason | None:
+    found = refusal(frame, profile, node)
+    return None if found is None else Reason("filter", found.text, found.place, text)
 
 
 def _scores(old_frame: Frame, old: Profile, new_frame: Frame, new: Profile, *, from_node: str, to_node: str) -> Reason:
@@ -128,38 +99,25 @@ def _scores(old_frame: Frame, old: Profile, new_frame: Frame, new: Profile, *, f
     )
     if before is None or after is None:
         return Reason("earlier", EARLIER)
-    grown: Counter[str] = Counter()
-    for name, (lead, _) in after.items():
-        grown[name] += lead  # type: ignore[assignment]
-    for name, (lead, _) in before.items():
-        grown[name] -= lead  # type: ignore[assignment]
+    grown = {
+        name: round(sum(side[name][0] * sign for side, sign in ((after, 1), (before, -1)) if name in side), _DIGITS)
+        for name in sorted(after | before)
+    }
     # of two that count alike, the clause that is new says more than the one that is gone
     name, most = max(grown.items(), key=lambda item: (item[1], item[0] in after, item[0]), default=("", 0))
     if most <= 0:
         return Reason("tie", "a draw among equally good nodes")
     if name in after:
-        lead, place = after[name]
+        lead, clause = after[name]
         had = f", was {signed(before[name][0])}" if name in before else ""
-        return Reason("score", name, place, f"{signed(lead)} for {to_node} over {from_node}{had}")
-    lead, place = before[name]
-    return Reason("score", name, place, f"no longer counts {signed(-lead)} for {from_node}")
+        return Reason("score", name, clause.place, f"{signed(lead)} for {to_node} over {from_node}{had}")
+    lead, clause = before[name]
+    return Reason("score", name, clause.place, f"no longer counts {signed(-lead)} for {from_node}")
 
 
-def _leads(frame: Frame, profile: Profile, node: str, other: str) -> dict[str, tuple[float, str]] | None:
-    """Return by how much a node leads another in each score, with the score's place; None where one does not fit."""
-    evaluation: Evaluation = evaluate(frame, Profile(profile.name, profile.filters))
-    names = frame.cluster.nodes.names
-    at = {names[row]: position for position, row in enumerate(evaluation.feasible)}
-    if node not in at or other not in at:
+def _leads(frame: Frame, profile: Profile, node: str, over: str) -> dict[str, tuple[float, Clause]] | None:
+    feasible = evaluate(frame, Profile(profile.name, profile.filters)).feasible
+    rows = frame.cluster.nodes.rows
+    if rows[node] not in feasible or rows[over] not in feasible:
         return None
-    found: dict[str, tuple[float, str]] = {}
-    for weighted in profile.scores:
-        # one at a time, as clauses may have one name
-        for scores in score(frame, Profile("", scores=(weighted,)), evaluation.feasible).values():
-            clause = getattr(weighted.plugin, "clause", None)
-            name = clause.text if clause is not None else weighted.plugin.name
-            place = str(clause.span) if clause is not None else ""
-            values = np.asarray(scores, np.float64)
-            lead = float(values[at[node]] - values[at[other]])
-            found[name] = (found.get(name, (0.0, ""))[0] + lead, place)
-    return found
+    return leads(frame, profile, feasible, node=node, over=over)

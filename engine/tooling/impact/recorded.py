@@ -9,7 +9,8 @@ import msgspec
 from engine.cluster.pods import Templates
 from engine.tooling.decision_record import DecisionRecord, Outcome
 from engine.tooling.governing import Ruleset, governed
-from engine.tooling.impact.replay import Step, is_of_node, unbound
+from engine.tooling.impact.replay import Step, unbound
+from engine.tooling.world import is_of_node
 
 _DECIDED = (Outcome.ASSIGNED, Outcome.WAITING, Outcome.UNSCHEDULABLE, Outcome.PREEMPTING, Outcome.HELD)
 

@@ -18,12 +18,9 @@ from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Signals
 from engine.framework.cycle import Cycle
 from engine.framework.frame import Frame
-from engine.framework.profile import Profile
 from engine.tooling.governing import Ruleset, governed
 from engine.tooling.impact.reasons import Reason, reason
-from engine.tooling.world import Rules, World, world
-
-_PINNED = "DaemonSet"
+from engine.tooling.world import World, is_of_node, world
 
 
 class State(Enum):
@@ -108,7 +105,6 @@ class Side:
         self.ruleset, self.signals, self.seed = ruleset, signals, seed
         self.world = world(things)
         self._cycle = Cycle(seed=seed)
-        self._profiles: dict[int, Profile] = {}
 
     def info(self, step: Step) -> PodInfo:
         """Return a pod as this cluster keeps it."""
@@ -119,20 +115,10 @@ class Side:
         queued = pod.created if step.queued is None else step.queued
         return Frame(pod, self.world.cluster, step.now, signals=self.signals, queued=queued)
 
-    def rules(self, pod: PodInfo) -> Rules | None:
-        """Return what decides about a pod, without preemption."""
-        found = self.ruleset.rules(pod)
-        if found is None:
-            return None
-        profile = self._profiles.get(id(found.profile))
-        if profile is None:
-            profile = self._profiles[id(found.profile)] = replace(found.profile, preempts=False)
-        return replace(found, profile=profile)
-
     def decide(self, step: Step) -> tuple[Placement, Callable[[], None]]:
         """Return what becomes of a pod, and what makes it so."""
         pod = self.info(step)
-        rules = self.rules(pod)
+        rules = self.ruleset.rules(pod)
         if rules is None:
             return Placement(State.UNGOVERNED, message="no policy governs it"), _nothing
         frame = self.frame(step, pod)
@@ -174,7 +160,6 @@ def replay(
         progress: told how many pods of how many are decided.
     """
     before, after = (Side(side, things, read, seed=seed) for side, read in zip((old, new), signals, strict=True))
-    left = len(before.world.cluster.pods)
     for side in (before, after):
         for step in steps:
             side.world.cluster.displace(step.pod.metadata.uid)
@@ -201,7 +186,7 @@ def _reason(before: Side, after: Side, step: Step, was: Placement, now: Placemen
     frame = after.frame(step, pod)
     old_frame = replace(frame, signals=before.signals)
     return reason(
-        old_frame, before.rules(pod), frame, after.rules(pod),
+        old_frame, before.ruleset.rules(pod), frame, after.ruleset.rules(pod),
         from_node=was.node, to_node=now.node, old_message=was.message, new_message=now.message, seed=after.seed,
     )  # fmt: skip
 
@@ -229,14 +214,6 @@ def steps_of(there: World, rulesets: Sequence[Ruleset], *, now: float) -> list[S
     bound.sort(key=lambda item: item[:2])
     waiting.sort(key=lambda item: item[:3])
     return [*(item[2] for item in bound), *(item[3] for item in waiting)]
-
-
-def is_of_node(pod: PodInfo) -> bool:
-    """Return whether a pod belongs to its node: of a daemon set, or started by the kubelet from a file."""
-    controller = pod.template.controller
-    return (controller is not None and controller.kind in (_PINNED, "Node")) or (
-        "kubernetes.io/config.mirror" in pod.annotations
-    )
 
 
 def unbound(pod: objects.Pod) -> objects.Pod:

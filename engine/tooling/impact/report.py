@@ -117,21 +117,31 @@ def lines(found: Impact, *, colour: bool, most: int) -> Iterator[str]:
             yield paint(DIM, f"and {counted(len(spreads) - most, 'more group')}")
 
 
+def _key(reason: Reason) -> tuple[str, str, str]:
+    return reason.kind, reason.clause, reason.place
+
+
+def _name(reason: Reason) -> str:
+    return printable(f"`{reason.clause}`" if reason.place else reason.clause)
+
+
 def _causes(found: Impact, paint: Paint) -> Iterator[str]:
-    rows = [("pods", "because of", "where")]
-    rows += [(str(count), printable(reason.clause), reason.place) for reason, count in found.causes()]
-    width = max(len(row[0]) for row in rows)
-    for at, text in enumerate(aligned([(f"{row[0]:>{width}}", *row[1:]) for row in rows], right_from=9)):
+    rows = [("", "because of", "where", "pods")]
+    for at, (reason, count) in enumerate(found.causes(), 1):
+        rows.append((f"[{at}]", _name(reason), reason.place, str(count)))
+    for at, text in enumerate(aligned(rows, right_from=3)):
         yield paint(DIM, text) if not at else text
 
 
 def _changes(found: Impact, paint: Paint, most: int) -> Iterator[str]:
+    numbers = {_key(reason): at for at, (reason, _) in enumerate(found.causes(), 1)}
     order = {"lost": 0, "gained": 1, "moved": 2, "other": 3}
     ordered = sorted(found.replay.changes, key=lambda change: order[change.kind])
     rows = [("pod", "old", "new", "because")]
     for change in ordered[:most]:
         old, new = change.old.node or change.old.state.value, change.new.node or change.new.state.value
-        rows.append((printable(change.pod), old, new, sentence(change.reason)))
+        because = f"[{numbers[_key(change.reason)]}] {printable(change.reason.text)}"
+        rows.append((printable(change.pod), old, new, because.rstrip()))
     for at, text in enumerate(aligned(rows, right_from=9)):
         lost = at and ordered[at - 1].kind == "lost"
         yield paint(DIM, text) if not at else paint(RED, text) if lost else text
@@ -141,9 +151,8 @@ def _changes(found: Impact, paint: Paint, most: int) -> Iterator[str]:
 
 def sentence(reason: Reason) -> str:
     """Return a reason in one line."""
-    clause = f"`{reason.clause}`" if reason.place else reason.clause
     place = f" ({reason.place})" if reason.place else ""
-    return printable(f"{clause} {reason.text}".rstrip() + place)
+    return printable(f"{_name(reason)} {reason.text}".rstrip() + place)
 
 
 def _figures(found: Impact) -> list[tuple[str, ...]]:

@@ -1,0 +1,1 @@
+"""Pods that are where they would not be put any more: `policyctl drift`. Pure."""

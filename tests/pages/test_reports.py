@@ -1,0 +1,96 @@
+"""The pages of `policyctl impact` and `policyctl drift`: the figures of the JSON are those on the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.cli.main import run
+from engine.tooling.tester.short_forms import node_object, pod_object
+from tests.browser import Browser
+
+POLICIES = {
+    "old": "filter fits(cpu, mem)\nscore 20 if label disk=ssd\n",
+    "new": "filter fits(cpu, mem)\nscore 20 if label disk=hdd\nfilter pod.label.app != 'a0'\n".replace("'", '"'),
+}
+COMMANDS = {
+    "impact": ["impact", "old.policy", "new.policy", "--cluster", "c.json"],
+    "drift": ["drift", "--policies", "new.policy", "--cluster", "c.json"],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    items = [
+        node_object({"name": name, "cpu": 4, "mem": "8Gi", "zone": f"z-{name}", "labels": {"disk": disk}})
+        for name, disk in (("a", "ssd"), ("b", "hdd"))
+    ]
+    for at in range(3):
+        form = {"cpu": 1, "node": "a", "labels": {"app": f"a{at}"}}
+        pod = pod_object(form, name=f"p{at}", uid=f"uid-{at}")
+        pod["spec"]["schedulerName"] = "policy-scheduler"
+        items.append(pod)
+    (tmp_path / "c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    for name, text in POLICIES.items():
+        (tmp_path / f"{name}.policy").write_text(text)
+    return tmp_path
+
+
+@pytest.fixture(params=COMMANDS)
+def report(request: pytest.FixtureRequest, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, Any, Path]:
+    assert run([*COMMANDS[request.param], "--json", "--html", "report.html"]) == 1
+    return request.param, json.loads(capsys.readouterr().out), folder / "report.html"
+
+
+def test_the_page_says_what_the_json_says(report: tuple[str, Any, Path], browser: Browser) -> None:
+    name, found, path = report
+    with browser.open(path) as view:
+        assert view.troubles == []
+        assert view.requests == []
+        assert found["headline"] in view.text(".verdict")
+        figures = view.texts(".figures strong")
+        rows = view.texts("table.pods tbody tr")
+    if name == "impact":
+        counts = found["counts"]
+        assert figures == [str(number) for number in (3, counts["moved"], counts["lost"], counts["gained"])]
+        assert (counts["moved"], counts["lost"]) == (2, 1)
+        assert len(rows) == len(found["changes"]) == 3
+        assert rows[0].startswith("default/p0\ta\tunschedulable")
+        assert "new.policy:3:1" in rows[0]
+    else:
+        assert figures == [str(number) for number in (3, found["refused"], found["better"], 0)]
+        assert (found["refused"], found["better"]) == (1, 2)
+        assert len(rows) == 3
+        assert "new.policy:3:1" in rows[0]
+
+
+def test_the_page_is_readable_on_a_phone_in_the_dark(report: tuple[str, Any, Path], browser: Browser) -> None:
+    with browser.open(report[2], width=375, scheme="dark") as view:
+        assert view.troubles == []
+        assert view.overflow_px() == 0
+        paper = view.run(lambda page: page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        assert paper == "rgb(18, 21, 27)"
+
+
+def test_the_charts_of_impact_show_both_sides(folder: Path, browser: Browser) -> None:
+    assert run([*COMMANDS["impact"], "--html", "report.html"]) == 1
+    with browser.open(folder / "report.html") as view:
+        assert len(view.texts("figure.chart")) == 3
+        assert view.run(lambda page: page.locator("figure.chart svg text", has_text="z-a").count()) == 1
+
+
+def test_the_same_gives_the_same_page(folder: Path) -> None:
+    pages = []
+    for _ in range(2):
+        assert run([*COMMANDS["impact"], "--html", "report.html"]) == 1
+        pages.append((folder / "report.html").read_bytes())
+    assert pages[0] == pages[1]
+
+
+def test_a_report_that_cannot_be_written_is_no_success(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*COMMANDS["drift"], "--html", "nowhere/report.html"]) == 2
+    assert "nowhere/report.html" in capsys.readouterr().err

@@ -1,0 +1,162 @@
+"""`policyctl drift`: pods that are where they would not be put any more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.cli.main import run
+from engine.cluster import objects
+from engine.diagnostics import Source
+from engine.documents.fixtures import FixtureObject
+from engine.documents.yaml_document import parse_document
+from engine.policy.policy_set import load
+from engine.tooling.drift.drift import ENDING, FINISHED, NO_NODE, OF_NODE, UNGOVERNED, Drift, Question, drift
+from engine.tooling.governing import Ruleset
+from engine.tooling.tester.metrics import Metrics
+from engine.tooling.tester.short_forms import node_object, pod_object
+from engine.tooling.world import World, recorded, world
+
+EMPTY = parse_document(Source("test", "{}"))
+SCHEDULER = "policy-scheduler"
+NODES = [
+    {"name": "a", "cpu": 4, "mem": "8Gi", "labels": {"disk": "ssd"}},
+    {"name": "b", "cpu": 4, "mem": "8Gi", "labels": {"disk": "hdd"}},
+]
+
+
+def things_of(pods: Sequence[dict[str, Any]]) -> list[Any]:
+    made = [node_object(node) for node in NODES]
+    made += [pod_object({"name": f"p{at}", **pod}, name=f"p{at}", uid=f"uid-{at}") for at, pod in enumerate(pods)]
+    return recorded([FixtureObject(one, EMPTY, ()) for one in made], scheduler=SCHEDULER)
+
+
+def drifted(there: World, policy: str, *, margin: float = 10.0, **metrics: Any) -> Drift:
+    source = Source("a.policy", policy)
+    made = load([source]).policy_set
+    assert made is not None
+    signals = Metrics().over(metrics).signals(made.queries, now=0.0)
+    return drift(there, Question(Ruleset("a", made, (source,)), margin, 0.0, signals))
+
+
+def test_a_pod_whose_node_would_refuse_it() -> None:
+    there = world(things_of([{"cpu": 1, "node": "b"}, {"cpu": 1, "node": "a"}]))
+    (one,) = drifted(there, "filter not label disk=hdd").drifted
+    assert (one.pod, one.node, one.better, one.refused, one.place) == ("default/p0", "b", "a", True, "a.policy:1:1")
+
+
+def test_a_metric_that_went_up_is_drift() -> None:
+    there = world(things_of([{"cpu": 1, "node": "a"}]))
+    policy = 'filter (promql("cpu_usage") ?? 0) < 80 as cool\nscore 1'
+    assert drifted(there, policy, cpu_usage={"a": 79}).drifted == ()
+    (one,) = drifted(there, policy, cpu_usage={"a": 81}).drifted
+    assert (one.better, one.clause) == ("b", 'filter promql("cpu_usage") ?? 0 < 80 as cool')
+
+
+@pytest.mark.parametrize(("margin", "count", "slightly"), [(0, 1, 0), (29.9, 1, 0), (30, 0, 1), (31, 0, 1)])
+def test_another_node_must_be_better_by_more_than_the_margin(margin: float, count: int, slightly: int) -> None:
+    there = world(things_of([{"cpu": 1, "node": "b"}]))
+    found = drifted(there, "score 40 if label disk=ssd\nscore 10 if label disk=hdd", margin=margin)
+    assert (len(found.better), found.could_be_better) == (count, slightly)
+    for one in found.better:
+        assert (one.better, one.margin, one.place) == ("a", 30, "a.policy:1:1")
+        assert [(lead.place, lead.points) for lead in one.leads] == [("a.policy:1:1", 40), ("a.policy:2:1", -10)]
+
+
+def test_a_pod_does_not_stand_in_its_own_way() -> None:
+    there = world(things_of([{"cpu": 4, "node": "a"}]))
+    assert drifted(there, "filter fits(cpu, mem)\nscore 50 if label disk=ssd").drifted == ()
+
+
+def test_pods_of_one_template_are_each_reported() -> None:
+    there = world(things_of([{"cpu": 1, "node": "b"}, {"cpu": 1, "node": "b"}, {"cpu": 1, "node": "a"}]))
+    found = drifted(there, "score 40 if label disk=ssd")
+    assert [one.pod for one in found.drifted] == ["default/p0", "default/p1"]
+
+
+def test_who_is_not_looked_at_and_why() -> None:
+    things = things_of(
+        [
+            {"cpu": 1, "node": "b"},
+            {"cpu": 1, "node": "b"},
+            {"cpu": 1, "node": "b"},
+            {"cpu": 1, "node": "gone"},
+            {"cpu": 1, "node": "b", "scheduler": "default-scheduler"},
+            {"cpu": 1, "node": "b"},
+            {"cpu": 1},
+        ]
+    )
+    pods = things[2:]
+    pods[0].status.phase = "Succeeded"
+    pods[1].metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+    pods[2].metadata.owner_references = [objects.OwnerReference(kind="DaemonSet", name="d", controller=True)]
+    found = drifted(world(things), "filter not label disk=hdd")
+    assert found.skipped == {FINISHED: 1, ENDING: 1, OF_NODE: 1, NO_NODE: 1, UNGOVERNED: 1}
+    assert [one.pod for one in found.drifted] == ["default/p5"]
+    assert found.checked == 1
+
+
+def test_the_cluster_is_as_before() -> None:
+    there = world(things_of([{"cpu": 1, "node": "b"}, {"cpu": 2, "node": "a"}]))
+
+    def state() -> Any:
+        nodes = there.cluster.nodes
+        return nodes.requested("cpu").tolist(), {uid: there.cluster.node_of(uid) for uid in there.cluster.pods}
+
+    before = state()
+    assert drifted(there, "filter not label disk=hdd").drifted
+    assert state() == before
+
+
+# --- the command -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    items = [node_object(node) for node in NODES]
+    for at in range(4):
+        form = {"name": f"p{at}", "cpu": 1, "node": "ab"[at % 2], "labels": {"app": f"a{at}"}, "namespace": f"ns{at}"}
+        pod = pod_object(form, name=f"p{at}", uid=f"uid-{at}")
+        pod["spec"]["schedulerName"] = SCHEDULER
+        items.append(pod)
+    (tmp_path / "c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    (tmp_path / "a.policy").write_text("filter not label disk=hdd\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "pods"),
+    [
+        ([], 1, ["ns1/p1", "ns3/p3"]),
+        (["-n", "ns1"], 1, ["ns1/p1"]),
+        (["-n", "ns0", "-n", "ns2"], 0, []),
+        (["-l", "app=a3"], 1, ["ns3/p3"]),
+        (["-l", "app!=a3, app"], 1, ["ns1/p1"]),
+        (["-l", "app in (a0, a1),!gone"], 1, ["ns1/p1"]),
+        (["-l", "app notin (a1,a3)"], 0, []),
+        (["-l", "app=web"], 2, None),
+        (["-l", "app=="], 2, None),
+        (["-l", "app=a=b"], 2, None),
+        (["-n", "nowhere"], 2, None),
+        (["--margin", "-1"], 2, None),
+    ],
+)
+def test_pods_are_chosen_by_namespace_and_selector(
+    folder: Path, arguments: list[str], code: int, pods: list[str] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--cluster", "c.json", "--policies", "a.policy", "--json"]
+    assert run(["drift", *given, *arguments]) == code
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.err
+    if pods is not None:
+        assert [one["pod"] for one in json.loads(shown.out)["pods"]] == pods
+
+
+def test_without_policies_kubernetes_decides(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["drift", "--cluster", "c.json", "--margin", "1000"]) == 0
+    assert "4 pods on nodes looked at: all are where they may be" in capsys.readouterr().out
