@@ -216,6 +216,10 @@ class PodResourceClaim(_Object):
     resource_claim_template_name: str | None = None
 
 
+class PodSchedulingGroup(_Object):
+    pod_group_name: str = ""
+
+
 class PodSpec(_Object):
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
@@ -236,6 +240,7 @@ class PodSpec(_Object):
     host_users: bool | None = None
     scheduling_gates: list[SchedulingGate] | None = None
     resource_claims: list[PodResourceClaim] | None = None
+    scheduling_group: PodSchedulingGroup | None = None
 
 
 class ContainerStatus(_Object):
@@ -529,3 +534,44 @@ class DeviceClassSpec(_Object):
 class DeviceClass(_Object):
     metadata: ObjectMeta
     spec: DeviceClassSpec = field(default_factory=DeviceClassSpec)
+
+
+# --- groups of pods -------------------------------------------------------------------------------------
+
+
+class GangSchedulingPolicy(_Object):
+    min_count: int = 1
+
+
+class PodGroupSchedulingPolicy(_Object):
+    """Without `basic`, which asks for nothing."""
+
+    gang: GangSchedulingPolicy | None = None
+
+
+class PodGroupConstraints(_Object):
+    topology: list[dict[str, str]] | None = None
+
+
+class PodGroupSpec(_Object):
+    scheduling_policy: PodGroupSchedulingPolicy = field(default_factory=PodGroupSchedulingPolicy)
+    scheduling_constraints: PodGroupConstraints | None = None
+
+
+class PodGroup(_Object):
+    """scheduling.k8s.io/v1alpha2, Kubernetes 1.36 with the feature gate GenericWorkload."""
+
+    metadata: ObjectMeta
+    spec: PodGroupSpec = field(default_factory=PodGroupSpec)
+
+
+class CoschedulingPodGroupSpec(_Object):
+    min_member: int = 1
+    schedule_timeout_seconds: int | None = None
+
+
+class CoschedulingPodGroup(_Object):
+    """scheduling.x-k8s.io/v1alpha1, a CustomResourceDefinition of the scheduler-plugins."""
+
+    metadata: ObjectMeta
+    spec: CoschedulingPodGroupSpec = field(default_factory=CoschedulingPodGroupSpec)

@@ -31,6 +31,10 @@ STORAGE_KINDS: tuple[type, ...] = (
 )
 
 
+GROUP_KINDS = (objects.PodGroup, objects.CoschedulingPodGroup)
+"""Pods wait outside the queue until theirs is there."""
+
+
 class Informer:
     """Keeps a cluster and a queue in step with what the API server reports."""
 
@@ -222,6 +226,8 @@ class Informer:
         """Take over an object of another kind that was added or modified."""
         self._cluster.set_object(thing)
         self.happened(_event_of(type(thing)))
+        if isinstance(thing, GROUP_KINDS) and self._queue.recheck_held():
+            self._wake()
 
     def object_deleted(self, thing: Any) -> None:
         """Take over the deletion of an object of another kind."""

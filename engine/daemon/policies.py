@@ -13,6 +13,7 @@ from engine.framework.frame import Frame
 from engine.framework.permit import Claim
 from engine.framework.profile import Profile
 from engine.framework.queue import QueuedPod, Turn, gates, priority_sort, priority_turn
+from engine.policy.pod_groups import pod_group_claims
 from engine.policy.policy_set import PolicySet, load
 from engine.policy.units import unit_of
 
@@ -52,10 +53,11 @@ class LivePolicies:
         """Return the groups without which the pod must not bind.
 
         Raises:
-            ValueError: a policy says no size for one of them.
+            ValueError: a policy says no size for one of them, or a PodGroup is not there.
         """
         policy = self._set.governing(queued.pod) if self._has_gangs else None
-        return policy.claims(frame) if policy is not None and policy.gangs else ()
+        gangs = policy.claims(frame) if policy is not None and policy.gangs else ()
+        return (*pod_group_claims(frame), *gangs)
 
     def unit(self, pod: PodInfo, *, by_pod: bool) -> str:
         """Return the unit of pods that one replica decides alone, as `engine.policy.units` has it."""

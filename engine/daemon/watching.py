@@ -18,22 +18,11 @@ from engine.daemon.informer import Informer, report_unusable
 T = TypeVar("T")
 
 OTHERS: tuple[resources.Resource[Any], ...] = (
-    resources.NAMESPACES,
-    resources.SERVICES,
-    resources.REPLICATION_CONTROLLERS,
-    resources.REPLICA_SETS,
-    resources.STATEFUL_SETS,
-    resources.POD_DISRUPTION_BUDGETS,
-    resources.PERSISTENT_VOLUMES,
-    resources.PERSISTENT_VOLUME_CLAIMS,
-    resources.STORAGE_CLASSES,
-    resources.CSI_NODES,
-    resources.CSI_DRIVERS,
-    resources.CSI_STORAGE_CAPACITIES,
-    resources.VOLUME_ATTACHMENTS,
-    resources.DEVICE_CLASSES,
+    *resources.READ_BY_RULES,
+    resources.POD_GROUPS,
+    resources.COSCHEDULING_POD_GROUPS,
 )
-"""Read by some rule; a cluster without one of them (404, 403) has no such objects."""
+"""Beside nodes and pods; a cluster without one of them (404, 403) has no such objects."""
 
 
 @dataclass(frozen=True, slots=True)

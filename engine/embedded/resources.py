@@ -265,6 +265,7 @@ _TABLE = (
     Resource(_DRA, "v1", "resourceclaims", "ResourceClaim", subresources=_STATUS),
     Resource(_DRA, "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
     _cluster(_DRA, "resourceslices", "ResourceSlice", fields=_fields("spec.nodeName", "spec.driver")),
+    Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", subresources=_STATUS, counts_generation=True),
     _cluster("scheduling.k8s.io", "priorityclasses", "PriorityClass", short_names=("pc",), counts_generation=True),
     _cluster(_STORAGE, "csidrivers", "CSIDriver"),
     _cluster(_STORAGE, "csinodes", "CSINode"),

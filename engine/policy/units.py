@@ -9,6 +9,7 @@ from engine.cluster.pods import PodInfo
 from engine.lang.checked import ClauseKind
 from engine.lang.compiled import CompiledClause, CompiledGrouping, CompiledQuota, CompiledTest
 from engine.lang.types import Depends
+from engine.policy.pod_groups import COSCHEDULING_LABEL
 from engine.policy.policy import Policy
 
 COUNTED = "counted"
@@ -29,7 +30,12 @@ def unit_of(pod: PodInfo, policy: Policy | None, *, by_pod: bool) -> str:
     """
     if policy is not None and any(_crosses_namespaces(clause) for clause in policy.clauses):
         return COUNTED
-    if by_pod and not _is_related(pod.template.spec) and not (policy is not None and policy.gangs):
+    if (
+        by_pod
+        and COSCHEDULING_LABEL not in pod.labels
+        and not _is_related(pod.template.spec)
+        and not (policy is not None and policy.gangs)
+    ):
         return f"pod/{pod.uid}"
     return f"namespace/{pod.namespace}"
 
@@ -49,6 +55,8 @@ def _crosses_namespaces(clause: CompiledClause) -> bool:
 
 def _is_related(spec: PodSpec) -> bool:
     """Return whether the pod itself asks for other pods, or for none of them."""
+    if spec.scheduling_group is not None:
+        return True
     affinity = spec.affinity
     asks = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
     return asks or any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints or ())

@@ -15,23 +15,7 @@ from engine.adapters.kube.transport import Transport
 
 PAGE_OBJECTS = 500
 LIST_TIMEOUT_SECONDS = 60.0  # per page
-_OPTIONAL: tuple[Resource[Any], ...] = (
-    resources.NAMESPACES,
-    resources.SERVICES,
-    resources.REPLICATION_CONTROLLERS,
-    resources.REPLICA_SETS,
-    resources.STATEFUL_SETS,
-    resources.POD_DISRUPTION_BUDGETS,
-    resources.PRIORITY_CLASSES,
-    resources.PERSISTENT_VOLUMES,
-    resources.PERSISTENT_VOLUME_CLAIMS,
-    resources.STORAGE_CLASSES,
-    resources.CSI_NODES,
-    resources.CSI_DRIVERS,
-    resources.CSI_STORAGE_CAPACITIES,
-    resources.VOLUME_ATTACHMENTS,
-    resources.DEVICE_CLASSES,
-)
+_OPTIONAL: tuple[Resource[Any], ...] = (*resources.READ_BY_RULES, resources.PRIORITY_CLASSES)
 
 
 _FRESH_STARTS = 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 from engine.cluster import objects
@@ -69,3 +69,23 @@ CSI_DRIVERS = Resource("csidrivers", objects.CSIDriver, "storage.k8s.io")
 CSI_STORAGE_CAPACITIES = Resource("csistoragecapacities", objects.CSIStorageCapacity, "storage.k8s.io")
 VOLUME_ATTACHMENTS = Resource("volumeattachments", objects.VolumeAttachment, "storage.k8s.io")
 DEVICE_CLASSES = Resource("deviceclasses", objects.DeviceClass, "resource.k8s.io")
+POD_GROUPS = Resource("podgroups", objects.PodGroup, "scheduling.k8s.io", "v1alpha2")
+COSCHEDULING_POD_GROUPS = Resource("podgroups", objects.CoschedulingPodGroup, "scheduling.x-k8s.io", "v1alpha1")
+
+READ_BY_RULES: tuple[Resource[Any], ...] = (
+    NAMESPACES,
+    SERVICES,
+    REPLICATION_CONTROLLERS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    POD_DISRUPTION_BUDGETS,
+    PERSISTENT_VOLUMES,
+    PERSISTENT_VOLUME_CLAIMS,
+    STORAGE_CLASSES,
+    CSI_NODES,
+    CSI_DRIVERS,
+    CSI_STORAGE_CAPACITIES,
+    VOLUME_ATTACHMENTS,
+    DEVICE_CLASSES,
+)
+"""Beside nodes and pods: what filters and scores look at. A cluster without one of them has no such objects."""

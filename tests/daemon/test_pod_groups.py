@@ -1,0 +1,141 @@
+"""PodGroups of the API: their pods start together or not at all, and wait for a group that is not there yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.cluster.objects import CoschedulingPodGroup, PodGroup
+from tests.simulation.calm import Calm, story
+from tests.simulation.simulation import containers
+
+LABEL = "scheduling.x-k8s.io/pod-group"
+
+
+def native(name: str, **spec: Any) -> PodGroup:
+    return msgspec.convert({"metadata": {"name": name, "namespace": "default"}, "spec": spec}, PodGroup)
+
+
+def gang(name: str, size: int) -> PodGroup:
+    return native(name, schedulingPolicy={"gang": {"minCount": size}})
+
+
+def coscheduling(name: str, size: int) -> CoschedulingPodGroup:
+    spec = {"minMember": size, "scheduleTimeoutSeconds": 30}
+    return msgspec.convert({"metadata": {"name": name, "namespace": "default"}, "spec": spec}, CoschedulingPodGroup)
+
+
+def exists(calm: Calm, group: PodGroup | CoschedulingPodGroup) -> None:
+    calm.process.scheduler.informer.object_changed(group)
+
+
+def pods(calm: Calm, group: str, *names: str) -> None:
+    for name in names:
+        calm.server.create_pod(name, {"schedulingGroup": {"podGroupName": group}} | containers(1000), {})
+
+
+def labelled(calm: Calm, group: str, *names: str) -> None:
+    for name in names:
+        calm.server.create_pod(name, containers(1000), {LABEL: group})
+
+
+def test_pods_of_a_group_wait_until_enough_of_them_fit() -> None:
+    async def tell(calm: Calm) -> None:
+        exists(calm, gang("train", 3))
+        pods(calm, "train", "a", "b")
+        await calm.after(10)
+        assert (calm.on_nodes(), calm.waiting()) == ([], [])
+        assert calm.told.why["a"] == "waiting for more pods of gang default/train: 2 of 3 are there (PodGroup train)"
+        pods(calm, "train", "c")
+        await calm.after(10)
+        assert (calm.on_nodes(), len(calm.waiting())) == ([], 2)
+        calm.server.set_node("n1", cpu=1, labels={})
+        await calm.after(20)
+        assert calm.on_nodes() == ["a", "b", "c"]
+
+    story("", tell, cpus=(2,))
+
+
+def test_pods_wait_for_a_group_that_comes_after_them() -> None:
+    async def tell(calm: Calm) -> None:
+        pods(calm, "train", "a", "b")
+        await calm.after(10)
+        assert calm.on_nodes() == []
+        assert calm.told.why["a"] == "waiting for PodGroup default/train, which is not there"
+        exists(calm, gang("train", 2))
+        await calm.after(1)
+        assert calm.on_nodes() == ["a", "b"]
+
+    story("", tell, cpus=(2,))
+
+
+def test_a_group_with_the_basic_policy_asks_for_nothing() -> None:
+    async def tell(calm: Calm) -> None:
+        exists(calm, native("plain", schedulingPolicy={"basic": {}}))
+        pods(calm, "plain", "a", "b", "c")
+        await calm.after(5)
+        assert len(calm.on_nodes()) == 2
+
+    story("", tell, cpus=(2,))
+
+
+def test_places_are_given_back_after_five_minutes_as_kube_scheduler_does() -> None:
+    async def tell(calm: Calm) -> None:
+        exists(calm, gang("train", 3))
+        pods(calm, "train", "a", "b", "c")
+        await calm.after(250)
+        assert len(calm.waiting()) == 2
+        calm.pod("small")
+        await calm.after(100)
+        assert calm.on_nodes() == ["small"]
+
+    story("", tell, cpus=(2,))
+
+
+def test_a_topology_constraint_is_not_passed_over_in_silence() -> None:
+    async def tell(calm: Calm) -> None:
+        constraints = {"topology": [{"key": "topology.kubernetes.io/rack"}]}
+        exists(calm, native("near", schedulingPolicy={"gang": {"minCount": 2}}, schedulingConstraints=constraints))
+        pods(calm, "near", "a", "b")
+        await calm.after(10)
+        assert calm.on_nodes() == []
+        assert "wants all pods in one domain of topology.kubernetes.io/rack" in calm.told.why["a"]
+
+    story("", tell, cpus=(2,))
+
+
+def test_groups_of_the_scheduler_plugins_are_held_to_as_well() -> None:
+    async def tell(calm: Calm) -> None:
+        exists(calm, coscheduling("train", 2))
+        labelled(calm, "train", "a")
+        labelled(calm, "late", "b")
+        await calm.after(10)
+        assert calm.on_nodes() == []
+        assert "waiting for PodGroup default/late (scheduling.x-k8s.io)" in calm.told.why["b"]
+        labelled(calm, "train", "c")
+        await calm.after(3)
+        assert calm.on_nodes() == ["a", "c"]
+
+    story("", tell, cpus=(4,))
+
+
+def test_the_label_alone_means_nothing_in_a_cluster_without_such_groups() -> None:
+    async def tell(calm: Calm) -> None:
+        labelled(calm, "train", "a")
+        await calm.after(3)
+        assert calm.on_nodes() == ["a"]
+
+    story("", tell, cpus=(4,))
+
+
+@pytest.mark.parametrize("policy", ["", "gang by pod.label.job size 1 within 60s if pod.label.job\n"])
+def test_a_group_and_a_gang_clause_hold_together(policy: str) -> None:
+    async def tell(calm: Calm) -> None:
+        exists(calm, gang("train", 2))
+        pods(calm, "train", "a", "b")
+        await calm.after(5)
+        assert calm.on_nodes() == ["a", "b"]
+
+    story(policy, tell, cpus=(2,))
