@@ -32,8 +32,8 @@ class Scene:
     """A fresh cluster in a folder of its own, and the schedulers started on it."""
 
     def __init__(self, directory: Path, kubeconfig: Path, api: Api) -> None:
-        self._directory = directory
-        self._kubeconfig = kubeconfig
+        self.directory = directory
+        self.kubeconfig = kubeconfig
         self.api = api
 
     @contextlib.contextmanager
@@ -42,7 +42,7 @@ class Scene:
     ) -> Iterator[Process]:
         """Start a scheduler, and end it by its process id."""
         command = self._ours(policy, profile) if kind == "ours" else self._kube()
-        log = self._directory / f"{kind}.log"
+        log = self.directory / f"{kind}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
         try:
@@ -56,21 +56,21 @@ class Scene:
                 process.wait()
 
     def _ours(self, policy: str, profile: Path | None) -> list[str]:
-        policies = self._directory / "policies"
+        policies = self.directory / "policies"
         policies.mkdir(exist_ok=True)
         (policies / "bench.policy").write_text(policy)
-        arguments = [f"--kubeconfig={self._kubeconfig}", f"--policies={policies}", "--http-address=127.0.0.1:0"]
+        arguments = [f"--kubeconfig={self.kubeconfig}", f"--policies={policies}", "--http-address=127.0.0.1:0"]
         profiler = [] if profile is None else ["-m", "cProfile", "-o", str(profile)]
         return [sys.executable, *profiler, "-m", "engine.daemon", *arguments, "--log-format=json"]
 
     def _kube(self) -> list[str]:
         programs = assets()
         assert programs is not None, "kube-scheduler is a program of KUBEBUILDER_ASSETS"
-        config = self._directory / "kube-scheduler.json"
+        config = self.directory / "kube-scheduler.json"
         settings = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
-            "clientConnection": {"kubeconfig": str(self._kubeconfig), "qps": 5000, "burst": 5000},
+            "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": 5000, "burst": 5000},
             "leaderElection": {"leaderElect": True},
             "profiles": [{"schedulerName": SCHEDULER}],
         }
@@ -107,6 +107,11 @@ class Process:
         status = Path(f"/proc/{self._process.pid}/status")
         lines = status.read_text().splitlines() if status.exists() else []
         return next((1024 * int(line.split()[1]) / 1e6 for line in lines if line.startswith("VmHWM:")), 0.0)
+
+    @property
+    def log(self) -> str:
+        """All that it has logged."""
+        return self._log.read_text()
 
     @property
     def log_tail(self) -> str:
