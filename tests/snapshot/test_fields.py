@@ -64,7 +64,7 @@ def taken(events: list[Any], variant: int) -> tuple[list[Any], objects.Pod]:
     return [*kept.nodes.values(), *placed], make_pod("incoming", PODS[variant])
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(EVENTS, st.integers(0, len(PODS) - 1), st.booleans())
 def test_a_snapshot_decides_as_the_cluster_it_was_taken_of(events: list[Any], variant: int, yaml: bool) -> None:
     things, incoming = taken(events, variant)
@@ -78,7 +78,7 @@ def test_a_snapshot_decides_as_the_cluster_it_was_taken_of(events: list[Any], va
     assert verdict(after.cluster, after.pods["default/incoming"]) == verdict(before.cluster, pod)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(EVENTS, st.integers(0, len(PODS) - 1))
 def test_an_anonymised_snapshot_decides_the_same_under_other_names(events: list[Any], variant: int) -> None:
     things, incoming = taken(events, variant)
@@ -281,7 +281,7 @@ def test_metrics_come_back_as_they_were_measured() -> None:
     assert reading.series[0].timestamp == pytest.approx(now - 40)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=12)

@@ -1,0 +1,152 @@
+"""`policyctl doctor`: whether policies, a cluster and its metrics fit together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from engine.cli import files, worlds
+from engine.cli.progress import status_line
+
+if TYPE_CHECKING:
+    from engine.cluster.signals import Signals
+    from engine.policy.policy_set import PolicySet
+    from engine.tooling.doctor.access import Access
+
+EPILOG = """
+\b
+Examples:
+  policyctl doctor --policies policies/ --prometheus-url http://prometheus:9090   # your kubectl context
+  policyctl doctor --policies policies/ --cluster now.json.gz --metrics now.metrics.yaml
+  policyctl doctor --policies policies/ --json | jq '.findings[] | select(.status == "problem")'
+
+\b
+Exit codes: 0 nothing was found; 1 a warning or a problem was found; 2 it could not run. What could not be checked is
+shown as that; with --strict it counts as found.
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "--policies", multiple=True, required=True, type=click.Path(path_type=Path), metavar="PATH",
+    help="Policies: a file, or a folder; may be repeated.",
+)  # fmt: skip
+@worlds.cluster_options
+@worlds.decision_options
+@click.option("-q", "--quiet", is_flag=True, help="Leave out what is well.")
+@click.option("--strict", is_flag=True, help="End with 1 also where something could not be checked.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    policies: tuple[Path, ...],
+    clusters: tuple[Path, ...],
+    kubeconfig: Path | None,
+    context: str | None,
+    metrics: Path | None,
+    prometheus_url: str | None,
+    seed: int,
+    now: float | None,
+    quiet: bool,
+    strict: bool,
+    as_json: bool,
+) -> int:
+    """Examine policies against a cluster and its metrics.
+
+    Labels that are on no node or pod and what was probably meant; metrics that fail, are old, or belong to no node;
+    filters that refuse every node; scores that decide nothing; policies that govern no pod, and pods that no policy
+    governs; what this account may do, and the clocks.
+    """
+    from engine.cli.policies import compiled
+    from engine.documents.yaml_document import DocumentError
+    from engine.tooling.doctor.examine import examine, is_found
+    from engine.tooling.doctor.findings import Patient, Status
+    from engine.tooling.doctor.report import data, lines
+    from engine.tooling.world import world
+
+    if metrics is not None and prometheus_url is not None:
+        raise click.UsageError("give --metrics or --prometheus-url, not both")
+    try:
+        policy_set = compiled(worlds.policies_in(policies))
+        things = worlds.cluster_objects(clusters, kubeconfig=kubeconfig, context=context)
+        moment = time.time() if now is None else now
+        signals, failures = _signals(policy_set, metrics, prometheus_url, moment)
+    except DocumentError as error:
+        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        return 2
+    patient = Patient(
+        world(things),
+        policy_set,
+        time.time() if now is None else now,
+        signals,
+        failures,
+        measured=metrics is not None or prometheus_url is not None,
+        live_metrics=prometheus_url is not None,
+        seed=seed,
+    )
+    found = examine(patient, access=None if clusters else _access(kubeconfig, context))
+    if as_json:
+        click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
+    else:
+        for line in lines(found, colour=files.colour(), quiet=quiet):
+            click.echo(line)
+    unchecked = strict and any(one.status is Status.UNCHECKED for one in found)
+    return 1 if is_found(found) or unchecked else 0
+
+
+def _signals(
+    policy_set: PolicySet, metrics: Path | None, url: str | None, now: float
+) -> tuple[Signals, dict[str, tuple[str, bool]]]:
+    """Return the metrics, and by query why it has no answer and whether Prometheus answered."""
+    from engine.cluster.signals import Signals
+
+    if url is None:
+        if metrics is None:
+            return Signals.EMPTY, {}
+        return worlds.signals_of([policy_set], metrics=metrics, prometheus_url=None, now=now), {}
+    from engine.adapters.prometheus import (
+        PrometheusClient,
+        PrometheusEndpoint,
+        PrometheusError,
+        PrometheusUnreachableError,
+        QueryTimedOutError,
+    )
+
+    client = PrometheusClient(PrometheusEndpoint(url))
+    readings: list[Any] = []
+    failures: dict[str, tuple[str, bool]] = {}
+    try:
+        with status_line() as show:
+            for query in policy_set.queries:
+                show(f"metric: {query.promql}")
+                try:
+                    readings.append(client.fetch(query))
+                except (PrometheusUnreachableError, QueryTimedOutError) as error:
+                    failures[query.promql] = (str(error), False)
+                except PrometheusError as error:
+                    failures[query.promql] = (str(error), True)
+    finally:
+        client.close()
+    return Signals.of(readings), failures
+
+
+def _access(kubeconfig: Path | None, context: str | None) -> Access:
+    from engine.adapters.kube.access import clock_skew, reviews
+    from engine.adapters.kube.errors import KubeError
+    from engine.tooling.doctor.access import NEEDED, Access
+
+    given = {"kubeconfig": str(kubeconfig) if kubeconfig else None, "context": context}
+    wanted = {(one.group, one.resource, one.verb): one for one in NEEDED}
+
+    async def ask() -> Access:
+        answers = await reviews(wanted, **given)
+        skew = await clock_skew(**given)  # not at the same time: both read the kubeconfig
+        return Access({wanted[key]: answer for key, answer in answers.items()}, skew)
+
+    try:
+        return asyncio.run(ask())
+    except KubeError as error:
+        return Access(dict.fromkeys(NEEDED, str(error)), str(error))

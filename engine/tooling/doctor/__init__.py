@@ -1,0 +1,1 @@
+"""Whether a policy set and a cluster fit together: `policyctl doctor`. Pure."""
