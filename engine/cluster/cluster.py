@@ -114,14 +114,11 @@ class Cluster:
     def place(self, pod: PodInfo, node_name: str, *, devices: Mapping[str, Chosen] | None = None) -> None:
         """Count a pod on a node; an older state of the same pod is replaced.
 
-        devices: which of the node's it gets, by resource; else those that it had there, or that its annotation names.
+        devices: which of the node's it gets, by resource; else those that it had, or that its annotation names.
         """
-        if self.devices.tables:
-            if devices is None and self._placed_on.get(pod.uid) == node_name:
-                devices = self.devices.held(pod.uid)
-            if devices:
-                self.devices.want(pod.uid, devices)
         self.displace(pod.uid)
+        if devices:
+            self.devices.want(pod.uid, devices)
         self.pods[pod.uid] = pod
         self._placed_on[pod.uid] = node_name
         self.on_node.setdefault(node_name, {})[pod.uid] = pod
@@ -164,8 +161,6 @@ class Cluster:
         if not there:
             del self.on_node[node_name]
         row = self.nodes.rows.get(node_name)
-        if self._rehearsal is not None and self.devices.tables:
-            self.devices.want(uid, self.devices.held(uid))  # when it is put back
         if row is not None:
             self._count(pod, row, -1)
         else:

@@ -30,6 +30,9 @@ ANNOTATION = "policy-scheduler/devices"
 MOST_DEVICES = 256
 """Devices of one node that are told apart; what a node has beyond is not given out in shares."""
 
+_MOST_WANTED = 1024
+"""Pods whose devices are remembered after they left."""
+
 RoomArray: TypeAlias = NDArray[np.int32]
 Chosen: TypeAlias = tuple[int, ...]
 """Numbers of devices on their node: the whole ones, then that of the share."""
@@ -136,11 +139,13 @@ class DeviceTable:
         self._free[target], self._count[target] = self._free[source], self._count[source]
 
     def place(self, pod: PodInfo, row: int, wanted: Chosen | None) -> None:
-        """Give a pod its devices: those wanted, else those its annotation names, else the fullest that fit."""
+        """Give a pod its devices: those wanted if they are free, else those its annotation names, else the fullest."""
         ask = ask_of(pod.template, self.resource)
         if not ask.devices:
             return
-        chosen = wanted if wanted is not None else annotated(pod).get(self.resource)
+        chosen = wanted if wanted is not None and self._are_free(row, ask, wanted) else None
+        if chosen is None:  # where somebody says so a pod has a device, whoever else has it
+            chosen = annotated(pod).get(self.resource)
         if chosen is None or len(chosen) != ask.devices or max(chosen) >= self._count[row]:
             chosen = fullest(self._free[row], ask)
         if chosen is None:  # somebody bound it without asking whether it fits
@@ -153,6 +158,12 @@ class DeviceTable:
         chosen = self._held.pop(pod.uid, None)
         if chosen is not None:
             self._take(row, ask_of(pod.template, self.resource), chosen, -1)
+
+    def _are_free(self, row: int, ask: Ask, chosen: Chosen) -> bool:
+        if len(chosen) != ask.devices or max(chosen) >= self._count[row]:
+            return False
+        free = self._free[row]
+        return all(free[d] >= (WHOLE if place < ask.whole else ask.share) for place, d in enumerate(chosen))
 
     def _take(self, row: int, ask: Ask, chosen: Chosen, step: int) -> None:
         for place, device in enumerate(chosen):
@@ -252,6 +263,8 @@ class Devices:
     def want(self, uid: str, devices: Mapping[str, Chosen]) -> None:
         """Say which devices a pod gets when it next comes to a node."""
         self._wanted[uid] = devices
+        if len(self._wanted) > _MOST_WANTED:
+            del self._wanted[next(iter(self._wanted))]
 
     def count(self, pod: PodInfo, row: int, step: int) -> None:
         """Count a pod on a node (step 1) or no longer (-1)."""
@@ -260,6 +273,9 @@ class Devices:
             for table in self.tables.values():
                 table.place(pod, row, wanted.get(table.resource))
         else:
+            held = self.held(pod.uid)
+            if held:  # many are put back: after a rehearsal, or with a newer state
+                self.want(pod.uid, held)
             for table in self.tables.values():
                 table.displace(pod, row)
 

@@ -10,6 +10,8 @@ from typing import Any, assert_never
 
 from engine.adapters.kube.binding import Bound, Refused, Unknown
 from engine.cluster.cluster import Cluster
+from engine.cluster.devices import ANNOTATION, annotation
+from engine.cluster.pods import PodInfo
 from engine.daemon.collaborators import Binder, Reporter, VolumeBinder
 from engine.daemon.informer import Informer
 from engine.daemon.observing import AttemptFailed, Observer, PodBound
@@ -96,7 +98,9 @@ class Bindings:
             self.broken(queued, why, began=began)
             return
         while True:
-            outcome = await self._binder.bind(namespace=pod.namespace, name=pod.name, uid=pod.uid, node=host)
+            outcome = await self._binder.bind(
+                namespace=pod.namespace, name=pod.name, uid=pod.uid, node=host, annotations=self._annotations(pod)
+            )
             match outcome:
                 case Bound():
                     self._queue.done(pod.uid)
@@ -124,6 +128,11 @@ class Bindings:
                     logger.warning("binding in doubt, asking again", extra={"pod": pod.key, "node": host, "why": why})
                 case _:
                     assert_never(outcome)
+
+    def _annotations(self, pod: PodInfo) -> dict[str, str] | None:
+        """Return what the pod is told with its binding: which devices it got, so that a restarted scheduler knows."""
+        devices = self._cluster.devices.held(pod.uid)
+        return {ANNOTATION: annotation(devices)} if devices else None
 
     async def _bind_volumes(self, reservation: VolumeReservation) -> str:
         self._awaiting_volumes += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from engine.adapters.kube.binding import Outcome
@@ -18,7 +19,9 @@ from engine.framework.volume_reservation import VolumeReservation
 class Binder(Protocol):
     """Tells the API server where a pod goes."""
 
-    async def bind(self, *, namespace: str, name: str, uid: str, node: str) -> Outcome:
+    async def bind(
+        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> Outcome:
         """Bind a pod; settles doubts (lost answers, conflicts) before it returns."""
         ...
 

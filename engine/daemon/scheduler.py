@@ -258,7 +258,7 @@ class Scheduler:
             return
         self._tell_decided(queued, decision, began, waits=bool(claims))
         self.cluster.nominate(pod, "")
-        self.cluster.place(pod, decision.host)
+        self.cluster.place(pod, decision.host, devices=decision.devices)
         self.informer.assumed[pod.uid] = decision.host
         self.deciding.forget_refusals()
         reserved = Reserved(queued, decision.host, began, reservation, claims)

@@ -132,7 +132,7 @@ class Process:
         await asyncio.sleep(self.server.lag_seconds)
         await self.scheduler.run()
 
-    async def bind(self, *, namespace: str, name: str, uid: str, node: str) -> Outcome:
+    async def bind(self, *, namespace: str, name: str, uid: str, node: str, annotations: Any = None) -> Outcome:
         """Bind, after a look at whether the pod's group is complete."""
         self._judge_gang(name, uid)
         return await self._binder.bind(namespace=namespace, name=name, uid=uid, node=node)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import TypeAlias
@@ -81,10 +81,11 @@ class Unknown:
 Outcome: TypeAlias = Bound | Refused | Unknown
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, omit_defaults=True):
     name: str
     namespace: str
     uid: str
+    annotations: dict[str, str] | None = None
 
 
 class _Target(msgspec.Struct):
@@ -131,11 +132,17 @@ class Binder:
         """Bindings in flight or waiting; others should hold back while there are some."""
         return self._unfinished
 
-    async def bind(self, *, namespace: str, name: str, uid: str, node: str) -> Outcome:
-        """Bind the pod of that UID to node and return what became of it. Raises nothing but cancellation."""
+    async def bind(
+        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> Outcome:
+        """Bind the pod of that UID to node and return what became of it. Raises nothing but cancellation.
+
+        annotations: what the API server adds to the pod in the same step.
+        """
         self._unfinished += 1
+        metadata = _Metadata(name, namespace, uid, dict(annotations) if annotations else None)
         try:
-            return await _Attempt(self, namespace=namespace, name=name, uid=uid, node=node).run()
+            return await _Attempt(self, metadata, node=node).run()
         finally:
             self._unfinished -= 1
 
@@ -157,9 +164,9 @@ class Binder:
 class _Attempt:
     """One binding with all its retries."""
 
-    def __init__(self, binder: Binder, *, namespace: str, name: str, uid: str, node: str) -> None:
-        self._binder = binder
-        self._namespace, self._name, self._uid, self._node = namespace, name, uid, node
+    def __init__(self, binder: Binder, metadata: _Metadata, *, node: str) -> None:
+        self._binder, self._metadata, self._node = binder, metadata, node
+        self._namespace, self._name, self._uid = metadata.namespace, metadata.name, metadata.uid
         self._may_have_worked = False  # until the pod was asked
         self._was_uncertain = False  # ever: a request that timed out may still be waiting inside the server
         self._unexplained_conflicts = 0
@@ -221,7 +228,7 @@ class _Attempt:
         return Refused(Reason.UNAVAILABLE, str(problem))
 
     async def _post(self) -> None:
-        body = _encode(_Binding(_Metadata(self._name, self._namespace, self._uid), _Target(self._node)))
+        body = _encode(_Binding(self._metadata, _Target(self._node)))
         path = PODS.path(self._name, namespace=self._namespace, subresource="binding")
         await self._binder._request("POST", path, body=body, resource="pods/binding", may_send=self._binder._may_bind)
 
