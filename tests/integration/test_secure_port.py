@@ -56,14 +56,22 @@ def secured(
     return process
 
 
-def viewer(cluster: Cluster, tmp_path: Path, *, role: str) -> str:
-    """Return a token of an account that has a role."""
-    config = cluster.kubeconfig(tmp_path / "admin")
-    kubectl(config, "create", "serviceaccount", "viewer", "-n", "default")
-    kubectl(
-        config, "create", "clusterrolebinding", "viewer", f"--clusterrole={role}", "--serviceaccount=default:viewer"
+def account(cluster: Cluster, name: str, *, role: str) -> str:
+    """Return a token of a new account that has a role."""
+    group = "rbac.authorization.k8s.io"
+    home = {"name": name, "namespace": "default"}
+    cluster.ensure("serviceaccounts", {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": home})
+    cluster.ensure(
+        "clusterrolebindings",
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", **home}],
+        },
     )
-    return cluster.token("default", "viewer")
+    return cluster.token("default", name)
 
 
 def test_only_who_may_sees_more_than_the_probes(
