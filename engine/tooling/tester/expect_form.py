@@ -188,7 +188,10 @@ class ExpectReader:
 
 def comparison(value: float | str) -> Comparison:
     """Return a number, `'>= 50'` or `'180 ± 0.5'` as a comparison."""
-    text = value if isinstance(value, str) else f"{value:.10g}"
+    if not isinstance(value, str):
+        exactly = float(value)
+        return Comparison(f"{exactly:.10g}", lambda got: _OPERATORS["=="](got, exactly))
+    text = value
     tolerant = _TOLERANCE.fullmatch(text.strip())
     if tolerant is not None:
         middle, tolerance = float(tolerant["value"]), float(tolerant["tolerance"])
