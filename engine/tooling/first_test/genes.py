@@ -31,6 +31,8 @@ _NODE_LABELS = {
 OTHER = "other"
 """A text that the policy does not name."""
 ABSENT = None
+SAME = "the pod's"
+"""Of existing pods: what the pod that is decided has."""
 _AMOUNTS = {"cpu": (4, 1, 64), "memory": ("16Gi", "1Gi", "256Gi"), "ephemeral-storage": ("100Gi", "1Gi", "2Ti")}
 """Of a node; the first is the default. Others are counted, such as GPUs."""
 _REQUESTS = {
@@ -59,6 +61,8 @@ _DEVICES: tuple[Place, ...] = (
     ("pods", "where"),
 )
 """What functions about devices read, where they name no resource."""
+_SHARED = (("pod", "label"), ("pod", "namespace"), ("pod", "owner"))
+"""What pods of one key have in common."""
 _SHARES = "-milli"
 _RULES = {
     "fits": ("cpu", "memory"),
@@ -110,7 +114,7 @@ class Genes:
         if clause.kind in (ClauseKind.SPREAD, ClauseKind.PACK, ClauseKind.LIMIT):
             found += [("pods", "count"), ("pods", "request", "cpu"), ("pods", "where")]
             read = [place for value in values_of(clause) for place in self.read_by(value)]
-            found += [("pods", *place[1:]) for place in read if place[:2] == ("pod", "label")]
+            found += [("pods", *place[1:]) for place in read if place[:2] in _SHARED]
             if isinstance(clause, checked.Grouping) and clause.topology:
                 found.append(("node", "label", clause.topology))
         if clause.kind is ClauseKind.PREEMPT:
@@ -221,7 +225,7 @@ class Genes:
             case ("pod" | "pods", "priority"):
                 values = (0, *_steps(self._numbers, low=-(2**31)))
             case ("pod" | "pods", "namespace"):
-                values = ("default", *self._beside.get(place, ()))
+                values = ("default", *self._beside.get(place, ()), OTHER)
             case ("pod" | "pods", "owner"):
                 values = (ABSENT, *self._beside.get(place, ()), "ReplicaSet", "DaemonSet")
             case ("node", "taint"):
@@ -236,6 +240,8 @@ class Genes:
                 values = (ABSENT, True)
             case _:
                 values = (ABSENT,)
+        if place[0] == "pods" and ("pod", *place[1:2]) in _SHARED:
+            values = (SAME, *values)
         most = _MOST_VALUES if place[:2] != ("pods", "count") else 16
         return tuple(dict.fromkeys(values))[:most]
 
@@ -248,7 +254,11 @@ class Genes:
         default = words[:1] or ["1"]
         if place[0] == "node":
             return (ABSENT, *default, *words[1:], OTHER)
-        return (*default, *words[1:], OTHER, ABSENT, *(str(int(n)) for n in self._numbers if 1 < n < 100))
+        return (*default, *words[1:], OTHER, ABSENT, *self._counts())
+
+    def _counts(self) -> tuple[str, ...]:
+        """Return numbers as labels hold them, one on each side of every constant."""
+        return tuple(dict.fromkeys(str(int(n) + d) for n in self._numbers if 0 <= n < 1000 for d in (0, 1)))
 
     def _measures(self) -> tuple[Any, ...]:
         numbers = [n for n in self._numbers if abs(n) <= 1e6]

@@ -14,7 +14,7 @@ from engine.diagnostics import Source
 from engine.documents.fixtures import FixtureObject
 from engine.documents.yaml_document import parse_document
 from engine.framework.frame import Frame
-from engine.tooling.first_test.genes import ABSENT, DEFAULT_NOW, IMAGE, ZONE, World
+from engine.tooling.first_test.genes import ABSENT, DEFAULT_NOW, IMAGE, SAME, ZONE, World
 from engine.tooling.tester.short_forms import Json, node_object, pod_object
 from engine.tooling.world import recorded, world
 
@@ -143,7 +143,10 @@ def _pod(chosen: World, who: str) -> Json:
     """Return the pod that is decided ("pod"), or what the pods that are there have in common ("pods")."""
     form: Json = {}
     labels: Json = {}
-    for place, value in chosen.items():
+    for place, given in chosen.items():
+        value = given
+        if given == SAME:
+            value = chosen.get(("pod", *place[1:]))
         if place[0] != who or value is ABSENT:
             continue
         match place[1:]:

@@ -53,7 +53,24 @@ def _alike(one: typed.Typed | None, other: typed.Typed | None, given: Facts) -> 
         return one is other
     if one.info.maybe or other.info.maybe:
         return False
+    if _absorbed(one, other, given):
+        return True
     return never(one, _not(other), given=given) and never(other, _not(one), given=given)
+
+
+def _absorbed(one: typed.Typed, other: typed.Typed, given: Facts) -> bool:
+    """Return whether the other is the one without an operand that follows from the rest."""
+    if not isinstance(one, typed.Logic):
+        return False
+    alike = isinstance(other, typed.Logic) and other.operator == one.operator and len(one.operands) > 2
+    rest = other.operands if alike and isinstance(other, typed.Logic) else (other,)
+    for at, operand in enumerate(one.operands):
+        others = (*one.operands[:at], *one.operands[at + 1 :])
+        if [each.span.text for each in others] == [each.span.text for each in rest]:
+            if one.operator == "and":
+                return never(*others, _not(operand), given=given)
+            return never(*map(_not, others), operand, given=given)
+    return False
 
 
 def _not(value: typed.Typed) -> typed.Typed:

@@ -1,0 +1,128 @@
+"""A first test file passes at once, covers what it says, and says what it does not show."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cli.coverage import Coverage
+from engine.cli.main import run
+from engine.cli.suites import load_suite
+from engine.tooling.coverage.measure import totals
+from engine.tooling.first_test.writing import common, difference, flow
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = sorted((ROOT / "policies").rglob("*.policy"))
+
+
+@pytest.mark.parametrize("policy", SHIPPED, ids=lambda path: path.stem)
+def test_of_our_own_policies_every_clause_and_branch_is_shown(
+    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "first.test.yaml"
+    assert run(["test", "--init", str(policy), "-o", str(path)]) == 0, capsys.readouterr().err
+    loaded, coverage = load_suite(path), Coverage()
+    results = list(loaded.run(shuffle=True, observe=coverage.watch(loaded)).results())
+    assert {result.state.value for result in results} == {"pass"}
+    clauses, branches = totals(coverage.measured())
+    assert (clauses.percent, branches.percent) == (100, 100)
+
+
+def first(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, int]:
+    path = folder / "p.policy"
+    path.write_text(text)
+    code = run(["test", "--init", str(path), "-o", "-"])
+    done = capsys.readouterr()
+    return done.out + done.err, code
+
+
+SHOWN = [
+    'for pods where pod.label.team == "core" and pod.namespace == "prod"\nfilter node.ready',
+    "filter node.age > 1h\nrequire pod.attempts < 5",
+    "filter node.taints == [] if pod.label.a" if False else "filter tolerated()",
+    'filter number(pod.label["slots"]) ?? 1 <= 4 else "too many slots"',
+    'hold if between("18:00", "20:00")',
+    "filter node.used_fraction.mem < 50%",
+    'limit sum(request.mem) by pod.namespace to 4Gi if pod.namespace == "small"',
+    'def near(z) = node.zone == z\nfilter near("a") or near("b") if pod.label.zoned',
+    'filter all(p.label.tenant == pod.label.tenant for p in node.pods) if pod.label.exclusive == "true"',
+    'filter node.arch == "arm64" if pod.label.arch == "arm"',
+    "filter not node.unschedulable",
+]
+
+
+@pytest.mark.parametrize("policy", SHOWN)
+def test_a_policy_is_shown_in_full(policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, code = first(tmp_path, policy, capsys)
+    assert code == 0, text
+    assert "No case was found" not in text, text
+
+
+def test_what_could_not_be_shown_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, code = first(tmp_path, "filter volumes_ok()", capsys)
+    assert code == 0
+    assert "# No case was found in which\n# - volumes_ok() is false (line 1)" in text
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ("", "has no clauses: there is nothing to test"),
+        ("let x = 1", "has no clauses"),
+        ("filter nod.ready", "did you mean `node`?"),
+    ],
+)
+def test_a_policy_that_cannot_be_tested(
+    policy: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, code = first(tmp_path, policy, capsys)
+    assert code == 2
+    assert message in text
+
+
+def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.policy").write_text("filter node.ready\n")
+    assert run(["test", "--init", str(tmp_path / "p.policy")]) == 0
+    before = (tmp_path / "p.test.yaml").read_text()
+    capsys.readouterr()
+    assert run(["test", "--init", str(tmp_path / "p.policy")]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert (tmp_path / "p.test.yaml").read_text() == before
+
+
+def test_the_same_policy_gives_the_same_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = SHOWN[6]
+    assert first(tmp_path, policy, capsys) == first(tmp_path, policy, capsys)
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=12) | st.sampled_from(
+    ["on", "no", "1e3", "0x1", "1:30", "null", "~", "- a", "a: b", "#x", "2026-01-01", "1_0", "'", '"', "a'b\"c", ".5"]
+)
+VALUES = st.recursive(
+    TEXTS | st.booleans() | st.integers(-10_000, 10_000) | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_what_is_written_on_one_line_reads_back(value: Any) -> None:
+    assert yaml.safe_load(flow(value)) == value
+
+
+@given(st.floats(-1e6, 1e6))
+def test_numbers_read_back_within_what_a_test_compares(value: float) -> None:
+    assert math.isclose(float(yaml.safe_load(flow(value))), value, rel_tol=1e-9, abs_tol=1e-9)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abcd"), st.integers(0, 2), max_size=4), min_size=1, max_size=4))
+def test_a_form_is_what_is_common_and_its_difference(forms: list[dict[str, int]]) -> None:
+    base = common(forms)
+    for form in forms:
+        assert {**base, **difference(form, base)} == form

@@ -1,0 +1,207 @@
+"""Which small changes of a policy are tried, which are proved to change nothing, and which cases notice them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.cli.mutation import mutated
+from engine.cli.suites import LoadedSuite, load_suite
+from engine.diagnostics import Source
+from engine.lang.parse import parse
+from engine.policy.policy_set import load
+from engine.tooling.mutation.mutant import Mutant
+from engine.tooling.mutation.report import kill_percent, lines
+from engine.tooling.mutation.statements import mutants
+from engine.tooling.mutation.trial import Fate, Tried
+from tests.tooling.suites import suite
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = sorted((ROOT / "policies").rglob("*.policy"))
+
+
+def mutants_of(text: str) -> tuple[Mutant, ...]:
+    file, diagnostics = parse(Source("p.policy", text))
+    assert not diagnostics
+    return mutants(file)
+
+
+CHANGES = [
+    ("filter node.free.cpu > 2", "boundary", "filter node.free.cpu >= 2"),
+    ("filter node.free.cpu > 2", "comparison", "filter node.free.cpu <= 2"),
+    ("filter node.free.cpu > 2", "constant", "filter node.free.cpu > 4"),
+    ("filter node.free.mem > 4Gi", "constant", "filter node.free.mem > 2Gi"),
+    ("filter node.free.cpu > 0", "constant", "filter node.free.cpu > 1"),
+    ('filter node.zone == "a"', "comparison", 'filter node.zone != "a"'),
+    ('filter node.zone == "a"', "constant", 'filter node.zone == "a-other"'),
+    ('filter node.zone in ["a"]', "comparison", 'filter node.zone not in ["a"]'),
+    ('filter node.zone not in ["a"]', "comparison", 'filter node.zone in ["a"]'),
+    ("filter node.ready and fits(cpu)", "logic", "filter node.ready or fits(cpu)"),
+    ("filter node.ready or fits(cpu)", "logic", "filter node.ready and fits(cpu)"),
+    ("filter node.ready and fits(cpu)", "operand", "filter fits(cpu)"),
+    ("filter node.ready and fits(cpu)", "operand", "filter node.ready"),
+    ("filter node.ready", "negation", "filter (not node.ready)"),
+    ("filter not node.ready", "negation", "filter (node.ready)"),
+    ("filter node.ready if pod.label.a", "condition", "filter node.ready if true"),
+    ("filter node.ready", "clause", ""),
+    ("filter label disk=ssd", "label", "filter label disk=ssd-other"),
+    ("filter label disk=ssd", "label", "filter label disk-other=ssd"),
+    ("filter label disk=ssd", "comparison", "filter label disk!=ssd"),
+    ("filter label disk", "negation", "filter (not label disk)"),
+    ("require pod.label.a", "label", 'require pod.label["a-other"]'),
+    ('require pod.label["a"]', "label", 'require pod.label["a-other"]'),
+    ("score -1", "sign", "score (1)"),
+    ("score 1", "sign", "score -(1)"),
+    ("score 1 weight 3", "constant", "score 1 weight 6"),
+    ('score promql("x") ?? 5', "fall-back", "score (5)"),
+    ('score promql("x") ?? 5', "constant", 'score promql("x") ?? 10'),
+    ("score least_allocated()", "function", "score most_allocated()"),
+    ("score 1 + 2", "arithmetic", "score 1 - 2"),
+    ("spread by pod.label.a", "clause", "pack by pod.label.a"),
+    ("pack by pod.label.a", "clause", "spread by pod.label.a"),
+    ("spread by pod.label.a over zone", "topology", "spread by pod.label.a over node"),
+    ("order by pod.priority desc", "order", "order by pod.priority"),
+    ("order by pod.priority", "order", "order by pod.priority desc"),
+    ('filter between("22:00", "06:00")', "constant", 'filter between("23:00", "06:00")'),
+    ('for pods where pod.namespace == "a"', "comparison", 'for pods where pod.namespace != "a"'),
+    ("score any(p.label.a for p in node.pods) ?? 1", "negation", ""),
+    ('score count(p in node.pods where p.label.a == "b")', "condition", "score count(p in node.pods where true)"),
+    ("use kubernetes without NodeAffinity", "clause", ""),
+    ("filter node.ready and (fits(cpu) or label a)", "logic", "filter node.ready or (fits(cpu) or label a)"),
+    ("filter node.ready and (fits(cpu) or label a)", "logic", "filter node.ready and (fits(cpu) and label a)"),
+    ("filter node.ready # why", "negation", "filter (not node.ready) # why"),
+]
+
+
+@pytest.mark.parametrize(("text", "kind", "changed"), [one for one in CHANGES if one[2] or one[1] == "clause"])
+def test_a_change_is_tried(text: str, kind: str, changed: str) -> None:
+    found = {(mutant.kind, mutant.applied().text) for mutant in mutants_of(text)}
+    assert (kind, changed) in found
+
+
+def test_a_query_is_never_changed() -> None:
+    assert not [m for m in mutants_of('score promql("up == 1")') if "up" in m.span.text and "other" in m.text]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_mutants_differ_from_the_policy_and_from_each_other(path: Path) -> None:
+    text = path.read_text()
+    found = [mutant.applied().text for mutant in mutants_of(text)]
+    assert len(found) == len(set(found))
+    assert text not in found
+
+
+def test_most_mutants_are_policies() -> None:
+    made = [load([mutant.applied()]).policy_set for path in SHIPPED for mutant in mutants_of(path.read_text())]
+    assert sum(one is None for one in made) < 0.03 * len(made)
+
+
+# --- against cases -----------------------------------------------------------------------------------------
+
+
+def tried(*loaded: LoadedSuite) -> list[Tried]:
+    results = [one.run().result() for one in loaded]
+    assert all(case.state.value == "pass" for result in results for case in result.cases)
+    return mutated(loaded, results)
+
+
+def fates(found: list[Tried]) -> dict[str, str]:
+    return {one.mutant.removed_and_added()[1]: one.fate.value for one in found}
+
+
+def test_a_case_at_the_boundary_notices_the_boundary(tmp_path: Path) -> None:
+    far = "- {name: far, pod: {cpu: 1}, expect: {schedulable: true}}"
+    policy = "require pod.request.cpu < 2"
+    assert fates(tried(suite(tmp_path, policy, far)))["require pod.request.cpu <= 2"] == "survived"
+    near = "- {name: near, pod: {cpu: 2}, expect: {schedulable: false}}"
+    assert fates(tried(suite(tmp_path, policy, f"{far}\n{near}")))["require pod.request.cpu <= 2"] == "killed"
+
+
+def test_what_is_proved_to_change_nothing_is_not_asked_for(tmp_path: Path) -> None:
+    loaded = suite(
+        tmp_path,
+        "require pod.priority > 5 and pod.priority > 3",
+        "- {name: x, pod: {priority: 9}, expect: {schedulable: true}}",
+    )
+    assert fates(tried(loaded))["require pod.priority > 5"] == "equivalent"
+    assert fates(tried(loaded))["require pod.priority > 3"] == "survived"
+
+
+def test_no_mutant_dies_of_its_name_alone(tmp_path: Path) -> None:
+    """A clause without a name is called by its text, and the case asks for that name."""
+    loaded = suite(
+        tmp_path,
+        'filter node.zone == "b"',
+        "- {name: x, pod: {cpu: 1}, expect: {filtered: {n1: {clause: 'node.zone == \"b\"'}}}}",
+    )
+    found = fates(tried(loaded))
+    assert found['filter node.zone == "b-other"'] == "survived"
+    assert found['filter node.zone != "b"'] == "killed"
+
+
+def test_no_mutant_dies_of_a_metric_that_it_does_not_read(tmp_path: Path) -> None:
+    loaded = suite(
+        tmp_path,
+        'score promql("load") ?? 5',
+        "- {name: x, pod: {cpu: 1}, metrics: {load: 1}, expect: {schedulable: true}}",
+    )
+    assert fates(tried(loaded))[""] == "survived"
+
+
+def test_one_case_in_any_file_is_enough(tmp_path: Path) -> None:
+    policy = "require pod.label.a"
+    yes = suite(tmp_path, policy, "- {name: x, pod: {labels: {a: b}}, expect: {schedulable: true}}")
+    (tmp_path / "q.test.yaml").write_text("")
+    text = (tmp_path / "p.test.yaml").read_text().replace("labels: {a: b}", "cpu: 1").replace("true}", "false}")
+    (tmp_path / "q.test.yaml").write_text(text)
+
+    no = load_suite(tmp_path / "q.test.yaml")
+    assert fates(tried(yes))[""] == "survived"
+    assert {one.fate for one in tried(yes, no)} == {Fate.KILLED}
+
+
+def test_the_outcome_is_always_the_same(tmp_path: Path) -> None:
+    cases = "- {name: x, pod: {cpu: 1}, expect: {node: n1}}\n- {name: y, pod: {cpu: 3}, expect: {node: n1}}"
+    loaded = suite(tmp_path, "score 5 if label disk=ssd\nscore least_allocated()", cases)
+    first, second = tried(loaded), tried(loaded)
+    assert list(lines(first, colour=False)) == list(lines(second, colour=False))
+    assert 0 < kill_percent(first) < 100
+
+
+def test_survivors_are_shown_as_a_difference_with_a_hint(tmp_path: Path) -> None:
+    loaded = suite(tmp_path, "require pod.request.cpu < 2", "- {name: x, pod: {cpu: 1}, expect: {schedulable: true}}")
+    shown = [line.removeprefix(str(tmp_path)) for line in lines(tried(loaded), colour=False)]
+    at = shown.index("/p.policy:1:25: survived: boundary")
+    assert shown[at + 1 : at + 4] == [
+        "  - require pod.request.cpu < 2",
+        "  + require pod.request.cpu <= 2",
+        "  would be noticed by a case where pod.request.cpu is exactly 2",
+    ]
+    assert shown[-1].startswith("mutants ")
+
+
+EQUIVALENT = [
+    "require pod.priority > 5 and pod.priority > 3",
+    'require pod.label.a == "x" and pod.label.a != "y"',
+    'require pod.label.a or pod.label.a == "x"',
+    'score 1 if pod.label.a and node.label["a"] == pod.label.a',
+    "require pod.attempts >= 0 and pod.attempts < 5",
+]
+
+
+@pytest.mark.parametrize("policy", EQUIVALENT)
+def test_no_case_notices_what_is_proved_to_be_equivalent(
+    policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pods = ["{priority: 4}", "{priority: 6}", "{labels: {a: x}}", "{labels: {a: y}}", "{labels: {a: z}, priority: 9}"]
+    drafts = [f"- {{name: c{at}, pod: {pod}, expect: {{schedulable: true}}}}" for at, pod in enumerate(pods)]
+    loaded = suite(tmp_path, policy, "\n".join(drafts))
+    # what comes without a change is what is expected
+    refused = {result.case.name for result in loaded.run().results() if result.state.value == "fail"}
+    cases = [draft.replace("true", "false") if f"c{at}" in refused else draft for at, draft in enumerate(drafts)]
+    loaded = suite(tmp_path, policy, "\n".join(cases))
+    proved = {added for added, fate in fates(tried(loaded)).items() if fate == "equivalent"}
+    assert proved
+    monkeypatch.setattr("engine.tooling.mutation.trial.equivalent", lambda policy, mutated: False)
+    assert {fates(tried(loaded))[added] for added in proved} == {"survived"}
