@@ -1,0 +1,62 @@
+"""The state for whoever looks for a fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from engine.daemon.state_dump import MOST_PODS, dump
+from engine.framework.queue import SchedulingQueue
+from tests.daemon.deciding_stage import NOW, Stage, policies
+
+
+def stage() -> tuple[Stage, SchedulingQueue]:
+    return Stage(policies("filter fits(cpu)\n")), SchedulingQueue()
+
+
+def dumped(made: Stage, queue: SchedulingQueue, *, assumed: dict[str, str] | None = None) -> dict[str, Any]:
+    state = dump(made.cluster, queue, assumed=assumed or {}, now=NOW, leading=True, recount=True)
+    found: dict[str, Any] = msgspec.to_builtins(state)
+    return found
+
+
+def test_places_assumed_pods_and_nominations_are_told() -> None:
+    made, queue = stage()
+    placed, waits, nominated = (made.pod(name) for name in ("placed", "waits", "nominated"))
+    made.cluster.place(placed, "n0")
+    made.cluster.nominate(nominated, "n1")
+    queue.add(waits, NOW - 5)
+    taken = queue.pop(NOW)
+    assert taken is not None
+    queue.rejected(taken, frozenset({"NodeResourcesFit"}), NOW)
+    state = dumped(made, queue, assumed={placed.uid: "n0"})
+    assert state["assumed"] == {"shop/placed": "n0"}
+    assert state["nominated"] == {"n1": ["shop/nominated"]}
+    assert state["queue"]["unschedulable"] == 1
+    (pending,) = state["pending"]["unschedulable"]
+    assert pending["pod"] == "shop/waits"
+    assert pending["queuedSeconds"] == 5.0
+    assert pending["rejectors"] == ["NodeResourcesFit"]
+    assert state["columns"]["requested"]["cpu"] == 1000
+    assert state["differences"] == []
+
+
+def test_a_recount_finds_what_is_wrong() -> None:
+    made, queue = stage()
+    pod = made.pod("placed")
+    made.cluster.place(pod, "n0")
+    made.cluster.nodes.requested("cpu")[made.cluster.nodes.rows["n0"]] += 7
+    state = dumped(made, queue, assumed={pod.uid: "n3"})
+    assert len(state["differences"]) == 2
+    assert state["differences"][0] == "n0: requested cpu is 1007, the pods there request 1000"
+    assert "is assumed on n3" in state["differences"][1]
+
+
+def test_a_crowd_is_counted_and_not_listed() -> None:
+    made, queue = stage()
+    for _ in range(MOST_PODS + 5):
+        queue.add(made.pod(), NOW)
+    state = dumped(made, queue)
+    assert state["queue"]["active"] == MOST_PODS + 5
+    assert len(state["pending"]["active"]) == MOST_PODS
