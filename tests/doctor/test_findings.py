@@ -43,7 +43,7 @@ def patient(
     *texts: str,
     things: Sequence[Any] = (),
     signals: Signals = Signals.EMPTY,
-    failures: Mapping[str, tuple[str, bool]] | None = None,
+    **more: Any,
 ) -> Patient:
     sources = [Source(f"p{at}.policy", text) for at, text in enumerate(texts)]
     loaded = load(sources)
@@ -53,9 +53,9 @@ def patient(
         loaded.policy_set,
         NOW,
         signals,
-        failures or {},
         measured=signals is not Signals.EMPTY,
         live_metrics=signals is not Signals.EMPTY,
+        **more,
     )
 
 
@@ -187,8 +187,8 @@ def test_old_samples_are_held_against_their_limit(age: float, status: Status | N
 
 
 def test_a_query_that_is_refused_is_a_problem_and_a_server_that_is_away_is_unknown() -> None:
-    for answered, status in ((True, Status.PROBLEM), (False, Status.UNCHECKED)):
-        assert metric(Signals.EMPTY, failures={"load": ("no", answered)})[0] is status
+    assert metric(Signals.EMPTY, refused={"load": "no"})[0] is Status.PROBLEM
+    assert metric(Signals.EMPTY, unanswered={"load": "no"})[0] is Status.UNCHECKED
     assert metric(Signals.EMPTY)[0] is Status.UNCHECKED
     assert metric(vector([]))[0] is Status.PROBLEM
 

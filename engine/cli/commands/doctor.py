@@ -6,15 +6,14 @@ import asyncio
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from engine.cli import files, worlds
-from engine.cli.progress import status_line
 
 if TYPE_CHECKING:
-    from engine.cluster.signals import Signals
+    from engine.cli.measuring import Measured
     from engine.policy.policy_set import PolicySet
     from engine.tooling.doctor.access import Access
 
@@ -73,7 +72,7 @@ def command(
         policy_set = compiled(worlds.policies_in(policies))
         things = worlds.cluster_objects(clusters, kubeconfig=kubeconfig, context=context)
         moment = time.time() if now is None else now
-        signals, failures = _signals(policy_set, metrics, prometheus_url, moment)
+        metered = _signals(policy_set, metrics, prometheus_url, moment)
     except DocumentError as error:
         click.echo(files.rendered(error.diagnostics, err=True), err=True)
         return 2
@@ -81,8 +80,9 @@ def command(
         world(things),
         policy_set,
         time.time() if now is None else now,
-        signals,
-        failures,
+        metered.signals,
+        unanswered=metered.unanswered,
+        refused=metered.refused,
         measured=metrics is not None or prometheus_url is not None,
         live_metrics=prometheus_url is not None,
         seed=seed,
@@ -97,40 +97,15 @@ def command(
     return 1 if is_found(found) or unchecked else 0
 
 
-def _signals(
-    policy_set: PolicySet, metrics: Path | None, url: str | None, now: float
-) -> tuple[Signals, dict[str, tuple[str, bool]]]:
-    """Return the metrics, and by query why it has no answer and whether Prometheus answered."""
+def _signals(policy_set: PolicySet, metrics: Path | None, url: str | None, now: float) -> Measured:
+    from engine.cli.measuring import Measured, measured
     from engine.cluster.signals import Signals
 
-    if url is None:
-        if metrics is None:
-            return Signals.EMPTY, {}
-        return worlds.signals_of([policy_set], metrics=metrics, prometheus_url=None, now=now), {}
-    from engine.adapters.prometheus import (
-        PrometheusClient,
-        PrometheusEndpoint,
-        PrometheusError,
-        PrometheusUnreachableError,
-        QueryTimedOutError,
-    )
-
-    client = PrometheusClient(PrometheusEndpoint(url))
-    readings: list[Any] = []
-    failures: dict[str, tuple[str, bool]] = {}
-    try:
-        with status_line() as show:
-            for query in policy_set.queries:
-                show(f"metric: {query.promql}")
-                try:
-                    readings.append(client.fetch(query))
-                except (PrometheusUnreachableError, QueryTimedOutError) as error:
-                    failures[query.promql] = (str(error), False)
-                except PrometheusError as error:
-                    failures[query.promql] = (str(error), True)
-    finally:
-        client.close()
-    return Signals.of(readings), failures
+    if url is not None:
+        return measured(url, policy_set.queries)
+    if metrics is None:
+        return Measured(Signals.EMPTY, {}, {})
+    return Measured(worlds.signals_of([policy_set], metrics=metrics, prometheus_url=None, now=now), {}, {})
 
 
 def _access(kubeconfig: Path | None, context: str | None) -> Access:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.cli import files
+from engine.cli import files, worlds
 from engine.cli.progress import status_line
 
 if TYPE_CHECKING:
@@ -47,12 +47,7 @@ _METRICS_SUFFIX = ".metrics.yaml"
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
     help="Where to write: .yaml, .json, each also with .gz.  [default: standard output, as JSON]",
 )  # fmt: skip
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl.")
-@click.option("--context", help="Context of the kubeconfig.")
-@click.option(
-    "--cluster", "clusters", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-    help="Take a recorded cluster instead of a live one; may be repeated.",
-)  # fmt: skip
+@worlds.cluster_options
 @click.option("--anonymise", is_flag=True, help="Replace names by pseudonyms; every reference stays.")
 @click.option("--keep", multiple=True, metavar="LABEL", help="Keep the values of this label; may be repeated.")
 @click.option(
@@ -88,6 +83,7 @@ def command(
     scheduling looks at. A kind that you may not list is named, and left out.
     """
     from engine.adapters.output_file import OutputError, write_file
+    from engine.cli.policies import compiled
     from engine.cluster.timestamps import rfc3339
     from engine.documents.yaml_document import DocumentError
 
@@ -95,7 +91,7 @@ def command(
     metrics_path = _metrics_path(output, metrics_output, prometheus_url)
     key = _key(key_file)
     try:
-        policy_set = _policies(policies)
+        policy_set = compiled(worlds.policies_in(policies)) if policies else None
         listing = _listing(clusters, kubeconfig, context)
     except DocumentError as error:
         click.echo(files.rendered(error.diagnostics, err=True), err=True)
@@ -171,20 +167,12 @@ def _key(path: Path | None) -> bytes | None:
     return key
 
 
-def _policies(paths: Sequence[Path]) -> PolicySet | None:
-    from engine.cli.policies import SUFFIX, compiled
-
-    if not paths:
-        return None
-    return compiled(tuple(files.source(path) for path in files.expanded(paths, suffix=SUFFIX)))
-
-
 def _listing(clusters: Sequence[Path], kubeconfig: Path | None, context: str | None) -> Listing:
     from engine.adapters.kube.errors import KubeError
     from engine.adapters.kube.lists import Listing, survey
 
     if clusters:
-        return Listing(_recorded(clusters))
+        return Listing(worlds.cluster_objects(clusters, kubeconfig=None, context=None))
     try:
         with status_line() as show:
             return asyncio.run(
@@ -196,15 +184,6 @@ def _listing(clusters: Sequence[Path], kubeconfig: Path | None, context: str | N
             )
     except KubeError as error:
         raise click.ClickException(f"cannot read the cluster: {error}") from error
-
-
-def _recorded(clusters: Sequence[Path]) -> list[Any]:
-    from engine.cluster.defaulting import DEFAULT_SCHEDULER_NAME
-    from engine.documents.fixtures import parse_objects
-    from engine.tooling.world import recorded
-
-    found = [one for path in clusters for one in parse_objects(files.source(path))]
-    return recorded(found, scheduler=DEFAULT_SCHEDULER_NAME)
 
 
 def _things(
@@ -224,36 +203,23 @@ def _things(
 
 def _metrics(
     url: str | None, policy_set: PolicySet | None, listing: Listing, names: Pseudonyms | None
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the form of the metrics, and why some have no value."""
     if url is None or policy_set is None:
-        return {}, []
-    from engine.adapters.prometheus import PrometheusClient, PrometheusEndpoint, PrometheusError
+        return {}, {}
+    from engine.cli.measuring import measured
     from engine.cluster import objects
     from engine.cluster.nodes import NodeTable
-    from engine.cluster.signals import Signals
     from engine.tooling.snapshot.metrics import recorded_metrics
 
-    client = PrometheusClient(PrometheusEndpoint(url))
-    readings, failures = [], []
-    try:
-        with status_line() as show:
-            for query in policy_set.queries:
-                show(f"metric: {query.promql}")
-                try:
-                    readings.append(client.fetch(query))
-                except PrometheusError as error:
-                    failures.append(f"{query.promql}: {error}")
-    finally:
-        client.close()
+    found = measured(url, policy_set.queries)
     nodes = NodeTable()
     for thing in listing.objects:
         if isinstance(thing, objects.Node):
             nodes.set(thing)
     named: Callable[[str], str] = (lambda name: names.of(name, "node")) if names is not None else str
-    found = recorded_metrics(
-        policy_set.queries, signals=Signals.of(readings), nodes=nodes, now=time.time(), named=named
-    )
-    return found, failures
+    form = recorded_metrics(policy_set.queries, signals=found.signals, nodes=nodes, now=time.time(), named=named)
+    return form, found.failures
 
 
 def _text(things: Iterable[Json], annotations: dict[str, str], path: Path | None) -> Iterable[str]:
@@ -264,7 +230,7 @@ def _text(things: Iterable[Json], annotations: dict[str, str], path: Path | None
     return lines(things, annotations=annotations)
 
 
-def _report(listing: Listing, failures: Sequence[str]) -> bool:
+def _report(listing: Listing, failures: Mapping[str, str]) -> bool:
     """Say what is not in the snapshot; return whether that is more than what the server does not have."""
     for one in listing.unlisted:
         if one.served:
@@ -273,8 +239,8 @@ def _report(listing: Listing, failures: Sequence[str]) -> bool:
             click.echo(f"policyctl: the server has no {one.resource}", err=True)
     for text in listing.malformed:
         click.echo(f"policyctl: not in the snapshot, as it cannot be read: {text}", err=True)
-    for text in failures:
-        click.echo(f"policyctl: no value of {text}", err=True)
+    for query, text in failures.items():
+        click.echo(f"policyctl: no value of {query}: {text}", err=True)
     return bool(any(one.served for one in listing.unlisted) or listing.malformed or failures)
 
 

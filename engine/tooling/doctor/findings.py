@@ -53,8 +53,10 @@ class Patient:
     now: float
     """Unix seconds."""
     signals: Signals = Signals.EMPTY
-    failures: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
-    """By query: why it has no answer, and whether Prometheus did answer."""
+    unanswered: Mapping[str, str] = field(default_factory=dict)
+    """By query: why nobody knows its value."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """By query: why Prometheus itself has no value for it."""
     measured: bool = False
     """Whether there are metrics at all."""
     live_metrics: bool = False

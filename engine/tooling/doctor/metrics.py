@@ -50,10 +50,10 @@ def metric_findings(patient: Patient) -> Iterator[Finding]:
 
 
 def _without_answer(patient: Patient, query: Query) -> Finding:
-    failure = patient.failures.get(query.promql)
-    if failure is not None:
-        text, answered = failure
-        return _finding(query, Status.PROBLEM if answered else Status.UNCHECKED, text)
+    if query.promql in patient.refused:
+        return _finding(query, Status.PROBLEM, patient.refused[query.promql])
+    if query.promql in patient.unanswered:
+        return _finding(query, Status.UNCHECKED, patient.unanswered[query.promql])
     if patient.measured:
         return _finding(query, Status.UNCHECKED, "the metrics file has no value of it")
     return _finding(query, Status.UNCHECKED, "no metrics were asked", "give --prometheus-url, or --metrics")
