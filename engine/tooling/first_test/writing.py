@@ -1,9 +1,7 @@
-"""Cases to the text of a test file, with what is expected of each: what the policy decides today."""
+"""Cases to a test file, with what is expected of each: what the policy decides today."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,13 +10,11 @@ from engine.tooling.first_test.expected import Written
 from engine.tooling.first_test.search import Found
 from engine.tooling.first_test.witness import Witness
 from engine.tooling.tester.short_forms import Json
+from engine.tooling.tester.writing import suite_text
 
-_PLAIN = re.compile(
-    r"[A-Za-z][-A-Za-z0-9_./]*(?:[:=][A-Za-z0-9][-A-Za-z0-9_./]*)*|[0-9]+(?:\.[0-9]+)?(?:[a-zA-Z]{1,2})", re.ASCII
-)
-_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 _LONGEST_NAME = 110
-_WIDTH = 116
+_SHARED_KEYS = ("name", "cpu", "mem", "zone")
+"""Of nodes: what most of them have stands in the file, and in a case only where it differs."""
 
 
 def text_of(written: Sequence[Written], found: Found, *, policy: str, name: str) -> str:
@@ -30,80 +26,44 @@ def text_of(written: Sequence[Written], found: Found, *, policy: str, name: str)
         policy: path of the policy as the file names it.
         name: of the policy.
     """
-    return "\n".join(_lines(written, found, policy=policy, name=name)) + "\n"
-
-
-def _lines(written: Sequence[Written], found: Found, *, policy: str, name: str) -> Iterator[str]:
-    yield f"# First tests of policy {name}, written by `policyctl test --init`: every case shows a clause where it"
-    yield "# holds, or where it does not. They say what the policy decides today, not that it is right: read them, keep"
-    yield "# what should be so, and give the cases names that say why."
-    if found.unseen:
-        yield "#"
-        yield "# No case was found in which"
-        for clause, site, outcome in found.unseen:
-            yield f"# - {_not_shown(clause, site, outcome)}"
-    yield f"policy: {flow(policy)}"
     forms = [one.witness.form for one in written]
     nodes = [common([form.nodes[at] for form in forms]) for at in range(len(forms[0].nodes))] if forms else []
     metrics = common([form.metrics for form in forms]) if forms else {}
-    yield "nodes:"
-    for node in nodes:
-        yield f"- {flow(node)}"
-    if metrics:
-        yield "metrics:"
-        for query, values in metrics.items():
-            yield f"  {flow(query)}: {flow(values)}"
-    yield "cases:"
-    for one, called in zip(written, case_names(written), strict=True):
-        yield from _case(one, called, nodes, metrics)
+    cases = [_case(one, called, nodes, metrics) for one, called in zip(written, case_names(written), strict=True)]
+    form: Json = {"policy": policy, "nodes": nodes, "metrics": metrics, "cases": cases}
+    return suite_text({key: value for key, value in form.items() if value}, comment="\n".join(_comment(found, name)))
 
 
-def _case(one: Written, name: str, nodes: Sequence[Json], metrics: Json) -> Iterator[str]:
+def _comment(found: Found, name: str) -> Iterator[str]:
+    yield f"First tests of policy {name}, written by `policyctl test --init`: every case shows a clause where it"
+    yield "holds, or where it does not. They say what the policy decides today, not that it is right: read them, keep"
+    yield "what should be so, and give the cases names that say why."
+    if found.unseen:
+        yield ""
+        yield "No case was found in which"
+        for clause, site, outcome in found.unseen:
+            yield f"- {_not_shown(clause, site, outcome)}"
+
+
+def _case(one: Written, name: str, nodes: Sequence[Json], metrics: Json) -> Json:
     form = one.witness.form
-    yield f"- name: {flow(name)}"
-    yield f"  pod: {flow(form.pod)}"
     changed = [
         {"name": node["name"], **difference(node, base)}
         for node, base in zip(form.nodes, nodes, strict=True)
         if node != base
     ]
-    if changed:
-        yield from _several("nodes", changed)
-    if form.pods:
-        yield from _several("pods", form.pods)
     measured = {query: values for query, values in form.metrics.items() if metrics.get(query) != values}
-    if measured:
-        yield "  metrics:"
-        for query, values in measured.items():
-            yield f"    {flow(query)}: {flow(values)}"
-    for key, value, default in (
-        ("now", form.now, ""),
-        ("queued", f"{form.queued_seconds}s", "0s"),
-        ("attempts", form.attempts, 0),
-    ):
-        if value != default and (key != "now" or one.reads_clock):
-            yield f"  {key}: {flow(value) if key != 'now' else value}"
-    if one.tie:
-        yield "  tie: ok"
-    yield "  expect:"
-    for key, value in one.expect.items():
-        whole = f"    {key}: {flow(value)}"
-        if len(whole) > _WIDTH and isinstance(value, dict):
-            yield f"    {key}:"
-            for inner, item in value.items():
-                yield f"      {flow(inner)}: {flow(item)}"
-        else:
-            yield whole
-
-
-def _several(key: str, items: Sequence[Json]) -> Iterator[str]:
-    whole = f"  {key}: {flow(list(items))}"
-    if len(whole) <= _WIDTH:
-        yield whole
-        return
-    yield f"  {key}:"
-    for item in items:
-        yield f"  - {flow(item)}"
+    case: Json = {
+        "name": name,
+        "now": form.now if one.reads_clock else "",
+        "tie": "ok" if one.tie else "",
+        "queued": f"{form.queued_seconds}s" if form.queued_seconds else "",
+        "attempts": form.attempts,
+        "nodes": changed,
+        "pods": list(form.pods),
+        "metrics": measured,
+    }
+    return {**{key: value for key, value in case.items() if value}, "pod": form.pod, "expect": one.expect}
 
 
 # --- names -----------------------------------------------------------------------------------------------
@@ -155,14 +115,13 @@ def _not_shown(clause: ClauseSites, site: Site | None, outcome: Outcome | None) 
     return f"{_answer(site, outcome)} (line {line})"
 
 
-# --- YAML ------------------------------------------------------------------------------------------------
+# --- what cases share ------------------------------------------------------------------------------------
 
 
 def common(forms: Sequence[Mapping[str, Any]]) -> Json:
-    """Return what all forms have in common: a key with different values has the most frequent one."""
-    first = forms[0]
+    """Return what all forms have in common; of what nodes are known by, what most of them have."""
     done: Json = {}
-    for key in first:
+    for key in forms[0]:
         if not all(key in form for form in forms):
             continue
         values = [form[key] for form in forms]
@@ -170,7 +129,7 @@ def common(forms: Sequence[Mapping[str, Any]]) -> Json:
             inner = common(values)
             if inner:
                 done[key] = inner
-        elif key in ("name", "cpu", "mem", "zone") or all(value == values[0] for value in values):
+        elif key in _SHARED_KEYS or all(value == values[0] for value in values):
             done[key] = max(values, key=values.count)
     return done
 
@@ -185,31 +144,3 @@ def difference(form: Mapping[str, Any], base: Mapping[str, Any]) -> Json:
             nested = isinstance(value, dict) and isinstance(base[key], dict)
             done[key] = difference(value, base[key]) if nested else value
     return done
-
-
-def flow(value: Any) -> str:
-    """Return a value as YAML on one line."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case None:
-            return "null"
-        case int():
-            return str(value)
-        case float():
-            return f"{value:.10g}"
-        case str():
-            plain = (
-                _PLAIN.fullmatch(value)
-                and value.lower() not in _WORDS
-                and not re.fullmatch(r"[0-9.]+e[0-9]*", value.lower())
-            )
-            if plain:
-                return value
-            if '"' in value and value.isprintable():
-                return "'" + value.replace("'", "''") + "'"
-            return json.dumps(value, ensure_ascii=False)
-        case dict():
-            return "{" + ", ".join(f"{flow(str(key))}: {flow(item)}" for key, item in value.items()) + "}"
-        case _:
-            return "[" + ", ".join(flow(item) for item in value) + "]"
