@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from engine.cluster.cluster import Cluster
 from engine.daemon.binding import Reserved
@@ -20,6 +21,7 @@ from engine.daemon.observing import Observer
 from engine.framework.cycle import Decision
 from engine.framework.events import ClusterEvent
 from engine.framework.permit import Claim, Group, Permit
+from engine.framework.preemption import Preemption
 from engine.framework.queue import Place, QueuedPod, SchedulingQueue
 from engine.framework.volume_reservation import undo
 
@@ -106,12 +108,39 @@ class Permitting:
         """Have others give their places back if the pod's group is complete then; return whether any did."""
         if not len(self.permit):
             return False
-        self._deciding.forget_refusals()
-        gone = self.trial.make_way(queued, claims, self._deciding.decide)
+        gone = self.trial.make_way(queued, claims, self._decide_anew)
         self._deciding.forget_refusals()
         if gone:
             self._return_places(gone, f"gave its place back to {queued.pod.key}, which is complete with it")
         return bool(gone)
+
+    def preempt(
+        self, queued: QueuedPod, claims: tuple[Claim, ...], decision: Decision
+    ) -> tuple[Decision, list[tuple[QueuedPod, Decision]]]:
+        """Have others evicted only if the pod's group is complete then.
+
+        Returns what becomes of the pod, and the other members that must have somebody evicted at the same time: they
+        are taken out of the queue.
+        """
+        preemption = decision.preemption
+        if preemption is None or not preemption.victims:
+            return decision, []
+        if all(self.trial.placed(claim) >= claim.size for claim in claims):
+            return decision, []  # one more of a group that is complete without it
+        found = self.trial.preempt(queued, claims[0], self._decide_anew) if len(claims) == 1 else None
+        self._deciding.forget_refusals()
+        if found is None or queued.pod.uid not in found:
+            why = "preemption: nobody is evicted for a part of a gang that does not fit as a whole"
+            if found is not None:
+                why = "preemption: nobody need be evicted for its gang"
+            return replace(decision, preemption=Preemption(), message=f"{_without_dot(decision)}. {why}."), []
+        others = ((uid, other) for uid, other in found.items() if uid != queued.pod.uid)
+        taken = [(member, other) for uid, other in others if (member := self._queue.take(uid)) is not None]
+        return found[queued.pod.uid], taken
+
+    def _decide_anew(self, queued: QueuedPod) -> Decision:
+        self._deciding.forget_refusals()
+        return self._deciding.decide(queued)
 
     def resting(self, queued: QueuedPod, claims: Iterable[Claim]) -> str | None:
         """Return why a member must not take a place now, None where it may."""
@@ -126,9 +155,8 @@ class Permitting:
         return None
 
     def _fits(self, queued: QueuedPod, claim: Claim) -> bool:
-        self._deciding.forget_refusals()
         try:
-            return self.trial.fits_without((), queued, claim, self._deciding.decide)
+            return self.trial.fits_without((), queued, claim, self._decide_anew)
         finally:
             self._deciding.forget_refusals()
 
@@ -233,3 +261,7 @@ class Permitting:
             if not self._deciding.still_fits(reserved.queued, reserved.host):
                 logger.info("a place is lost", extra={"pod": reserved.queued.pod.key, "node": name})
                 self._withdraw(reserved)
+
+
+def _without_dot(decision: Decision) -> str:
+    return decision.message.rstrip(".")

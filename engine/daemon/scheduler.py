@@ -233,20 +233,14 @@ class Scheduler:
             if why is not None:
                 self._hold(queued, why)
                 return
-            decision = self._decide(queued, claims)
+            decision, others = self._decide(queued, claims)
         except Exception as error:
             logger.exception("attempt broke", extra={"pod": pod.key})
             self.bindings.broken(queued, f"internal error: {error!r}; see the scheduler's log", began=began)
             return
         if decision.host is None:
-            if claims and (far := self.permitting.refused(claims)) not in decision.message:
-                decision = replace(decision, message=f"{decision.message} {far}.")
-            self._tell_decided(queued, decision, began)
-            logger.info("Unable to schedule pod", extra={"pod": pod.key, "why": decision.message})
-            self._reporter.unschedulable(decision)
-            if self.passing is not None:
-                self.passing.give_back(queued)
-            self._rejecting.reject(queued, decision)
+            for member, refusal in ((queued, decision), *others):
+                self._refuse(member, claims, refusal, began)
             return
         if self.passing is not None and self.passing.is_for_another(decision.host):
             self._tell_decided(queued, decision, began, waits=True)
@@ -265,21 +259,34 @@ class Scheduler:
         for each in self.permitting.arrive(reserved) if claims else (reserved,):
             self.bindings.bind(each)
 
+    def _refuse(self, queued: QueuedPod, claims: tuple[Claim, ...], decision: Decision, began: float) -> None:
+        if claims and (far := self.permitting.refused(claims)) not in decision.message:
+            decision = replace(decision, message=f"{decision.message} {far}.")
+        self._tell_decided(queued, decision, began)
+        logger.info("Unable to schedule pod", extra={"pod": queued.pod.key, "why": decision.message})
+        self._reporter.unschedulable(decision)
+        if self.passing is not None:
+            self.passing.give_back(queued)
+        self._rejecting.reject(queued, decision)
+
     def _hold(self, queued: QueuedPod, why: str) -> None:
         self.queue.hold(queued, why, self._clock())
         self._holding.drop_nomination(queued)
         self._holding.tell(queued, self._clock())
 
-    def _decide(self, queued: QueuedPod, claims: tuple[Claim, ...]) -> Decision:
+    def _decide(
+        self, queued: QueuedPod, claims: tuple[Claim, ...]
+    ) -> tuple[Decision, list[tuple[QueuedPod, Decision]]]:
+        """Return what becomes of a pod, and of others of its group that evict at the same time."""
         decision = self.deciding.decide(queued)
         if not claims:
-            return decision
+            return decision, []
         if decision.host is None and self.permitting.make_room(queued, claims):
             decision = self.deciding.decide(queued)
         if (why := self.permitting.resting(queued, claims)) is not None:
             self._holding.drop_nomination(queued)
-            return Decision(queued.pod, None, total=self.cluster.nodes.size, message=why)
-        return decision
+            return Decision(queued.pod, None, total=self.cluster.nodes.size, message=why), []
+        return self.permitting.preempt(queued, claims, decision)
 
     def _tell_decided(self, queued: QueuedPod, decision: Decision, began: float, *, waits: bool = False) -> None:
         seconds = self._stopwatch() - began

@@ -153,6 +153,104 @@ def test_a_size_without_a_value_is_told() -> None:
     story("gang by pod.label.job size number(pod.label.size)\n", tell, cpus=(3,))
 
 
+def test_pods_are_evicted_for_a_gang_that_fits_then_all_of_them_at_once() -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(3):
+            calm.pod(f"low{number}")
+        await calm.after(5)
+        gang(calm, "high", 4, priority=10)
+        await calm.after(1)
+        gone = [name for name in ("low0", "low1", "low2") if is_going(calm, name)]
+        assert len(gone) == 3, "the free cpu serves one member, the others evict at the same moment"
+        await calm.after(60)
+        assert calm.on_nodes() == ["high0", "high1", "high2", "high3"]
+
+    story(GANG, tell, cpus=(2, 2))
+
+
+def test_nobody_is_evicted_for_a_part_of_a_gang() -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(3):
+            calm.pod(f"low{number}")
+        await calm.after(5)
+        gang(calm, "high", 4, priority=10)
+        await calm.after(100)
+        assert calm.on_nodes() == ["low0", "low1", "low2"]
+        assert calm.told.told["preempted"] == 0
+        assert any("nobody is evicted for a part of a gang" in why for why in calm.told.why.values())
+
+    story(GANG, tell, cpus=(3,))
+
+
+def test_no_more_are_evicted_than_the_gang_needs_to_start() -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(4):
+            calm.pod(f"low{number}")
+        await calm.after(5)
+        gang(calm, "high", 2, members=4, priority=10)
+        await calm.after(1)
+        assert sum(is_going(calm, f"low{number}") for number in range(4)) == 2
+
+    story(GANG, tell, cpus=(4,))
+
+
+def test_one_more_of_a_complete_gang_evicts_like_any_pod() -> None:
+    async def tell(calm: Calm) -> None:
+        gang(calm, "high", 2, priority=10)
+        await calm.after(5)
+        calm.pod("low")
+        await calm.after(5)
+        calm.pod("high2", job="high", size="2", priority=10)
+        await calm.after(60)
+        assert calm.on_nodes() == ["high0", "high1", "high2"]
+
+    story(GANG, tell, cpus=(3,))
+
+
+def is_going(calm: Calm, name: str) -> bool:
+    pod = calm.server.pods.get(name)
+    return pod is None or "deletionTimestamp" in pod["metadata"]
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    cpus=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    low=st.integers(0, 6),
+    groups=st.lists(
+        st.tuples(st.integers(2, 4), st.sampled_from((5, 10)), st.lists(st.integers(0, 12), min_size=4, max_size=4)),
+        min_size=1,
+        max_size=3,
+    ),
+)
+def test_in_any_interleaving_evictions_serve_whole_gangs_only(
+    cpus: list[int], low: int, groups: list[tuple[int, int, list[int]]]
+) -> None:
+    async def tell(calm: Calm) -> None:
+        for number in range(low):
+            calm.pod(f"low{number}")
+        await calm.after(5)
+        births = sorted(
+            (at, f"g{number}", member, size, priority)
+            for number, (size, priority, times) in enumerate(groups)
+            for member, at in enumerate(times[:size])
+        )
+        now = 0
+        for at, job, member, size, priority in births:
+            await calm.after(at - now + 0.01)
+            now = at
+            calm.pod(f"{job}-{member}", job=job, size=str(size), priority=priority)
+        await calm.after(400)
+        bound = calm.on_nodes()
+        for number, (size, _, _) in enumerate(groups):
+            assert sum(name.startswith(f"g{number}-") for name in bound) in (0, size)
+        if min(size for size, _, _ in groups) > sum(cpus):
+            assert calm.told.told["preempted"] == 0
+        else:
+            assert any(name.startswith("g") for name in bound)
+
+    story(GANG, tell, cpus=tuple(cpus))
+
+
 @settings(max_examples=8, deadline=None)
 @given(
     cpus=st.lists(st.integers(1, 3), min_size=1, max_size=3),
