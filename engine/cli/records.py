@@ -42,3 +42,21 @@ def records_in(path: Path) -> list[DecisionRecord]:
         raise click.ClickException(
             f"cannot read {path}: {getattr(error, 'strerror', None) or error}".lower()
         ) from error
+
+
+def records_of(url: str, *, pod: str, token_file: Path | None, ca_file: Path | None) -> list[DecisionRecord]:
+    """Return what a running scheduler decided about a pod (`namespace/name` or a name), oldest first.
+
+    Raises:
+        click.ClickException: it does not answer, or not with decisions.
+    """
+    from engine.adapters.decision_client import DecisionLogError, fetch_decisions
+    from engine.tooling.decision_record import RecordError, decode_lines
+
+    try:
+        lines = fetch_decisions(url, pod=pod, token_file=token_file, ca_file=ca_file)
+        # about nobody of that name: what there is, so that the error can say what may be meant
+        lines = lines or fetch_decisions(url, token_file=token_file, ca_file=ca_file)
+        return list(decode_lines(lines, name=url))
+    except (DecisionLogError, RecordError) as error:
+        raise click.ClickException(str(error)) from error

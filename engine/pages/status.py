@@ -276,6 +276,8 @@ def fullest(nodes: Nodes, limit: int = 10) -> list[tuple[str, list[float], bool]
 
 def duration(seconds: float) -> str:
     """Return a time span with at most two units: `0.2 s`, `14 s`, `3 min`, `2 h 5 min`, `4 d 1 h`."""
+    if 0 < seconds < 0.01:
+        return f"{1000 * seconds:.2f} ms"
     if seconds < 1:
         return f"{1000 * seconds:.0f} ms" if seconds < 0.1 else f"{seconds:.1f} s"
     whole = int(seconds)

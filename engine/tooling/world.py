@@ -63,6 +63,13 @@ class World:
         advice = f"did you mean `{meant}`?" if meant else f"the cluster has {len(self.pods)} pods"
         raise UnknownPod(f"there is no pod `{wanted}`: {advice}")
 
+    def known(self, pod: objects.Pod) -> objects.Pod:
+        """Return a pod that comes from elsewhere, such as a record, under the uid that it has here."""
+        meta = pod.metadata
+        here = self.pods.get(f"{meta.namespace}/{meta.name}")
+        uid = here.metadata.uid if here is not None else meta.uid or f"{meta.namespace}/{meta.name}"
+        return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, uid=uid))
+
 
 def world(things: Iterable[Any]) -> World:
     """Return the world that API objects make, in the order: other kinds, nodes, pods."""
@@ -185,6 +192,8 @@ class Situation:
     now: float = 0.0
     """Unix seconds."""
     seed: int = 0
+    queued: float | None = None
+    """Unix seconds at which the pod entered the queue; None: when it was created."""
 
     @property
     def profile(self) -> Profile:
@@ -198,7 +207,8 @@ class Situation:
     def frame(self) -> Frame:
         """Return the inputs of the decision, looking at all nodes."""
         info = self.info()
-        return Frame(info, self.cluster, self.now, signals=self.signals, queued=info.created)
+        queued = info.created if self.queued is None else self.queued
+        return Frame(info, self.cluster, self.now, signals=self.signals, queued=queued)
 
     def held(self) -> str | None:
         """Return why the pod waits outside the active queue, or None."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from engine.cluster import objects
     from engine.diagnostics import Source
     from engine.policy.policy_set import PolicySet
+    from engine.tooling.why.recorded import Recorded
     from engine.tooling.world import Rules, World
 
 EPILOG = """
@@ -26,6 +27,12 @@ Examples:
   policyctl why shop/web-7f9 --cluster cluster.yaml --policies policies/
   policyctl why pod.yaml --cluster cluster.yaml --policies a.policy   # a pod that is not there yet
   policyctl why web-7f9 -n shop --policies policies/              # your current kubectl context
+
+\b
+What was decided in the past, by the scheduler's decision log or by what it still knows:
+  policyctl why web-7f9 --record decisions.jsonl
+  policyctl why shop/web-7f9 --daemon http://127.0.0.1:10351
+  policyctl why web-7f9 --record decisions.jsonl --cluster then.json.gz --policies policies/   # decided again
 
 \b
 Exit codes: 0 the pod fits; 1 it fits nowhere; 2 it could not be told.
@@ -41,6 +48,15 @@ Exit codes: 0 the pod fits; 1 it fits nowhere; 2 it could not be told.
     help="Policies that decide: a file, or a folder; may be repeated.  [default: Kubernetes' own rules]",
 )  # fmt: skip
 @click.option("--policy", metavar="NAME", help="Decide by this policy, whichever governs the pod.")
+@click.option(
+    "--record", type=click.Path(path_type=Path), metavar="FILE",
+    help="Tell what was decided last, from a decision log; with --cluster, decide that pod again at that time.",
+)  # fmt: skip
+@click.option("--daemon", metavar="URL", help="The same from a running scheduler's HTTP port.")
+@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Bearer token for --daemon.")
+@click.option(
+    "--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="Certificate authorities to trust for --daemon."
+)
 @worlds.decision_options
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="How many nodes to show.")
 @worlds.output_options
@@ -50,6 +66,10 @@ def command(
     namespace: str | None,
     policies: tuple[Path, ...],
     policy: str | None,
+    record: Path | None,
+    daemon: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
     metrics: Path | None,
     prometheus_url: str | None,
     kubeconfig: Path | None,
@@ -72,19 +92,34 @@ def command(
     from engine.tooling.why.explain import explain
     from engine.tooling.why.report import data, lines
     from engine.tooling.world import Situation, UnknownPod, waiting
+    from engine.tooling.world import world as world_of
 
+    if record is not None and daemon is not None:
+        raise click.UsageError("give --record or --daemon, not both")
+    past: Recorded | None = None
+    if record is not None or daemon is not None:
+        past = _recorded(pod, record, daemon, namespace=namespace, token_file=token_file, ca_file=ca_file)
+        if not clusters and kubeconfig is None and context is None:
+            return _told(past, as_json=as_json, html=html)
+        now = past.record.time if now is None else now
     try:
         sources, policy_set = _policies(policies)
         scheduler = min(policy_set.schedulers) if policy_set is not None else worlds.DEFAULT_SCHEDULER
         things = worlds.cluster_objects(clusters, kubeconfig=kubeconfig, context=context, scheduler=scheduler)
-        world, asked = _pod_of(pod, things, namespace=namespace, scheduler=scheduler)
+        if past is not None:
+            world = world_of(things)
+            asked = world.known(past.record.pod)
+            seed = seed or past.record.seed
+        else:
+            world, asked = _pod_of(pod, things, namespace=namespace, scheduler=scheduler)
         rules = _rules(asked, world, sources, policy_set, policy)
         moment = time.time() if now is None else now
         signals = worlds.signals_of(
             [policy_set] if policy_set is not None else [], metrics=metrics, prometheus_url=prometheus_url, now=moment
         )
         with waiting(asked, world.cluster) as (free, bound):
-            situation = Situation(free, world.cluster, rules, signals, moment, seed)
+            queued = past.record.queued or None if past is not None else None
+            situation = Situation(free, world.cluster, rules, signals, moment, seed, queued)
             found = explain(situation, bound=bound, top=top)
     except DocumentError as error:
         click.echo(files.rendered(error.diagnostics, err=True), err=True)
@@ -99,6 +134,45 @@ def command(
         for line in lines(found, colour=files.colour()):
             click.echo(line)
     return 0 if found.cause is None and found.fits else 1
+
+
+def _recorded(
+    pod: str,
+    record: Path | None,
+    daemon: str | None,
+    *,
+    namespace: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+) -> Recorded:
+    from engine.cli.records import records_in, records_of
+    from engine.tooling.why.recorded import recorded_of
+    from engine.tooling.world import UnknownPod
+
+    if record is not None:
+        records = records_in(record)
+    else:
+        assert daemon is not None, "one of the two is given"
+        records = records_of(daemon, pod=pod, token_file=token_file, ca_file=ca_file)
+    try:
+        return recorded_of(records, pod, namespace=namespace)
+    except UnknownPod as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _told(past: Recorded, *, as_json: bool, html: Path | None) -> int:
+    from engine.tooling.why.recorded import data, lines
+
+    if html is not None:
+        from engine.pages.recorded import recorded_page
+
+        worlds.write_page(html, recorded_page(data(past)))
+    if as_json:
+        click.echo(json.dumps(data(past), indent=2, ensure_ascii=False))
+    else:
+        for line in lines(past, colour=files.colour()):
+            click.echo(line)
+    return 0 if past.good else 1
 
 
 def _policies(paths: Sequence[Path]) -> tuple[tuple[Source, ...], PolicySet | None]:

@@ -46,14 +46,14 @@ def lines(found: Drift, *, colour: bool, most: int) -> Iterator[str]:
         for at, text in enumerate(aligned(rows, right_from=3)):
             yield paint(DIM, text) if not at else text
         yield ""
-        rows = [("pod", "on", "would go to", "because", "better by")]
+        pods = [("pod", "on", "would go to", "because", "better by")]
         for one in found.drifted[:most]:
             by = short(one.margin) if one.margin is not None else ""
             number = numbers[one.clause, one.place, one.refused]
-            rows.append((printable(one.pod), one.node, one.better or "nowhere", number, by))
-        for at, text in enumerate(aligned(rows, right_from=4)):
-            refused = at and found.drifted[at - 1].refused
-            yield paint(DIM, text) if not at else paint(BOLD, text) if refused else text
+            pods.append((printable(one.pod), one.node, one.better or "nowhere", number, by))
+        for at, text in enumerate(aligned(pods, right_from=4)):
+            bold = at > 0 and found.drifted[at - 1].refused
+            yield paint(DIM, text) if not at else paint(BOLD, text) if bold else text
         if len(found.drifted) > most:
             left = counted(len(found.drifted) - most, "more pod")
             yield paint(DIM, f"and {left}: --all, --json or --html shows them")

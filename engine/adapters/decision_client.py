@@ -1,0 +1,73 @@
+"""The decision log of a running scheduler, over HTTP: lines as it sends them. Knows nothing of what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import requests
+
+_TIMEOUT_SECONDS = 10.0
+_PATH = "/debug/decisions"
+_MOST_BYTES = 256 * 1024 * 1024
+"""More than any log that a scheduler keeps in memory."""
+
+
+class DecisionLogError(Exception):
+    """The scheduler gave no decisions. The text is short and without secrets."""
+
+
+def fetch_decisions(
+    url: str, *, pod: str = "", limit: int = 1000, token_file: Path | None = None, ca_file: Path | None = None
+) -> list[bytes]:
+    """Return the newest decisions as JSON lines, oldest first.
+
+    Args:
+        url: of the scheduler's HTTP port, such as `http://127.0.0.1:10351`.
+        pod: `namespace/name` or a name; "" for all pods.
+        limit: how many at most.
+        token_file: holds a bearer token, where the scheduler asks who is there.
+        ca_file: certificate authorities to trust instead of the system's; such as the scheduler's own certificate.
+
+    Raises:
+        DecisionLogError: there is no answer, or it is a refusal.
+    """
+    parts = urlsplit(url)
+    shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise DecisionLogError(f"expected a URL such as http://127.0.0.1:10351, got {shown}")
+    asked = {"limit": str(limit)} | ({"pod": pod} if pod else {})
+    headers = {}
+    if token_file is not None:
+        try:
+            headers["Authorization"] = f"Bearer {token_file.read_text(encoding='utf-8').strip()}"
+        except (OSError, UnicodeDecodeError) as error:
+            raise DecisionLogError(f"cannot read {token_file}: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        with requests.Session() as session:
+            session.trust_env = False
+            answer = session.get(
+                url.rstrip("/") + _PATH, params=asked, headers=headers, timeout=_TIMEOUT_SECONDS,
+                verify=str(ca_file) if ca_file is not None else True, stream=True, allow_redirects=False,
+            )  # fmt: skip
+            with answer:
+                body = answer.raw.read(_MOST_BYTES, decode_content=True)
+    except requests.exceptions.SSLError as error:
+        raise DecisionLogError(f"{shown}: its certificate is not trusted: give --ca-file") from error
+    except requests.exceptions.ConnectionError as error:
+        raise DecisionLogError(f"{shown}: nobody answers") from error
+    except requests.exceptions.Timeout as error:
+        raise DecisionLogError(f"{shown}: no answer within {_TIMEOUT_SECONDS:g} s") from error
+    except (requests.exceptions.RequestException, OSError, ValueError) as error:
+        raise DecisionLogError(f"{shown}: {type(error).__name__}") from error
+    match answer.status_code:
+        case 200:
+            return [line + b"\n" for line in body.split(b"\n") if line]
+        case 401 | 403:
+            advice = "give --token-file" if token_file is None else "the token may not read it"
+            raise DecisionLogError(f"{shown}: it asks who is there ({answer.status_code}): {advice}")
+        case 404:
+            raise DecisionLogError(f"{shown}: there is no {_PATH}: is it the scheduler's HTTP port?")
+        case status:
+            said = body[:200].decode("utf-8", "replace").strip().splitlines()
+            raise DecisionLogError(f"{shown}: {status}{f': {said[0]}' if said else ''}")
