@@ -241,7 +241,7 @@ class Devices:
                 there = self._pods_by_node.get(info.name, {}).values()
                 # those that say what they have first: the others get what is left
                 for pod in sorted(there, key=lambda pod: resource not in annotated(pod)):
-                    table.place(pod, info.row, None)
+                    table.place(pod, info.row, self._wanted.get(pod.uid, {}).get(resource))
             self._nodes.version += 1  # whole devices are now looked at one by one
         return table
 
