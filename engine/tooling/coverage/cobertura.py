@@ -26,6 +26,12 @@ class _Line:
     """Decisions; None where no clause starts here."""
     sites: list[SiteCoverage]
 
+    @property
+    def decisions(self) -> int:
+        """Return in how many decisions the line had a part."""
+        answered = max((max(site.seen.values()) for site in self.sites), default=0)
+        return self.hits if self.hits is not None else answered
+
 
 def cobertura(files: Sequence[FileCoverage], *, timestamp_millis: int, version: str) -> str:
     """Return the document.
@@ -35,8 +41,7 @@ def cobertura(files: Sequence[FileCoverage], *, timestamp_millis: int, version: 
         timestamp_millis: when, in milliseconds since 1970.
         version: of what wrote it.
     """
-    clauses, branches = totals(files)
-    root = Element("coverage", _rates(clauses, branches, summary=True))
+    root = Element("coverage", _rates(files, summary=True))
     root.set("complexity", "0")
     root.set("version", version)
     root.set("timestamp", str(timestamp_millis))
@@ -47,7 +52,7 @@ def cobertura(files: Sequence[FileCoverage], *, timestamp_millis: int, version: 
         folders[dirname(file.source.name.replace("\\", "/"))].append(file)
     for folder, inside in folders.items():
         package = SubElement(packages, "package", {"name": folder.replace("/", ".") or "policies"})
-        package.attrib |= {**_rates(*totals(inside)), "complexity": "0"}
+        package.attrib |= {**_rates(inside), "complexity": "0"}
         classes = SubElement(package, "classes")
         for file in inside:
             _class(classes, file)
@@ -58,14 +63,12 @@ def cobertura(files: Sequence[FileCoverage], *, timestamp_millis: int, version: 
 def _class(classes: Element, file: FileCoverage) -> None:
     name = file.source.name.replace("\\", "/")
     attributes = {"name": name.rpartition("/")[2], "filename": name}
-    found = SubElement(classes, "class", attributes | _rates(file.clause_ratio, file.branch_ratio))
+    found = SubElement(classes, "class", attributes | _rates([file]))
     found.set("complexity", "0")
     SubElement(found, "methods")
     lines = SubElement(found, "lines")
     for number, line in sorted(_by_line(file).items()):
-        reached = max((max(site.seen.values()) for site in line.sites), default=0)
-        hits = line.hits if line.hits is not None else reached
-        element = SubElement(lines, "line", {"number": str(number), "hits": str(hits)})
+        element = SubElement(lines, "line", {"number": str(number), "hits": str(line.decisions)})
         ratio = Ratio(sum(len(s.seen) - len(s.unseen) for s in line.sites), sum(len(s.seen) for s in line.sites))
         if not line.sites:
             element.set("branch", "false")
@@ -89,7 +92,10 @@ def _by_line(file: FileCoverage) -> dict[int, _Line]:
     return found
 
 
-def _rates(lines: Ratio, branches: Ratio, *, summary: bool = False) -> dict[str, str]:
+def _rates(files: Sequence[FileCoverage], *, summary: bool = False) -> dict[str, str]:
+    _, branches = totals(files)
+    found = [line for file in files for line in _by_line(file).values()]
+    lines = Ratio(sum(line.decisions > 0 for line in found), len(found))
     done = {"line-rate": f"{lines.percent / 100:.4f}", "branch-rate": f"{branches.percent / 100:.4f}"}
     if summary:
         done |= {

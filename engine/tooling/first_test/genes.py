@@ -36,7 +36,7 @@ SAME = "the pod's"
 _AMOUNTS = {"cpu": (4, 1, 64), "memory": ("16Gi", "1Gi", "256Gi"), "ephemeral-storage": ("100Gi", "1Gi", "2Ti")}
 """Of a node; the first is the default. Others are counted, such as GPUs."""
 _REQUESTS = {
-    "cpu": ("100m", "2", "32"),
+    "cpu": ("100m", 2, 32),
     "memory": ("128Mi", "8Gi", "128Gi"),
     "ephemeral-storage": (None, "10Gi", "1Ti"),
 }
