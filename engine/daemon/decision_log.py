@@ -325,7 +325,7 @@ def _is_among(node: str, detail: Detail | None) -> bool:
 def _counted(diagnosis: Diagnosis) -> tuple[Reason, ...]:
     rejection = diagnosis.rejection
     if rejection is not None:
-        return tuple(Reason(text=reason, nodes=diagnosis.size, plugin=rejection.plugin) for reason in rejection.reasons)
+        return tuple(Reason(text=reason, nodes=0, plugin=rejection.plugin) for reason in rejection.reasons)
     return tuple(
         Reason(text=refusal.reason, nodes=int(refusal.where.sum()), plugin=diagnosis.plugins[index])
         for index, refusal in diagnosis.refusals

@@ -47,7 +47,7 @@ class Reason(_Part, frozen=True):
 
     text: str
     nodes: int
-    """How many nodes were refused for it by the first filter that refused them."""
+    """How many nodes were refused for it by the first filter that refused them; 0: the pod was refused as a whole."""
     plugin: str = ""
     """The filter: kube-scheduler's name for it, or the clause's."""
 

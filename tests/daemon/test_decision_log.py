@@ -88,6 +88,15 @@ def test_a_refusal_says_how_many_nodes_were_refused_for_what(stage: Stage) -> No
     assert record.refused == {"NodeResourcesFit": 4, "not_too_busy": 2}
 
 
+def test_a_pod_that_is_refused_as_a_whole_names_no_number_of_nodes() -> None:
+    stage = Stage(policies("limit count() by pod.label.app to 0\n"))
+    kept = used(stage)
+    stage.decide(stage.pod(app="web"), kept)
+    record = kept.record(kept.entries()[0])
+    assert [reason.nodes for reason in record.reasons] == [0]
+    assert list(record.refused.values()) == [4]
+
+
 def test_a_pod_of_no_policy_is_kept_without_details(stage: Stage) -> None:
     kept = used(stage)
     stage.decide(stage.pod(app="other"), kept)

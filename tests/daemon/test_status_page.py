@@ -247,7 +247,8 @@ def test_cells_have_their_place_and_their_colour() -> None:
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [
-        (0.0004, "0 ms"),
+        (0.00042, "0.42 ms"),
+        (0.0, "0 ms"),
         (0.05, "50 ms"),
         (0.25, "0.2 s"),
         (14.9, "14 s"),
