@@ -149,7 +149,7 @@ def signals_of(
     """
     from engine.cluster.signals import Signals
     from engine.documents.yaml_document import parse_document
-    from engine.tooling.tester.metrics import Metrics
+    from engine.tooling.tester.reading import read_metrics
 
     if metrics is not None and prometheus_url is not None:
         raise click.UsageError("give --metrics or --prometheus-url, not both")
@@ -161,11 +161,7 @@ def signals_of(
             names = ", ".join(query.promql for query in queries)
             click.echo(f"policyctl: without --metrics these have no value: {names}", err=True)
         return Signals.EMPTY
-    value = parse_document(files.source(metrics)).value
-    if not isinstance(value, dict):
-        text = f"{metrics}: expected a mapping from queries to values, as under `metrics` of tests"
-        raise click.ClickException(text)
-    return Metrics().over(value).signals(queries, now=now)
+    return read_metrics(parse_document(files.source(metrics))).signals(queries, now=now)
 
 
 def _measured(url: str, queries: Sequence[Any]) -> Signals:

@@ -10,8 +10,9 @@ from typing import assert_never
 from engine.tooling.tester import expectation as wants
 from engine.tooling.tester.expectation import NodeFacts, NodeMatch, OfAll, OfOne, Reason
 from engine.tooling.tester.outcome import Outcome, Verdict
-from engine.tooling.tester.texts import names, number, says
+from engine.tooling.tester.texts import difference, number, says
 
+_MOST_REASONS = 6
 _ADMIT_MISSING = "write which metric fails, `degraded: […]`, where that is meant"
 
 
@@ -67,11 +68,12 @@ def compare(
         case wants.Warnings(wanted=several):
             return _warnings(outcome, several)
         case wants.Evicts(pods=pods):
-            return None if outcome.victims == pods else Mismatch(names(pods), names(outcome.victims))
+            return None if outcome.victims == pods else Mismatch(*difference(pods, outcome.victims))
         case wants.Feasible(nodes=nodes):
             if outcome.feasible == nodes:
                 return None
-            return Mismatch(names(nodes), names(outcome.feasible) + _why_not(outcome, nodes - outcome.feasible))
+            expected, got = difference(nodes, outcome.feasible)
+            return Mismatch(expected, got + _why_not(outcome, nodes - outcome.feasible))
         case wants.Filtered(node=node, reason=reason):
             return _filtered(outcome, node, reason, admits_missing=admits_missing)
         case wants.Score(node=node, wanted=wanted):
@@ -90,7 +92,7 @@ def compare(
         case wants.Degraded(queries=queries):
             if outcome.degraded == queries:
                 return None
-            return Mismatch(names(queries), names(outcome.degraded))
+            return Mismatch(*difference(queries, outcome.degraded))
         case _:
             assert_never(expectation)
 
@@ -260,5 +262,8 @@ def _spread(counts: Mapping[str, int]) -> str:
 
 
 def _why_not(outcome: Outcome, nodes: Iterable[str]) -> str:
-    parts = [f"{node} filtered by {first}" for node in sorted(nodes) if (first := next(outcome.refusals(node), ""))]
+    reasons = ((node, next(outcome.refusals(node), "")) for node in sorted(nodes))
+    parts = [f"{node} filtered by {reason}" for node, reason in reasons if reason]
+    if len(parts) > _MOST_REASONS:
+        parts[_MOST_REASONS:] = [f"and {len(parts) - _MOST_REASONS} more"]
     return f"; {'; '.join(parts)}" if parts else ""

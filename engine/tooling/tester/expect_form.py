@@ -197,7 +197,7 @@ def comparison(value: float | str) -> Comparison:
         middle, tolerance = float(tolerant["value"]), float(tolerant["tolerance"])
         return Comparison(text, lambda got: abs(got - middle) <= tolerance)
     plain = _COMPARISON.fullmatch(text.strip())
-    assert plain is not None, "the schema lets only comparisons through"
+    assert plain is not None, f"the schema lets {text!r} through"
     holds, limit = _OPERATORS[plain["operator"] or "=="], float(plain["value"])
     return Comparison(text, lambda got: holds(got, limit))
 

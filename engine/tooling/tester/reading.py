@@ -16,6 +16,7 @@ from engine.documents.yaml_document import Document, DocumentError
 from engine.lang.codes import Code
 from engine.tooling.tester import codes, table
 from engine.tooling.tester.durations import seconds
+from engine.tooling.tester.metrics import Metrics
 from engine.tooling.tester.short_forms import Json, merged
 from engine.tooling.tester.suite import Case, ForAll, Invalid, Kind, Part, Path, Step, Suite, did_you_mean
 
@@ -46,6 +47,18 @@ def read_suite(document: Document) -> Suite:
     if problems:
         raise DocumentError(problems)
     return _Reader(document).suite()
+
+
+def read_metrics(document: Document) -> Metrics:
+    """Return a document that is what stands under `metrics` of a test file.
+
+    Raises:
+        DocumentError: it is not; every problem has its place.
+    """
+    problems = _schema("metrics").check(document)
+    if problems:
+        raise DocumentError(problems)
+    return Metrics().over(document.value)
 
 
 class _Reader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from engine.cluster.node_identities import TableIdentities
@@ -15,7 +15,6 @@ from engine.tooling.tester.durations import seconds
 from engine.tooling.tester.metrics import RESERVED, Metrics, is_series, series_labels
 from engine.tooling.tester.outcome import Warned
 from engine.tooling.tester.scene import Scene
-from engine.tooling.tester.series import SeriesError, samples
 from engine.tooling.tester.suite import Case, Part, Path, Suite, did_you_mean
 
 _Told = tuple[frozenset[str], tuple[Warned, ...]]
@@ -135,22 +134,3 @@ class Readings:
                 message = f"the outage ends at {outage['to']}, before it begins at {outage['from']}"
                 place = (*part.path, "outages", index, "to")
                 yield self._document.error(place, codes.BAD_FIXTURE, message=message)
-        yield from self._too_long(part)
-
-    def _too_long(self, part: Part) -> Iterator[Diagnostic]:
-        for path, text in _samples_in(part.value, part.path):
-            try:
-                samples(text, interval_seconds=1.0)
-            except SeriesError as error:
-                yield self._document.error(path, codes.BAD_FIXTURE, message=str(error))
-
-
-def _samples_in(form: Mapping[str, object], path: Path) -> Iterator[tuple[Path, str]]:
-    for key, value in form.items():
-        if key in ("absent", "interval", "outages"):
-            continue
-        match value:
-            case str():
-                yield (*path, key), value
-            case dict() if value.keys() != {"value", "age"}:
-                yield from (((*path, key, inner), text) for inner, text in value.items() if isinstance(text, str))

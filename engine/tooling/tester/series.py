@@ -10,8 +10,6 @@ LOOKBACK_SECONDS = 300.0
 """How far back Prometheus looks for the last sample of a series (`--query.lookback-delta`)."""
 DEFAULT_INTERVAL_SECONDS = 60.0
 """As promtool's."""
-MAX_SAMPLES = 1_000_000
-"""Of one series: two years at one a minute. More is a slip of the finger."""
 
 _NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?[iI]nf|[nN]a[nN]"
 _ITEM = re.compile(rf"(?:(?P<first>{_NUMBER})(?P<step>[-+](?:{_NUMBER}))?|(?P<gap>_))(?:x(?P<times>[0-9]+))?")
@@ -65,8 +63,6 @@ def samples(text: str, *, interval_seconds: float) -> Samples:
         if found is None:
             raise SeriesError(f"{item!r} is not a sample, expected such as 90, 90x10, 1+2x5, _ or _x8, stale")
         repeated = int(found["times"]) if found["times"] else 0
-        if index + repeated > MAX_SAMPLES:
-            raise SeriesError(f"{item!r} makes more than {MAX_SAMPLES} samples")
         if found["gap"]:
             index += repeated or 1
             continue

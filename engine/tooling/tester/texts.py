@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+_MOST_NAMES = 12
+"""More in a row nobody reads."""
+
 
 def is_pattern(text: str) -> bool:
     """Return whether a text is `/a regular expression/`."""
@@ -28,3 +31,18 @@ def number(value: float) -> str:
 def names(several: Iterable[str]) -> str:
     """Return names in order."""
     return ", ".join(sorted(several)) or "none"
+
+
+def difference(wanted: frozenset[str], got: frozenset[str]) -> tuple[str, str]:
+    """Return two sets of names as expected and got; of large ones, what they do not have in common."""
+    if max(len(wanted), len(got)) <= _MOST_NAMES:
+        return names(wanted), names(got)
+    missing, more = sorted(wanted - got), sorted(got - wanted)
+    parts = [f"without {_some(missing)}"] if missing else []
+    parts += [f"with {_some(more)}"] if more else []
+    return f"{len(wanted)} names", f"{len(got)} names, {' and '.join(parts)}"
+
+
+def _some(several: list[str]) -> str:
+    shown = ", ".join(several[:_MOST_NAMES])
+    return shown if len(several) <= _MOST_NAMES else f"{shown} and {len(several) - _MOST_NAMES} more"

@@ -72,7 +72,7 @@ def _entry(key: str, value: Any, *, written_out: bool) -> Iterator[str]:
             yield from _lines(item, head=f"  {scalar(inner)}:", indent=2)
         return
     for item in value:
-        if key in ("cases", "forall") and isinstance(item, Mapping):
+        if key in ("cases", "forall") and isinstance(item, Mapping) and item:
             yield from _case(item)
         else:
             yield from _lines(item, head="-", indent=0)
