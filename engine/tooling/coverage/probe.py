@@ -7,44 +7,26 @@ typed tree, and reads the same frames.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from engine.framework.evaluation import evaluate
 from engine.framework.frame import Frame
 from engine.framework.plugin import Ready
 from engine.framework.status import Code, Status
-from engine.lang import checked, typed
+from engine.lang import checked
 from engine.lang.checked import ClauseKind
-from engine.lang.columns import FALSE, MISSING, TRUE, to_kleene
-from engine.lang.compile import Compiler, Evaluate
+from engine.lang.columns import TRUE, to_kleene
 from engine.lang.compiled import CompiledClause, Victim
 from engine.lang.environment import Item, Pods
-from engine.lang.types import TRUTH, Info, Kind
 from engine.policy.clauses import LimitClause, RequireClause
 from engine.policy.groupings import SpreadFilter
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
-from engine.tooling.coverage.sites import (
-    Outcome,
-    Site,
-    SpanKey,
-    bound_site,
-    condition_site,
-    fallback_site,
-    is_bound,
-    is_condition,
-    score_site,
-    span_key,
-)
+from engine.tooling.coverage.answers import Active, Answers, templates
+from engine.tooling.coverage.sites import Outcome, SpanKey, bound_site, is_bound, score_site, span_key
 
-Active: TypeAlias = NDArray[np.bool_]
-"""`bool[rows]`: where a part takes part in the decision; one element for what is about the pod alone."""
-
-_KLEENE = {Outcome.FALSE: FALSE, Outcome.MISSING: MISSING, Outcome.TRUE: TRUE}
 _ONE: Active = np.ones(1, np.bool_)
 
 
@@ -94,7 +76,7 @@ class _Watched:
     def __init__(self, policy: Policy, probe: Probe) -> None:
         self._policy = policy
         self._probe = probe
-        self._compiler = Compiler(probe.pods)
+        self._answers = Answers(probe.pods)
         self._clauses = tuple(zip(policy.compiled.checked.clauses, policy.compiled.clauses, strict=True))
         # the policy's own: what a `limit` knows of the cluster's counters is kept in its plugin
         self._plugins = {
@@ -102,10 +84,6 @@ class _Watched:
             for plugin in policy.profile.filters
             if isinstance(plugin, RequireClause | LimitClause | SpreadFilter)
         }
-        self._sites: dict[int, Site | None] = {}
-        self._items: dict[int, tuple[Evaluate, list[Evaluate]]] = {}
-        self._absent: dict[int, typed.Missing] = {}
-        self._seen: set[tuple[Any, Outcome]] = set()
         self._clauses_seen: set[SpanKey] = set()
 
     # --- decisions ---------------------------------------------------------------------------------------
@@ -115,7 +93,7 @@ class _Watched:
         governs = self._policy.compiled.checked.governs
         if governs is not None:
             self._clauses_seen.add(span_key(governs.span))
-            self._visit(governs, frame, _ONE)
+            self._answers.visit(governs, frame, _ONE)
             self._count()
 
     def decide(self, frame: Frame) -> None:
@@ -124,7 +102,7 @@ class _Watched:
         for clause, compiled in self._clauses:
             if isinstance(clause, checked.Test) and clause.kind is ClauseKind.HOLD and not held:
                 self._clause(clause, frame, compiled)
-                held = self._truth(clause.value, frame) == TRUE
+                held = self._answers.truth(clause.value, frame) == TRUE
         if not held:
             self._place(frame)
         self._count()
@@ -185,8 +163,8 @@ class _Watched:
         active: Active = np.ones(frame.size, np.bool_) if _per_node(clause) else _ONE
         condition = None if isinstance(clause, checked.Ordering) else clause.condition
         if condition is not None and clause.kind is not ClauseKind.HOLD:
-            self._visit(condition, frame, active)
-            active = active & (self._truth(condition, frame) == TRUE)
+            self._answers.visit(condition, frame, active)
+            active = active & (self._answers.truth(condition, frame) == TRUE)
         if not active.any():
             return
         self._clauses_seen.add(span_key(clause.tree.span))
@@ -196,25 +174,25 @@ class _Watched:
             case checked.Test(value=value):
                 score = score_site(clause)
                 if score is not None:
-                    self._present(score, value, frame, active)
-                self._visit(value, frame, active)
+                    self._answers.present(score, value, frame, active)
+                self._answers.visit(value, frame, active)
             case checked.Grouping(key=key):
-                self._visit(key, frame, active)
+                self._answers.visit(key, frame, active)
             case checked.Ordering(keys=keys):
                 for key, _ in keys:
-                    self._visit(key, frame, active)
+                    self._answers.visit(key, frame, active)
             case checked.Quota(measure=measure, key=key, bound=bound):
-                self._visit(key, frame, active)
-                self._visit(bound, frame, active)
+                self._answers.visit(key, frame, active)
+                self._answers.visit(bound, frame, active)
                 if measure is not None:
-                    self._over(measure, frame, [Item(template) for template in _templates(frame)])
+                    self._answers.over(measure, frame, [Item(template) for template in templates(frame)])
             case checked.Gang(key=key, size=size):
-                self._visit(key, frame, active)
-                self._visit(size, frame, active)
+                self._answers.visit(key, frame, active)
+                self._answers.visit(size, frame, active)
             case checked.Preemption(evict=evict):
                 if evict is not None:
                     lower = [p for p in frame.cluster.pods.values() if p.priority < frame.pod.priority]
-                    self._over(evict, frame, [Victim(pod, (), frame) for pod in lower])
+                    self._answers.over(evict, frame, [Victim(pod, (), frame) for pod in lower])
 
     def _bound(self, clause: checked.Clause, compiled: CompiledClause, frame: Frame) -> None:
         site, plugin = bound_site(clause), self._plugins[id(compiled)]
@@ -222,149 +200,20 @@ class _Watched:
         match prepared:
             case Ready(state=state):
                 ok = plugin.filter(frame, state)
-                self._see_all(site, to_kleene(ok), np.ones(len(ok), np.bool_))
+                self._answers.see_all(site, to_kleene(ok), np.ones(len(ok), np.bool_))
             case Status():
-                self._see(site, Outcome.FALSE)
+                self._answers.see(site, Outcome.FALSE)
             case _:
-                self._see(site, Outcome.TRUE)
-
-    # --- expressions over the frame ----------------------------------------------------------------------
-
-    def _visit(self, value: typed.Typed, frame: Frame, active: Active) -> None:
-        """Count what a value and all below it answer where it takes part."""
-        if not active.any():
-            return
-        site = self._site(value)
-        if site is not None:
-            self._see_all(site, self._truth(value, frame), active)
-        match value:
-            case typed.Choose(condition=condition, then=then, otherwise=otherwise):
-                self._visit(condition, frame, active)
-                which = self._truth(condition, frame)
-                self._visit(then, frame, active & (which == TRUE))
-                self._visit(otherwise, frame, active & (which == FALSE))
-            case typed.Otherwise(left=left, right=right):
-                fallback = fallback_site(value)
-                if fallback is not None:
-                    self._present(fallback, left, frame, active)
-                self._visit(left, frame, active)
-                if left.info.maybe:
-                    self._visit(right, frame, active & self._missing(left, frame))
-            case typed.Fold(where=where, value=of_each):
-                items: Sequence[Any] = [Item(template) for template in _templates(frame)]
-                if where is not None:
-                    items = self._over(where, frame, items)
-                if of_each is not None:
-                    self._over(of_each, frame, items)
-            case _:
-                for part in typed.parts(value):
-                    self._visit(part, frame, active)
-
-    def _truth(self, value: typed.Typed, frame: Frame) -> NDArray[np.uint8]:
-        """Return a condition as three-valued column, of the frame's rows or of one element."""
-        answer = self._compiler.compile(value)(frame)
-        column: NDArray[np.uint8] = np.atleast_1d(answer if value.info.maybe else to_kleene(answer))
-        return column
-
-    def _missing(self, value: typed.Typed, frame: Frame) -> Active:
-        """Return where a value is missing."""
-        if value.info.type.kind is Kind.TRUTH:
-            return np.equal(self._truth(value, frame), MISSING)
-        found: Active = np.atleast_1d(self._compiler.compile(self._asked(value))(frame))
-        return found
-
-    def _asked(self, value: typed.Typed) -> typed.Missing:
-        """Return the question whether a value is missing, always the same one for the same value."""
-        known = self._absent.get(id(value))
-        if known is None:
-            info = Info(TRUTH, value.info.shape, False, value.info.depends)
-            known = self._absent[id(value)] = typed.Missing(info, value.span, False, value)
-        return known
-
-    def _present(self, site: Site, value: typed.Typed, frame: Frame, active: Active) -> None:
-        missing = self._missing(value, frame)
-        self._see_all(site, np.where(missing, MISSING, TRUE).astype(np.uint8), active)
-
-    # --- expressions over existing pods ------------------------------------------------------------------
-
-    def _over(self, value: typed.Typed, frame: Frame, items: Sequence[Any]) -> list[Any]:
-        """Count what a value and all below it answer for existing pods; return those for which it is true."""
-        if not items:
-            return []
-        site = self._site(value)
-        chosen: list[Any] = []
-        if value.info.type.kind is Kind.TRUTH:
-            chosen = self._holding(value, frame, items)
-        if site is not None:
-            absent = self._holding(self._asked(value), frame, items) if value.info.maybe else []
-            for outcome, many in ((Outcome.TRUE, len(chosen)), (Outcome.MISSING, len(absent))):
-                if many:
-                    self._see(site, outcome)
-            if len(chosen) + len(absent) < len(items):
-                self._see(site, Outcome.FALSE)
-        match value:
-            case typed.Choose(condition=condition, then=then, otherwise=otherwise):
-                holds = self._over(condition, frame, items)
-                others = set(map(id, holds))
-                self._over(then, frame, holds)
-                self._over(otherwise, frame, [item for item in items if id(item) not in others])
-            case typed.Otherwise(left=left, right=right):
-                missing = self._holding(self._asked(left), frame, items) if left.info.maybe else []
-                fallback = fallback_site(value)
-                if fallback is not None:
-                    for outcome, many in ((Outcome.MISSING, len(missing)), (Outcome.TRUE, len(items) - len(missing))):
-                        if many:
-                            self._see(fallback, outcome)
-                self._over(left, frame, items)
-                self._over(right, frame, missing)
-            case _:
-                for part in typed.parts(value):
-                    self._over(part, frame, items)
-        return chosen
-
-    def _holding(self, value: typed.Typed, frame: Frame, items: Sequence[Any]) -> list[Any]:
-        """Return the existing pods for which a truth is surely true."""
-        made = self._items.get(id(value))
-        if made is None:
-            made = self._items[id(value)] = self._compiler.item(value)
-        holds, captured = made
-        values = tuple(capture(frame) for capture in captured)
-        return [item for item in items if holds(_capturing(item, values, frame))]
-
-    # --- counting ----------------------------------------------------------------------------------------
-
-    def _site(self, value: typed.Typed) -> Site | None:
-        if id(value) not in self._sites:
-            self._sites[id(value)] = condition_site(value) if is_condition(value) else None
-        return self._sites[id(value)]
-
-    def _see_all(self, site: Site, answers: NDArray[np.uint8], active: Active) -> None:
-        for outcome, code in _KLEENE.items():
-            if (active & (answers == code)).any():
-                self._see(site, outcome)
-
-    def _see(self, site: Site, outcome: Outcome) -> None:
-        self._seen.add((site.key, outcome))
+                self._answers.see(site, Outcome.TRUE)
 
     def _count(self) -> None:
         """Add what one decision met; what it met twice counts once."""
-        self._probe.outcomes.update(self._seen)
+        self._probe.outcomes.update(self._answers.seen)
         self._probe.clauses.update(self._clauses_seen)
-        self._seen.clear()
+        self._answers.seen.clear()
         self._clauses_seen.clear()
 
 
 def _per_node(clause: checked.Clause) -> bool:
     """Return whether a clause asks about each node."""
     return clause.kind in (ClauseKind.FILTER, ClauseKind.SCORE, ClauseKind.SPREAD, ClauseKind.PACK)
-
-
-def _templates(frame: Frame) -> Iterable[Any]:
-    return [template for template, _ in frame.cluster.counters.placements(terminating=False)]
-
-
-def _capturing(item: Any, values: tuple[Any, ...], frame: Frame) -> Any:
-    """Return an existing pod as fields read it, with what the expression captures from the decision."""
-    if isinstance(item, Victim):
-        return Victim(item.pod, values, frame)
-    return Item(item.template, values)
