@@ -6,50 +6,23 @@ values come from the policy's own constants, one on each side of every number th
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from engine.cluster.signals import Query
 from engine.lang import checked, typed
 from engine.lang.checked import CheckedPolicy, ClauseKind
 from engine.lang.compiled import values_of
-from engine.lang.types import NATIVE_RESOURCES, Depends, Kind, Shape
+from engine.lang.types import Depends, Shape
+from engine.tooling.first_test.values import DOMAINS, REGION, SHARED, ZONE, Place, Values, texts_of
 
-Place: TypeAlias = tuple[str, ...]
-"""Which gene, such as `("node", "label", "disk")`; "node" is the first node, the others keep their defaults."""
-World: TypeAlias = Mapping[Place, Any]
-
-ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _NODE_LABELS = {
     "node.zone": ZONE,
     "node.region": REGION,
     "node.arch": "kubernetes.io/arch",
     "node.os": "kubernetes.io/os",
 }
-OTHER = "other"
-"""A text that the policy does not name."""
-ABSENT = None
-SAME = "the pod's"
-"""Of existing pods: what the pod that is decided has."""
-_AMOUNTS = {"cpu": (4, 1, 64), "memory": ("16Gi", "1Gi", "256Gi"), "ephemeral-storage": ("100Gi", "1Gi", "2Ti")}
-"""Of a node; the first is the default. Others are counted, such as GPUs."""
-_REQUESTS = {
-    "cpu": ("100m", 2, 32),
-    "memory": ("128Mi", "8Gi", "128Gi"),
-    "ephemeral-storage": (None, "10Gi", "1Ti"),
-}
-DEFAULT_NOW = "2026-01-07T12:00:00Z"
-_MOMENTS = (*(f"2026-01-07T{hour:02}:30:00Z" for hour in range(0, 24, 3)), "2026-01-10T12:00:00Z")
-"""A Wednesday around the clock, and a Saturday."""
-_MOST_VALUES = 10
-_MOST_PODS = 40
-_PATTERN = re.compile(r"\\.|[\^$.*+?()\[\]{}|]")
-IMAGE = "registry.example.com/app:1"
-DOMAINS = ("a", "b")
-"""Values of the labels that domains are told by."""
-TAINT = "dedicated=team:NoSchedule"
 _DEVICES: tuple[Place, ...] = (
     ("node", "resource", "nvidia.com/gpu"),
     ("node", "resource", "nvidia.com/gpu-milli"),
@@ -61,9 +34,6 @@ _DEVICES: tuple[Place, ...] = (
     ("pods", "where"),
 )
 """What functions about devices read, where they name no resource."""
-_SHARED = (("pod", "label"), ("pod", "namespace"), ("pod", "owner"))
-"""What pods of one key have in common."""
-_SHARES = "-milli"
 _RULES = {
     "fits": ("cpu", "memory"),
     "least_allocated": ("cpu", "memory"),
@@ -89,20 +59,17 @@ class Genes:
         if policy.governs is not None:
             self._roots = (policy.governs, *self._roots)
         self._every = tuple(part for root in self._roots for part in typed.below(root))
-        self._numbers = _numbers(self._every)
-        self._texts = _texts(self._every)
-        self._beside = self._compared()
         self.topologies = frozenset(
             clause.topology for clause in policy.clauses if isinstance(clause, checked.Grouping) and clause.topology
         )
-        self.queries: dict[str, Query] = {}
+        values = Values(self._every, self._compared(), self.topologies)
         places: dict[Place, None] = {}
         for root in self._roots:
             places.update(dict.fromkeys(self.read_by(root)))
         for clause in policy.clauses:
             places.update(dict.fromkeys(self.of_clause(clause)))
         places.update({("pod", "request", "cpu"): None, ("all", "use"): None})
-        self.genes: Mapping[Place, Gene] = {place: Gene(place, self._values(place)) for place in places}
+        self.genes: Mapping[Place, Gene] = {place: Gene(place, values.of(place)) for place in places}
 
     def default(self) -> dict[Place, Any]:
         """Return the world in which every gene has its default."""
@@ -114,7 +81,7 @@ class Genes:
         if clause.kind in (ClauseKind.SPREAD, ClauseKind.PACK, ClauseKind.LIMIT):
             found += [("pods", "count"), ("pods", "request", "cpu"), ("pods", "where")]
             read = [place for value in values_of(clause) for place in self.read_by(value)]
-            found += [("pods", *place[1:]) for place in read if place[:2] in _SHARED]
+            found += [("pods", *place[1:]) for place in read if place[:2] in SHARED]
             if isinstance(clause, checked.Grouping) and clause.topology:
                 found.append(("node", "label", clause.topology))
         if clause.kind is ClauseKind.PREEMPT:
@@ -146,7 +113,6 @@ class Genes:
             case typed.Apply(builtin=builtin, inputs=inputs, info=info):
                 for query in inputs:
                     if isinstance(query, Query):
-                        self.queries[query.promql] = query
                         yield ("metric", query.promql)
                 yield from self._rule(builtin.name)
                 if "device" in builtin.name or builtin.name.startswith(("share", "fragmentation")):
@@ -169,8 +135,6 @@ class Genes:
             case "predicted":
                 yield ("pods", "count")
 
-    # --- values ------------------------------------------------------------------------------------------
-
     def _compared(self) -> Mapping[Place, tuple[str, ...]]:
         """Return the constants that stand in one comparison with a label or the like."""
         found: dict[Place, dict[str, None]] = {}
@@ -180,91 +144,12 @@ class Genes:
                     if any(place[:3] == ("node", "label", ZONE) for place in self.read_by(one)):
                         found.update({place: dict.fromkeys(DOMAINS) for place in self.read_by(other)})
             if isinstance(part, typed.Same | typed.Contained | typed.Apply):
-                words = _texts(typed.below(part))
+                words = texts_of(typed.below(part))
                 for read in typed.below(part):
                     if isinstance(read, typed.Read):
                         for place in _field(read.field.path, read.key or "", of_existing=read.info.shape is Shape.ITEM):
                             found.setdefault(place, {}).update(dict.fromkeys(words))
         return {place: tuple(words) for place, words in found.items()}
-
-    def _values(self, place: Place) -> tuple[Any, ...]:
-        match place:
-            case ("node" | "pod" | "pods", "label" | "annotation", _):
-                values = self._words(place)
-            case ("node", "condition", _):
-                values = (ABSENT, "True", "False")
-            case ("node", "ready"):
-                values = (True, False)
-            case ("node", "unschedulable"):
-                values = (False, True)
-            case ("node", "resource", resource):
-                values = _AMOUNTS.get(resource) or (8, ABSENT, 1, 0, 16)
-            case ("pod" | "pods", "request", resource):
-                values = _REQUESTS.get(resource) or _device_requests(resource)
-                if place[0] == "pods" and resource in NATIVE_RESOURCES:
-                    values = (ABSENT, "500m", 2, "3500m") if resource == "cpu" else (ABSENT, "1Gi", "8Gi")
-            case ("node", "use"):
-                values = (0.0, 0.5, 0.8, 0.95)
-            case ("all", "use"):
-                values = (False, True)
-            case ("pods", "count"):
-                counts = {1, 2, *(int(n + d) for n in self._numbers for d in (-1, 0, 1) if 0 < n + d <= _MOST_PODS)}
-                values = (0, *sorted(counts))
-            case ("pods", "where"):
-                values = ("node", "all")
-            case ("metric", _):
-                values = self._measures()
-            case ("now",):
-                values = (DEFAULT_NOW, *_MOMENTS)
-            case ("pod", "queued"):
-                values = (0, *_around(self._numbers), 2 * 86400)
-            case ("node", "age"):
-                values = (86400 * 30, *_around(self._numbers), 60)
-            case ("pod", "attempts"):
-                values = (0, *_steps(self._numbers, low=0))
-            case ("pod" | "pods", "priority"):
-                values = (0, *_steps(self._numbers, low=-(2**31)))
-            case ("pod" | "pods", "namespace"):
-                values = ("default", *self._beside.get(place, ()), OTHER)
-            case ("pod" | "pods", "owner"):
-                values = (ABSENT, *self._beside.get(place, ()), "ReplicaSet", "DaemonSet")
-            case ("node", "taint"):
-                values = (ABSENT, TAINT)
-            case ("pod", "toleration"):
-                values = (ABSENT, TAINT)
-            case ("node", "image"):
-                values = (False, True)
-            case ("pod" | "pods", "image"):
-                values = (IMAGE, *(word for word in self._beside.get(place, ()) if "/" in word))
-            case ("pod", "selector"):
-                values = (ABSENT, True)
-            case _:
-                values = (ABSENT,)
-        if place[0] == "pods" and ("pod", *place[1:2]) in _SHARED:
-            values = (SAME, *values)
-        most = _MOST_VALUES if place[:2] != ("pods", "count") else 16
-        return tuple(dict.fromkeys(values))[:most]
-
-    def _words(self, place: Place) -> tuple[Any, ...]:
-        beside = (*self._beside.get(place, ()), *self._beside.get(("pod", *place[1:]), ()))
-        words = [word for word in dict.fromkeys(beside) if _is_label(word)]
-        words += [f"{word}1" for word in words if not word[-1].isalnum() or "-" in word]
-        if place[:2] == ("node", "label") and place[2] in (ZONE, *self.topologies):
-            return (*DOMAINS, ABSENT, *words)
-        default = words[:1] or ["1"]
-        if place[0] == "node":
-            return (ABSENT, *default, *words[1:], OTHER)
-        return (*default, *words[1:], OTHER, ABSENT, *self._counts())
-
-    def _counts(self) -> tuple[str, ...]:
-        """Return numbers as labels hold them, one on each side of every constant."""
-        return tuple(dict.fromkeys(str(int(n) + d) for n in self._numbers if 0 <= n < 1000 for d in (0, 1)))
-
-    def _measures(self) -> tuple[Any, ...]:
-        numbers = [n for n in self._numbers if abs(n) <= 1e6]
-        near = dict.fromkeys(n for number in numbers for n in (number + 5, number - 5, 100 - number))
-        values = (10.0, ABSENT, 90.0, 0.0, *near)
-        return tuple(n for n in values if n is None or n >= 0)
 
 
 def _field(path: str, key: str, *, of_existing: bool) -> Iterator[Place]:
@@ -302,44 +187,3 @@ def _field(path: str, key: str, *, of_existing: bool) -> Iterator[Place]:
             yield (who, "toleration")
         case "pod.node_selector":
             yield ("pod", "selector")
-
-
-def _device_requests(resource: str) -> tuple[Any, ...]:
-    return (ABSENT, 460, 700) if resource.endswith(_SHARES) else (ABSENT, 1, 2, 8, 32)
-
-
-def _numbers(parts: Iterable[typed.Typed]) -> tuple[float, ...]:
-    found: dict[float, None] = {}
-    for part in parts:
-        if (
-            isinstance(part, typed.Constant)
-            and part.info.type.kind is Kind.NUMBER
-            and not isinstance(part.value, tuple)
-        ):
-            found[float(part.value)] = None
-    return tuple(found)
-
-
-def _texts(parts: Iterable[typed.Typed]) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for part in parts:
-        if isinstance(part, typed.Constant):
-            values = part.value if isinstance(part.value, tuple) else (part.value,)
-            for value in values:
-                if isinstance(value, str):
-                    found[_PATTERN.sub("", value)] = None
-    return tuple(word for word in found if word)
-
-
-def _is_label(word: str) -> bool:
-    return (
-        re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?|[A-Za-z0-9][-A-Za-z0-9_.]{0,60}", word) is not None
-    )
-
-
-def _around(numbers: Sequence[float]) -> tuple[float, ...]:
-    return tuple(value for number in numbers if 1 <= number <= 1e8 for value in (2 * number, round(number / 2)))
-
-
-def _steps(numbers: Sequence[float], *, low: float) -> tuple[int, ...]:
-    return tuple(int(n) + d for n in numbers if abs(n) < 2**30 for d in (0, -1, 1) if int(n) + d >= low)

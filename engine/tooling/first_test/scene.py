@@ -14,7 +14,7 @@ from engine.diagnostics import Source
 from engine.documents.fixtures import FixtureObject
 from engine.documents.yaml_document import parse_document
 from engine.framework.frame import Frame
-from engine.tooling.first_test.genes import ABSENT, DEFAULT_NOW, IMAGE, SAME, ZONE, World
+from engine.tooling.first_test.values import ABSENT, DEFAULT_NOW, IMAGE, SAME, ZONE, World
 from engine.tooling.tester.short_forms import Json, node_object, pod_object
 from engine.tooling.world import recorded, world
 

@@ -22,8 +22,9 @@ from engine.policy.policy_set import PolicySet
 from engine.tooling.coverage.probe import Probe
 from engine.tooling.coverage.sites import ClauseSites, Outcome, Site, SpanKey, clause_sites, span_key
 from engine.tooling.first_test.expected import Written, written
-from engine.tooling.first_test.genes import Genes, Place, World
+from engine.tooling.first_test.genes import Genes
 from engine.tooling.first_test.scene import case_form, frame_of
+from engine.tooling.first_test.values import Place, World
 from engine.tooling.first_test.witness import Goal, Witness
 
 _MOST_TRIES = 1500

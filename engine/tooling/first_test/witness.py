@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from engine.tooling.coverage.sites import ClauseSites, Outcome
-from engine.tooling.first_test.genes import World
 from engine.tooling.first_test.scene import CaseForm
+from engine.tooling.first_test.values import World
 
 Goal: TypeAlias = tuple[Any, Outcome | None]
 """A site's key and an outcome; or a clause's span and None: that it has a say."""
