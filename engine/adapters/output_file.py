@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,9 +20,8 @@ def write_file(path: Path, text: Iterable[str]) -> None:
     """
     partial: Path | None = None
     try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        partial = Path(name)
-        with os.fdopen(descriptor, "wb") as raw:
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        with partial.open("wb") as raw:  # not a temporary file: those are for their owner alone
             if path.suffix == ".gz":
                 # no time and no name inside: the same content gives the same bytes
                 with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as packed:

@@ -248,7 +248,7 @@ def _merge_affinity_label_keys(spec: Json, labels: Mapping[str, str]) -> None:
         rules = affinity.get(side) or {}
         required = rules.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
         preferred = rules.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-        for term in (*required, *(item["podAffinityTerm"] for item in preferred)):
+        for term in (*required, *(item.get("podAffinityTerm") or {} for item in preferred)):
             _merge_label_keys(term, "matchLabelKeys", "In", labels)
             _merge_label_keys(term, "mismatchLabelKeys", "NotIn", labels)
 

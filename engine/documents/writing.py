@@ -15,11 +15,19 @@ _OTHER_TYPES = re.compile(r"(null|true|false|yes|no|on|off|y|n)", re.IGNORECASE)
 """Words that one or another version of YAML does not take for text."""
 
 
-class _Dumper(yaml.SafeDumper):
+class _Quick(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """Quotes whatever is not a plain word: `1e3`, `12:30` and `yes` are texts in one version of YAML only."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Return that nothing is written as an alias: people read these files."""
+        return True
+
+
+class _Dumper(yaml.SafeDumper):
+    """As the quick one, with lists indented below their key."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Return that nothing is written as an alias."""
         return True
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
@@ -33,7 +41,8 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _text)
+for _each in (_Quick, _Dumper):
+    _each.add_representer(str, _text)
 
 
 def yaml_text(value: Any) -> str:
@@ -46,13 +55,13 @@ def yaml_text(value: Any) -> str:
 
 def yaml_list_lines(objects: Iterable[Mapping[str, Any]], *, annotations: Mapping[str, str]) -> Iterator[str]:
     """Yield the text of a Kubernetes List as `kubectl get -o yaml` prints it, object by object."""
-    yield yaml.dump(_head(annotations), Dumper=_Dumper, sort_keys=False, width=_WIDTH)
+    yield yaml.dump(_head(annotations), Dumper=_Quick, sort_keys=False, width=_WIDTH)
     first = True
     for one in objects:
         if first:
             yield "items:\n"
             first = False
-        yield yaml.dump([one], Dumper=_Dumper, sort_keys=False, width=_WIDTH)
+        yield yaml.dump([one], Dumper=_Quick, sort_keys=False, width=_WIDTH)
     if first:
         yield "items: []\n"
 

@@ -188,3 +188,24 @@ def test_scores_that_hang_on_all_nodes_still_give_a_small_test(text: str) -> Non
 
     assert made.verdict.host == "n119"
     assert made.nodes[1] <= 3
+
+
+def test_short_forms_add_nothing_that_was_not_there() -> None:
+    """A short node has its hostname for a label, a short pod two tolerations; neither is so for every real one."""
+    spread = objects.TopologySpreadConstraint(
+        topology_key="kubernetes.io/hostname", label_selector=objects.LabelSelector()
+    )
+    nodes = [make_node(f"n{i}", {"labels": {}, "cpu": str(8 - i)}) for i in range(4)]
+    for node in nodes[1:]:
+        node.metadata.labels = {**(node.metadata.labels or {}), "kubernetes.io/hostname": node.metadata.name}
+    nodes[1].spec.taints = [objects.Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")]
+    pod = ours("web", {"cpu": "1"})
+    pod.spec.topology_spread_constraints = [spread]
+    pod.spec.tolerations = [objects.Toleration(key="node.kubernetes.io/not-ready", operator="Exists")]
+
+    made = freeze(scene(nodes, [], pod, "score node.free.cpu\n"))
+
+    (case,) = made.document["cases"]
+    assert case["expect"]["node"] == "n1"
+    assert case["expect"]["filtered"] == {"n0": {"clause": "PodTopologySpread"}}
+    assert {"name": "n0", "labels": {"kubernetes.io/hostname": None}}.items() <= made.document["nodes"][2].items()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -223,3 +225,11 @@ def test_what_cannot_be_meant_is_said(arguments: list[str], said: str, capsys: p
 def test_a_folder_that_is_not_there_is_said(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["snapshot", "--kubeconfig", kubeconfig, "-o", "nowhere/at/all.json"]) == 2
     assert "cannot write nowhere/at/all.json: no such file or directory" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(kubeconfig: str) -> None:
+    command = f"{sys.executable} -m engine.cli snapshot --kubeconfig {kubeconfig} | head -c 10"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (141, "")
+    assert done.stdout.startswith("{")

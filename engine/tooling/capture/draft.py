@@ -54,8 +54,8 @@ class Draft:
                 pod_object(self.pod, name="pod", uid=self.case),
             ]
             things = recorded([FixtureObject(one, _NOWHERE, ()) for one in made], scheduler=self.scheduler)
-        except (ShortFormError, DocumentError):
-            return None
+        except (ShortFormError, DocumentError, LookupError, TypeError, AttributeError):
+            return None  # a part was taken out that something else needs
         pod = things.pop()
         scene = Scene.of(things, pod, self.scene.rules, seed=self.scene.seed, now=self.scene.now)
         return replace(scene, signals=self.scene.signals, trials=self.scene.trials).verdict()

@@ -11,8 +11,11 @@ from engine.tooling.tester.short_forms import HOSTNAME, REGION, ZONE
 
 _AMOUNTS = {"cpu": "cpu", "memory": "mem", "ephemeral-storage": "ephemeral_storage"}
 _PLAIN_CONTAINER = frozenset({"name", "image", "resources"})
-_EVERY_POD = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""Taints that every pod tolerates for a while: the API server sees to it, and so do tests."""
+_EVERY_POD = tuple(
+    {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
+    for state in ("not-ready", "unreachable")
+)
+"""What every pod tolerates for a while: the API server sees to it, and so do tests."""
 
 
 def node_form(node: Mapping[str, Any]) -> Json:
@@ -27,6 +30,8 @@ def node_form(node: Mapping[str, Any]) -> Json:
             form[short] = labels.pop(key)
     if labels.get(HOSTNAME) == name:
         del labels[HOSTNAME]
+    else:
+        labels.setdefault(HOSTNAME, None)  # the short form would add it
     offered = status.pop("allocatable", None) or status.get("capacity") or {}
     status.pop("capacity", None)
     status.pop("addresses", None)
@@ -67,7 +72,7 @@ def pod_form(pod: Mapping[str, Any], *, scheduler: str) -> Json:
         form["priority"] = spec.pop("priority")
     _container(form, spec)
     _put(form, "node_selector", spec.pop("nodeSelector", None))
-    tolerations = [one for one in spec.pop("tolerations", None) or () if one.get("key") not in _EVERY_POD]
+    tolerations = [one for one in spec.pop("tolerations", None) or () if one not in _EVERY_POD]
     _put(form, "tolerations", [_toleration(one) for one in tolerations])
     _put(form, "created", metadata.pop("creationTimestamp", None))
     for key in ("phase", "qosClass"):
