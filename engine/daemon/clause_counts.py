@@ -17,6 +17,8 @@ class Counts:
     """Nodes; 1 a decision for a rule about the pod as a whole."""
     refused: int = 0
     missing: int = 0
+    degraded: int = 0
+    """Decisions in which a value was missing for at least one node."""
     low: float | None = None
     high: float | None = None
 
@@ -46,6 +48,7 @@ class ClauseCounts:
             found.asked += verdict.asked
             found.refused += verdict.refused
             found.missing += verdict.missing
+            found.degraded += verdict.missing > 0
             low, high = verdict.low, verdict.high
             if low is not None and (found.low is None or low < found.low):
                 found.low = low

@@ -275,7 +275,6 @@ class Daemon:
             "pods": len(scheduler.cluster.pods),
             "assumed_pods": len(scheduler.informer.assumed),
         }
-        live.signals = self._signals.rows
 
 
 def _report_malformed(broken: Malformed) -> None:

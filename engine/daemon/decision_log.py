@@ -90,6 +90,8 @@ class DecisionLog(Observer):
         self._entries: deque[Entry] = deque(maxlen=size)
         self._latest: dict[str, Entry] = {}
         """By uid: the last entry about a pod that is still kept."""
+        self.missing: dict[str, int] = {}
+        """By PromQL: nodes without a value in the last close look at a decision that read it."""
         self.decided = 0
         """Decisions so far, repeated refusals included."""
         self._seed = seed
@@ -112,6 +114,7 @@ class DecisionLog(Observer):
         self._policies = {policy.name: policy for policy in policies.policies}
         self._hash = hash
         self._fetched = (Signals.EMPTY, {})
+        self.missing = {}
 
     # --- noting --------------------------------------------------------------------------------------
 
@@ -230,6 +233,7 @@ class DecisionLog(Observer):
             queries=policy.queries,
             limit=self._best_nodes,
         )
+        self.missing.update(entry.detail.missing)
         if self._counts is not None:
             self._counts.add(entry.detail.verdicts)
         self._credit -= self._stopwatch() - began

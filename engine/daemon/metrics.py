@@ -140,14 +140,6 @@ class SchedulerMetrics(Observer):
         self.watch_restarts = Children(
             counter("policy_scheduler_watch_restarts", "Watches that had to begin again.", "resource", "reason")
         )
-        self.missing_values = Children(
-            counter(
-                "policy_scheduler_missing_values",
-                "Decisions in which a statement came out missing for at least one node.",
-                "policy",
-                "statement",
-            )
-        )
         self.decisions = Children(
             counter("policy_scheduler_decisions", "Decisions, by policy and result.", "policy", "result")
         )
@@ -183,6 +175,8 @@ class SchedulerMetrics(Observer):
             if preemption.victims:
                 self.preemption_victims.observe(len(preemption.victims))
         self.algorithm_seconds.observe(decided.seconds)
+        result = "unschedulable" if decided.decision.host is None else "placed"
+        self.decisions.of(decided.policy or "", result).inc()
         if decided.decision.host is None:
             self._attempt("unschedulable", decided.decision.pod, decided.seconds)
 

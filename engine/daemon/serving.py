@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -22,6 +22,7 @@ from engine.adapters.kube.transport import Transport
 from engine.adapters.rotating_file import RotatingLines
 from engine.adapters.serving_certificate import ServingCertificate
 from engine.daemon.clause_counts import ClauseCounts
+from engine.daemon.clause_metrics import ClauseMetrics
 from engine.daemon.decision_log import DecisionLog, Entry, select
 from engine.daemon.live_metrics import SignalRow
 from engine.daemon.metrics import SchedulerMetrics
@@ -112,6 +113,9 @@ class Serving:
             settings.decision_log, seed=settings.scheduling.seed, replica=identity, counts=self._counts
         )
         metrics.live.decision_records = self.recorder.tallies
+        metrics.live.signals = self._signals
+        metrics.registry.register(ClauseMetrics(self._counts, policies=lambda: self._onlooker.policies))
+        self._fetched = signals
         self._sources = Sources(
             cluster=scheduler.cluster,
             queue=scheduler.queue,
@@ -119,7 +123,7 @@ class Serving:
             log=self.recorder.log,
             counts=self._counts,
             onlooker=self._onlooker,
-            metrics=signals,
+            metrics=self._signals,
             replica=replica,
             clock=time.time,
         )
@@ -162,6 +166,11 @@ class Serving:
         """Stop listening, and write what is left of the decision log."""
         await self.http.__aexit__()
         await self.recorder.close()
+
+    def _signals(self) -> list[SignalRow]:
+        """Return the state of each query, with the nodes that had no value for it in the last close look."""
+        missing = self.recorder.log.missing
+        return [replace(row, missing_nodes=missing.get(row.query)) for row in self._fetched()]
 
     async def _policies(self, _: web.Request) -> web.Response:
         last, success = self._reloader.last, self._reloader.last_success

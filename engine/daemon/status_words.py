@@ -63,7 +63,7 @@ def put_into_words(taken: Snapshot) -> shown.Status:
         reloads=[_reload(record) for record in taken.reloads],
         decisions=[_decision(entry) for entry in taken.decisions],
         metrics=[
-            shown.MetricRow(row.query, row.age_seconds, row.series, row.fetch_seconds, row.degraded)
+            shown.MetricRow(row.query, row.age_seconds, row.series, row.missing_nodes, row.fetch_seconds, row.degraded)
             for row in taken.metrics
         ],
         replica=_replica(taken),
@@ -220,6 +220,11 @@ def _policies(taken: Snapshot) -> list[shown.PolicyFile]:
             sources[source.name] = source
             if policy.name not in about[source.name]:
                 about[source.name].append(policy.name)
+    for policy in taken.policies.policies if taken.policies is not None else ():
+        for clause in policy.holds:
+            held = sum(pod.place is Place.HELD and pod.held_because == clause.reason for pod in taken.pending)
+            line = clause.span.source.position(clause.span.start)[0]
+            notes[clause.span.source.name, line].append(shown.ClauseNote(f"holds {plural(held, 'pod')} now"))
     for each in taken.plugins:
         span = _span(each.plugin)
         if span is not None:

@@ -148,6 +148,8 @@ class MetricRow:
     query: str
     age_seconds: float | None
     series: int
+    missing_nodes: int | None
+    """Nodes without a value in the last decision that was looked at; None where none was."""
     fetch_seconds: float
     degraded: bool
 

@@ -90,7 +90,7 @@ class Scene:
             queued = self.queue.pop(NOW)
             assert queued is not None
             if kind == 2:
-                why = 'later <script>alert(1)</script> [web.policy "hold"]'
+                why = self.stage.policy_set.policies[0].holds[0].reason
                 self.queue.hold(queued, why, NOW)
                 self.log.on_held(Held(pod=pod, why=why, at=NOW, policy="web", attempts=1, queued=NOW))
             elif kind == 1 and number > 8:

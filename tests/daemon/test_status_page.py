@@ -89,6 +89,7 @@ def test_clauses_show_what_they_said(browser: Browser) -> None:
     ]
     (calm,) = said["score 10 * (1 - load) as calm"]
     assert re.fullmatch(r"[\d.]+ to [\d.]+", calm)
+    assert said['hold if pod.label.later else "later <script>alert(1)</script>"'] == ["holds 2 pods now"]
 
 
 def test_a_decision_explains_itself(browser: Browser) -> None:
