@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from engine.diagnostics import Diagnostic, Source, errors
+from engine.diagnostics import Diagnostic, Source, Span, errors
+from engine.lang import codes_syntax as codes
 from engine.lang import syntax
 from engine.lang.comment_places import placed
+from engine.lang.layout import MAX_FILE
 from engine.lang.line_breaks import grouped
 from engine.lang.line_writer import written
 from engine.lang.parse import parse
@@ -53,6 +55,11 @@ def format_source(source: Source) -> FormatResult:
     text = _text(file)
     if isinstance(text, Unfaithful):
         return text
+    if len(text) > MAX_FILE:
+        message = (
+            f"formatted, the file would have {len(text):,} characters, more than the {MAX_FILE:,} that one may have"
+        )
+        return Unreadable((codes.TOO_LARGE.at(Span(source, 0, 0), message, help='join parts with `use "…"`'),))
     again, diagnostics = parse(Source(source.name, text))
     if diagnostics:
         return Unfaithful(f"it can't be read back: {diagnostics[0]}")

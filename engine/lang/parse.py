@@ -24,6 +24,8 @@ from engine.lang.walk import depth
 
 MAX_DEPTH = 100
 """Operators inside one another."""
+MAX_STATEMENTS = 1_000
+"""Of one file; what is compared in pairs stays a matter of milliseconds."""
 _MAX_ERRORS = 50
 
 
@@ -51,6 +53,11 @@ def parse(source: Source) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
     found = list(layout.diagnostics)
     statements: list[syntax.Statement] = []
     for line in layout.lines:
+        if len(statements) == MAX_STATEMENTS:
+            message = f"more than {MAX_STATEMENTS:,} statements: the rest of the file is not looked at"
+            advice = "split it into policies for different pods"
+            found.append(codes.TOO_LARGE.at(Span(source, line.start, line.start + 1), message, help=advice))
+            break
         statement = _statement(source, line, found)
         if statement is not None:
             statements.append(statement)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -68,9 +70,12 @@ def apply(
     problems: list[Diagnostic] = []
     for file in files:
         _collect(file, ignores, problems, known)
+    by_code: defaultdict[str, list[_Ignore]] = defaultdict(list)
+    for ignore in ignores:
+        by_code[ignore.code].append(ignore)
     kept = []
     for diagnostic in found:
-        match = next((i for i in ignores if _covers(i, diagnostic)), None)
+        match = next((i for i in by_code[diagnostic.code] if _covers(i, diagnostic)), None)
         if match is None:
             kept.append(diagnostic)
             continue
@@ -79,10 +84,10 @@ def apply(
             kept.append(diagnostic)
             message = f"`{match.code}` is an error and can't be ignored"
             problems.append(NOT_IGNORABLE.at(match.comment, message, help="correct what it is about"))
+    codes = Counter(ignore.comment for ignore in ignores)
     for ignore in ignores:
         if not ignore.used and ignore.code in known:
-            alone = sum(1 for other in ignores if other.comment == ignore.comment) == 1
-            fix = removal("remove the comment", ignore.comment) if alone else None
+            fix = removal("remove the comment", ignore.comment) if codes[ignore.comment] == 1 else None
             message = f"nothing here has the problem {ignore.code}"
             problems.append(UNUSED.at(ignore.comment, message, help="remove the comment", fix=fix))
     return kept + problems if judge else kept
@@ -96,6 +101,8 @@ def _covers(ignore: _Ignore, diagnostic: Diagnostic) -> bool:
 
 
 def _collect(file: syntax.File, ignores: list[_Ignore], problems: list[Diagnostic], known: Container[str]) -> None:
+    position = file.source.position
+    lines = [(position(s.span.start)[0], position(s.span.end)[0]) for s in file.statements]
     for comment in file.comments:
         mark = _MARK.fullmatch(comment.text)
         if mark is None:
@@ -109,19 +116,16 @@ def _collect(file: syntax.File, ignores: list[_Ignore], problems: list[Diagnosti
         if match[2] is None:
             advice = f"write `# policy: ignore {match[1]} because …`"
             problems.append(WITHOUT_REASON.at(comment.span, "the reason is missing", help=advice))
-        first, last = _lines(file, comment)
+        first, last = _about(lines, comment, position(comment.span.start)[0])
         for code in (code.strip().upper() for code in match[1].split(",")):
             if code not in known:
                 problems.append(MALFORMED.at(comment.span, f"there is no code {code}", help="correct the code"))
             ignores.append(_Ignore(code, comment.span, file.source, first, last))
 
 
-def _lines(file: syntax.File, comment: syntax.Comment) -> tuple[int, int]:
+def _about(lines: Sequence[tuple[int, int]], comment: syntax.Comment, line: int) -> tuple[int, int]:
     """Return the lines of the statement that a comment is about: that on its line, else the next one."""
-    position = file.source.position
-    line, _ = position(comment.span.start)
-    for statement in file.statements:
-        first, last = position(statement.span.start)[0], position(statement.span.end)[0]
-        if first <= line <= last or (comment.own_line and first > line):
-            return first, last
+    at = bisect_left(lines, line, key=lambda ends: ends[1])
+    if at < len(lines) and (lines[at][0] <= line or comment.own_line):
+        return lines[at]
     return line, line

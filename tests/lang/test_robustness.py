@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 
 from engine.diagnostics import Source, render
 from engine.lang.load import check_sources
-from engine.lang.parse import parse
+from engine.lang.parse import MAX_STATEMENTS, parse
 from tests.lang.strategies import texts
-from tests.lang.texts import environment
+from tests.lang.texts import environment, said
 
 MEGABYTE = 1024 * 1024
 NOISE = random.Random(7)
@@ -151,3 +152,40 @@ def test_any_text_gets_diagnostics_that_can_be_shown_and_no_exception(text: str)
     for diagnostic in found:
         assert render(diagnostic).startswith(f"{diagnostic.span}: {diagnostic.severity.value}[{diagnostic.code}]: ")
         assert 0 <= diagnostic.span.start <= diagnostic.span.end <= len(text)
+
+
+MANY = {
+    "the same filter": lambda at: "filter node.ready",
+    "filters of one field": lambda at: f"filter node.free.cpu > {at}",
+    "filters that look alike": lambda at: f"filter node.free.cpu > {at} or node.label.a != node.label.b",
+    "ignores": lambda at: "# policy: ignore P0302 because x\nfilter node.requested.cpu >= 0",
+    "scores": lambda at: f"score node.free.cpu * {at}",
+}
+
+
+@pytest.mark.parametrize("line", MANY.values(), ids=MANY)
+def test_as_many_statements_as_a_file_may_have_are_linted_soon_and_one_more_is_refused(
+    line: Callable[[int], str],
+) -> None:
+    text = "\n".join(line(at) for at in range(MAX_STATEMENTS))
+    began = time.process_time()
+    found = said(text)
+
+    # a second or two on a quiet machine; this only finds a blow-up
+    assert time.process_time() - began < 25
+    assert "P0002" not in {d.code for d in found}
+    more = said(f"{text}\nfilter node.ready\n{line(1)}")
+    assert [d.message for d in more if d.code == "P0002"] == [
+        "more than 1,000 statements: the rest of the file is not looked at"
+    ]
+
+
+@pytest.mark.parametrize(
+    "query", ["sum(" * 3000 + "x" + ")" * 3000, "x" + "+x" * 4000, "(" * 6000], ids=["deep", "long", "open"]
+)
+def test_a_query_too_long_for_the_parser_of_promql_never_reaches_it(query: str) -> None:
+    """That parser ends the process on some of these."""
+    found = said(f'score promql("{query}") ?? 0')
+
+    assert ("P0110", "a query of more than 2,000 characters") in {(d.code, d.message) for d in found}
+    assert not {d.code for d in found} & {"P0361", "P0362", "P0363"}

@@ -77,6 +77,10 @@ def _removal(span: Span) -> Fix:
     return removal("remove the statement", span)
 
 
+_OTHERS = 60
+"""Filters that one is compared with, of those that look at something it looks at, too: more than people write."""
+
+
 @rule("P0303")
 def implied_filter(policy: CheckedPolicy) -> Iterator[Finding]:
     """Other filters of the policy already say it: whatever passes them passes this one.
@@ -98,7 +102,9 @@ def implied_filter(policy: CheckedPolicy) -> Iterator[Finding]:
     for test in reversed(tests):
         if all(shared[each] == 1 for each in inputs[id(test)]) or always(test.value, given):
             continue
-        others = [other for other in tests if other is not test and id(other) not in dropped]
+        mine = inputs[id(test)]
+        others = [o for o in tests if o is not test and id(o) not in dropped and not mine.isdisjoint(inputs[id(o)])]
+        others = others[:_OTHERS]
         known: Facts | None = given
         for other in others:
             known = assume(other.value, True, known) if known is not None else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import promql_parser
@@ -14,6 +16,10 @@ from engine.lang.literals import offsets
 from engine.lang.walk import walk
 from engine.lint.rule import Finding, rule
 
+_MAX_QUERY = 2_000
+"""Characters, as `promql` takes them."""
+_EXACTLY, _BEYOND = 200, 20
+"""Ends of beginnings that are all tried, and those tried after the one found by halving."""
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
 
 
@@ -23,14 +29,16 @@ def _queries(policy: CheckedPolicy) -> Iterator[tuple[syntax.Text, syntax.Call]]
         for tree in walk(statement) if "promql" in statement.span.text else ():
             if isinstance(tree, syntax.Call) and tree.function == "promql" and tree.arguments:
                 text = tree.arguments[0]
-                if isinstance(text, syntax.Text):
+                # a longer one is refused, and must not reach a parser that recurses
+                if isinstance(text, syntax.Text) and len(text.value) <= _MAX_QUERY:
                     yield text, tree
 
 
-def _parsed(text: syntax.Text) -> Any:
+@lru_cache(maxsize=256)
+def _parsed(query: str) -> Any:
     """Return the query's tree, or the ValueError of a query that does not parse."""
     try:
-        return promql_parser.parse(text.value)
+        return promql_parser.parse(query)
     except ValueError as error:
         return error
 
@@ -49,7 +57,7 @@ def promql_syntax_error(policy: CheckedPolicy) -> Iterator[Finding]:
         score least_allocated()
     """
     for text, _ in _queries(policy):
-        error = _parsed(text)
+        error = _parsed(text.value)
         if isinstance(error, ValueError):
             message = f"this query does not parse: {str(error).splitlines()[0][:200]}"
             yield Finding(_inside(text), message, "correct it; try it in Prometheus' own console")
@@ -85,18 +93,21 @@ def _unmatched(query: str) -> int | None:
 
 
 def _longest(query: str) -> int:
-    """Return the end of the longest beginning that is a query, at most 2,000 characters into it."""
-    for end in range(min(len(query), 2000), 0, -1):
-        prefix = query[:end]
-        if prefix.strip() != prefix or _unmatched(prefix) is not None:
-            continue
-        try:
-            promql_parser.parse(prefix)
-        except ValueError:
-            continue
-        rest = query[end:]
-        return end + len(rest) - len(rest.lstrip())
+    """Return the end of the longest beginning that is a query; in a long one it is searched by halving."""
+    ends = [end for end in range(1, len(query)) if query[end - 1].isalnum() or query[end - 1] in "_)]}\"'`"]
+    if len(ends) > _EXACTLY:
+        first = bisect_left(ends, True, key=lambda end: not _begins(query, end))
+        ends = ends[: first + _BEYOND]
+    for end in reversed(ends[-_EXACTLY:]):
+        if _begins(query, end):
+            rest = query[end:]
+            return end + len(rest) - len(rest.lstrip())
     return 0
+
+
+def _begins(query: str, end: int) -> bool:
+    prefix = query[:end]
+    return _unmatched(prefix) is None and not isinstance(_parsed(prefix), ValueError)
 
 
 @rule("P0362", severity=Severity.ERROR, syntactic=True)
@@ -114,7 +125,7 @@ def query_without_nodes(policy: CheckedPolicy) -> Iterator[Finding]:
         score least_allocated()
     """
     for text, _ in _queries(policy):
-        tree = _parsed(text)
+        tree = _parsed(text.value)
         if isinstance(tree, promql_parser.AggregateExpr) and _without_labels(tree):
             message = "the answer to this query has no labels, so it belongs to no node"
             yield Finding(text.span, message, "write `by (node)` or `by (instance)` after the aggregation")
@@ -142,7 +153,7 @@ def query_of_a_range(policy: CheckedPolicy) -> Iterator[Finding]:
         score least_allocated()
     """
     for text, _ in _queries(policy):
-        tree = _parsed(text)
+        tree = _parsed(text.value)
         if isinstance(tree, promql_parser.MatrixSelector | promql_parser.SubqueryExpr | promql_parser.StringLiteral):
             message = "this query does not give one value for each series"
             yield Finding(text.span, message, "write a function around it, such as `avg_over_time(…)`")
