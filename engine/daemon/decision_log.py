@@ -8,54 +8,22 @@ for as many decisions as a share of the time allows, which in a quiet cluster is
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Signals
 from engine.daemon.clause_counts import ClauseCounts
+from engine.daemon.decision_entry import Entry, Readings, recorded
 from engine.daemon.observing import AttemptFailed, Decided, Held, Observer, PodBound
 from engine.framework.diagnosis import Diagnosis
-from engine.policy.detail import Detail, look
+from engine.policy.detail import look
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
-from engine.tooling.decision_record import DecisionRecord, Outcome, Ranked, Reading, Reason, recorded_pod
+from engine.tooling.decision_record import DecisionRecord, Outcome, Reason
 
 MOST_CREDIT_SECONDS = 0.02
 """Of close looks, saved up while nothing was decided: the first pods of a burst are looked at."""
 _BINDING_REFUSED = "binding to "
-
-_Readings = tuple[tuple[str, float | None], ...]
-"""PromQL, and when it was fetched, in Unix seconds; None: not yet."""
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """One decision as it is kept. Only `repeats`, `last` and `bound_seconds` change later."""
-
-    pod: PodInfo
-    at: float
-    outcome: Outcome
-    hash: str
-    policy: str | None = None
-    node: str = ""
-    message: str = ""
-    reasons: tuple[Reason, ...] = ()
-    readings: _Readings = ()
-    detail: Detail | None = None
-    victims: tuple[str, ...] = ()
-    queued: float = 0.0
-    attempt: int = 1
-    nodes: int = 0
-    feasible: int = 0
-    ties: int = 1
-    score: float | None = None
-    seconds: float = 0.0
-    repeats: int = 0
-    last: float = field(default=0.0)
-    """Unix seconds of the last repetition."""
-    bound_seconds: float | None = None
-    """From the decision's attempt to the API server's word that the pod is bound."""
 
 
 class DecisionLog(Observer):
@@ -106,7 +74,7 @@ class DecisionLog(Observer):
         self._credit_at = stopwatch()
         self._policies: dict[str, Policy] = {}
         self._hash = ""
-        self._fetched: tuple[Signals, dict[str | None, _Readings]] = (Signals.EMPTY, {})
+        self._fetched: tuple[Signals, dict[str | None, Readings]] = (Signals.EMPTY, {})
         self._diagnosed: tuple[Diagnosis | None, tuple[Reason, ...]] = (None, ())
 
     def use_policies(self, policies: PolicySet, *, hash: str) -> None:  # noqa: A002 - the record's word
@@ -238,7 +206,7 @@ class DecisionLog(Observer):
             self._counts.add(entry.detail.verdicts)
         self._credit -= self._stopwatch() - began
 
-    def _readings(self, decided: Decided) -> _Readings:
+    def _readings(self, decided: Decided) -> Readings:
         """Return when the metrics of the pod's policy were fetched; one object for one set of readings."""
         signals = decided.frame.signals
         if self._fetched[0] is not signals:
@@ -270,60 +238,7 @@ class DecisionLog(Observer):
 
     def record(self, entry: Entry) -> DecisionRecord:
         """Return an entry as a document."""
-        return DecisionRecord(
-            time=entry.at,
-            pod=recorded_pod(entry.pod),
-            outcome=entry.outcome,
-            node=entry.node,
-            message=entry.message,
-            reasons=entry.reasons,
-            policy=entry.policy,
-            hash=entry.hash,
-            seed=self._seed,
-            queued=entry.queued,
-            attempt=entry.attempt,
-            nodes=entry.nodes,
-            feasible=entry.feasible,
-            ties=entry.ties,
-            score=entry.score,
-            detailed=entry.detail is not None,
-            top=_top(entry.detail),
-            refused=_refused(entry),
-            metrics=_metrics(entry),
-            victims=entry.victims,
-            seconds=entry.seconds,
-            bound_seconds=entry.bound_seconds,
-            repeats=entry.repeats,
-            last=entry.last if entry.repeats else None,
-            replica=self._replica,
-        )
-
-
-def select(entries: list[Entry], *, pod: str = "", node: str = "", outcome: str = "", limit: int) -> Iterator[Entry]:
-    """Return the newest entries that match, oldest first.
-
-    Args:
-        entries: oldest first.
-        pod: `namespace/name` or a name; "" for any.
-        node: the chosen node, or one of the best; "" for any.
-        outcome: value of an `Outcome`; "" for any.
-        limit: how many at most.
-    """
-    found: deque[Entry] = deque()
-    for entry in reversed(entries):
-        if len(found) >= limit:
-            break
-        if (
-            (not pod or pod in (entry.pod.key, entry.pod.name))
-            and (not outcome or outcome == entry.outcome.value)
-            and (not node or node == entry.node or _is_among(node, entry.detail))
-        ):
-            found.appendleft(entry)
-    return iter(found)
-
-
-def _is_among(node: str, detail: Detail | None) -> bool:
-    return detail is not None and any(ranked.name == node for ranked in detail.top)
+        return recorded(entry, seed=self._seed, replica=self._replica)
 
 
 def _counted(diagnosis: Diagnosis) -> tuple[Reason, ...]:
@@ -333,33 +248,4 @@ def _counted(diagnosis: Diagnosis) -> tuple[Reason, ...]:
     return tuple(
         Reason(text=refusal.reason, nodes=int(refusal.where.sum()), plugin=diagnosis.plugins[index])
         for index, refusal in diagnosis.refusals
-    )
-
-
-def _top(detail: Detail | None) -> tuple[Ranked, ...]:
-    if detail is None:
-        return ()
-    return tuple(Ranked(node=each.name, total=each.total, scores=dict(each.scores)) for each in detail.top)
-
-
-def _refused(entry: Entry) -> dict[str, int]:
-    if entry.detail is None:
-        return {}
-    found: dict[str, int] = {}
-    for verdict in entry.detail.verdicts:
-        if verdict.refused:
-            nodes = verdict.refused if verdict.asked != 1 else entry.nodes
-            found[verdict.plugin.name] = max(nodes, found.get(verdict.plugin.name, 0))
-    return found
-
-
-def _metrics(entry: Entry) -> tuple[Reading, ...]:
-    missing = entry.detail.missing if entry.detail is not None else {}
-    return tuple(
-        Reading(
-            query=promql,
-            age_seconds=None if fetched_at is None else round(max(0.0, entry.at - fetched_at), 3),
-            missing=missing.get(promql),
-        )
-        for promql, fetched_at in entry.readings
     )

@@ -23,7 +23,8 @@ from engine.adapters.rotating_file import RotatingLines
 from engine.adapters.serving_certificate import ServingCertificate
 from engine.daemon.clause_counts import ClauseCounts
 from engine.daemon.clause_metrics import ClauseMetrics
-from engine.daemon.decision_log import DecisionLog, Entry, select
+from engine.daemon.decision_entry import Entry, select
+from engine.daemon.decision_log import DecisionLog
 from engine.daemon.live_metrics import SignalRow
 from engine.daemon.metrics import SchedulerMetrics
 from engine.daemon.observing import Observer

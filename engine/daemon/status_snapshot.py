@@ -14,7 +14,8 @@ import numpy as np
 from engine.cluster.cluster import Cluster
 from engine.cluster.nodes import BoolArray, FloatArray, IntArray
 from engine.daemon.clause_counts import ClauseCounts, Counts
-from engine.daemon.decision_log import DecisionLog, Entry
+from engine.daemon.decision_entry import Entry
+from engine.daemon.decision_log import DecisionLog
 from engine.daemon.live_metrics import SignalRow
 from engine.daemon.observing import Observer
 from engine.daemon.reload import ReloadRecord

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from engine.cluster.signals import Signals
 from engine.daemon.clause_counts import ClauseCounts
-from engine.daemon.decision_log import DecisionLog, Entry, select
+from engine.daemon.decision_entry import Entry, select
+from engine.daemon.decision_log import DecisionLog
 from engine.daemon.observing import AttemptFailed, Held, PodBound
 from engine.tooling.decision_record import Outcome, decode, encode
 from tests.daemon.deciding_stage import NOW, Stage, policies, reading
