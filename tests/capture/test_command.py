@@ -1,4 +1,4 @@
-"""`policyctl capture` of a recorded decision."""
+"""`policyctl capture` of a live cluster with a real Prometheus, and of a recorded decision."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import msgspec
 import pytest
 
 from engine.cli.main import run
+from engine.embedded import EmbeddedCluster
 from engine.tooling.decision_record import DecisionRecord, Outcome, encode
 from engine.tooling.snapshot.fields import recorded_objects
 from tests.framework.worlds import make_node, make_pod
+from tests.integration.objects import node, pod
+from tests.prometheus_server import PrometheusServer
 
 
 @pytest.fixture
@@ -72,3 +75,35 @@ def test_a_log_that_is_none_is_said(
     assert run(asked) == 2
 
     assert said in capsys.readouterr().err
+
+
+def test_a_live_decision_is_frozen_with_its_metrics_and_hides_its_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "policies"},
+        "data": {"a.policy": 'score 100 - promql("load") ?? 0\n'},
+    }
+    (tmp_path / "policies.yaml").write_text(json.dumps(config_map))
+    (tmp_path / "prometheus").mkdir()
+    server = PrometheusServer(tmp_path / "prometheus")
+    server.backfill({"load": [({"instance": f"blade-{i}:9100"}, 90.0 - 10 * i) for i in range(8)]}, age_seconds=10)
+    secret = pod("web", namespace="default", command=None)
+    secret["spec"]["containers"][0]["env"] = [{"name": "PASSWORD", "value": "correct-horse"}]
+    with EmbeddedCluster(kubelets=None, controllers=None).in_thread() as cluster, server:
+        cluster.load([*(node(f"blade-{i}") for i in range(8)), secret])
+        cluster.kubeconfig(tmp_path / "kubeconfig")
+        asked = ["--policies", "policies.yaml", "--kubeconfig", "kubeconfig", "--prometheus-url", server.url]
+        assert run(["capture", "web", *asked]) == 0
+        assert run(["capture", "web", *asked, "--anonymise"]) == 0
+
+    for name, shown in (("web.test.yaml", True), ("captured.test.yaml", False)):
+        text = (tmp_path / name).read_text()
+        assert "correct-horse" not in text
+        assert ("blade" in text) is shown
+        assert "policy: 'policies.yaml#data/a.policy'" in text
+        assert "margin: '10 ± 0.001'" in text
+        assert run(["test", name]) == 0

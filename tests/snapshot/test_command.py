@@ -29,7 +29,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         shape = {"memory": "64Gi", "pods": "200"}
         disks = ["ssd", "ssd", "ssd", "hdd", "hdd"]
         running.load(node(f"blade-{i}", labels={ZONE: "ab"[i % 2], "disk": disks[i]}, **shape) for i in range(5))
-        running.load(pod(f"run-{i:04}", cpu="1m", nodeName=f"blade-{i % 5}") for i in range(700))
+        running.load(pod(f"run-{i:04}", cpu="1m", nodeName=f"blade-{i % 5}") for i in range(520))
         waiting = pod("web-7f9", namespace="shop", cpu="3500m")
         waiting["spec"]["containers"][0]["env"] = [{"name": "PASSWORD", "value": SECRET}]
         waiting["spec"]["containers"][0]["command"] = ["serve", SECRET]
@@ -59,13 +59,13 @@ def why(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["cluster.json", "cluster.json.gz", "cluster.yaml", "cluster.yaml.gz"])
+@pytest.mark.parametrize("name", ["cluster.json.gz", "cluster.yaml"])
 def test_why_says_of_a_snapshot_what_it_says_of_the_cluster(
     name: str, kubeconfig: str, policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / name
     assert run(["snapshot", "--kubeconfig", kubeconfig, "-o", str(file)]) == 0
-    assert "5 nodes, 702 pods" in capsys.readouterr().err
+    assert "5 nodes, 522 pods" in capsys.readouterr().err
 
     for asked in ("shop/web-7f9", "shop/huge", "default/run-0007"):
         live = why(capsys, asked, "--kubeconfig", kubeconfig, "--policies", policy)
@@ -124,7 +124,7 @@ def test_a_list_that_the_server_forgot_is_begun_anew(
 
     cluster.faults.clear()
     names = [one["metadata"]["name"] for one in load_objects(file) if one["kind"] == "Pod"]
-    assert len(names) == len(set(names)) == 702
+    assert len(names) == len(set(names)) == 522
 
 
 def viewer(cluster: EmbeddedCluster, path: Path, *resources: str) -> str:

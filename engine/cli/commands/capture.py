@@ -252,13 +252,20 @@ def _frozen(
             names=_pseudonyms(scene, policy_set, keep) if anonymise else None,
             progress=show,
         )
-    document: dict[str, Any] = {"policy": Path(os.path.relpath(source.name, target.parent)).as_posix()}
+    document: dict[str, Any] = {"policy": _reference(Path(source.name), target.parent)}
     if made.others:
         document["cluster"] = beside.name
     kept = f"{made.nodes[1]} of {made.nodes[0]} nodes and {made.pods[1]} of {made.pods[0]} pods matter"
     text = f"# captured by policyctl: {kept}\n" + yaml_text(document | made.document)
     texts = [text, "".join(yaml_list_lines(made.others, annotations={}))] if made.others else [text]
     return made, texts, source
+
+
+def _reference(policy: Path, folder: Path) -> str:
+    """Return how a test in a folder names a policy: a file, or a key of a ConfigMap in a file."""
+    if not policy.is_file() and policy.parent.is_file():
+        return f"{_reference(policy.parent, folder)}#data/{policy.name}"
+    return Path(os.path.relpath(policy, folder)).as_posix()
 
 
 def _pseudonyms(scene: Scene, policy_set: PolicySet, keep: Sequence[str]) -> Pseudonyms:
