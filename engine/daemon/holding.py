@@ -68,8 +68,9 @@ class Holding:
 
     def drop_nomination(self, queued: QueuedPod) -> None:
         """Keep no room for a pod that will not come to take it."""
-        if queued.pod.nominated_node:
+        pod = queued.pod
+        if pod.nominated_node:
             nominate(self._cluster, queued, Preemption(), self._reporter)
-            self._reporter.nominated(queued.pod, "")
+            self._reporter.nominated(pod, "")
             self._deciding.forget_refusals()
             self._informer.happened(ClusterEvent.POD_DELETE)
