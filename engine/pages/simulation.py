@@ -63,7 +63,7 @@ def _charts(found: Mapping[str, Any], contenders: Sequence[Mapping[str, Any]], m
 
     def over_time(title: str, read: Callable[[Mapping[str, Any]], float], up: str, caption: str) -> None:
         series = {each["name"]: _series(each["runs"][0]["samples"], place, read) for each in contenders}
-        drawn.append((line_chart(title, series, across=across, up=up), caption))
+        drawn.append((line_chart(title, series, across=across, up=up, steps=found["mode"] == "queued"), caption))
 
     seed = f"Seed {found['seeds'][0]}." if len(found["seeds"]) > 1 else ""
     over_time(f"{name} in use", lambda sample: 100 * sample["used"][main], "%", seed)

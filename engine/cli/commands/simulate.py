@@ -130,6 +130,8 @@ def command(
         click.echo(line)
     for line in telling.refusals(results):
         click.echo(line)
+    if sys.stderr.isatty():
+        click.echo(telling.speed(results), err=True)
     return 0
 
 

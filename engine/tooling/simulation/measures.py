@@ -91,4 +91,4 @@ def resources_of(cluster: Cluster) -> tuple[Resource, ...]:
     extended = [name for name in offered if is_extended(name) and not name.endswith(SHARE_SUFFIX)]
     found = [Resource(name, devices=name + SHARE_SUFFIX in offered) for name in extended]
     found.sort(key=lambda resource: (resource.name != GPU, not resource.devices, resource.name))
-    return (*found, *(Resource(name) for name in ("cpu", "memory") if name in offered)) or (Resource("cpu"),)
+    return (*found, Resource("cpu"), Resource("memory"))

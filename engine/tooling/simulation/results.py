@@ -184,7 +184,6 @@ def table(results: Sequence[Result], scenario: Scenario) -> Table:
         add("p95", [_duration(wait[1]) if wait is not None else "–" for wait in waits])
     if any(run.evicted for each in runs for run in each):
         add("evicted", [_number([run.evicted for run in each]) for each in runs])
-    add("pods/s", [_number([run.decisions / run.seconds if run.seconds else 0.0 for run in each]) for each in runs])
     rows = zip((result.name for result in results), *columns.values(), strict=True)
     return Table(("policy", *columns), tuple(rows))
 
@@ -222,6 +221,14 @@ def lines(results: Sequence[Result], scenario: Scenario, *, width: int) -> list[
         found.append(row[0])
         found.extend(f"  {title}: {text}" for title, text in zip(made.head[1:], row[1:], strict=True))
     return found
+
+
+def speed(results: Sequence[Result]) -> str:
+    """Return how long it took."""
+    runs = [run for result in results for run in result.runs]
+    decisions, seconds = sum(run.decisions for run in runs), sum(run.seconds for run in runs)
+    rate = f" ({decisions / seconds:,.0f} a second)" if seconds else ""
+    return f"{len(runs)} run{'s' if len(runs) > 1 else ''}, {decisions:,} decisions in {seconds:.1f} s{rate}"
 
 
 def refusals(results: Sequence[Result]) -> list[str]:

@@ -22,6 +22,8 @@ from engine.tooling.world import world
 SAMPLES = 200
 """Moments looked at in a run, at most about twice as many."""
 _HELD_EVERY_SECONDS = 60.0
+_IDLE_HELD_EVERY_SECONDS = 900.0
+"""How often held pods are looked at: while there are arrivals and departures to come, and after the last."""
 _HELD_AT_MOST_SECONDS = 7 * 86400.0
 """How long after the last arrival and departure it is waited for pods that a policy holds."""
 NO_POLICY = "no policy governs this pod"
@@ -195,7 +197,7 @@ class _Simulation:
                 times.append(due)
             held = any(True for _ in self._queue.held())
             if held and self._now < last_event + _HELD_AT_MOST_SECONDS:
-                times.append(self._now + _HELD_EVERY_SECONDS)
+                times.append(self._now + (_HELD_EVERY_SECONDS if times else _IDLE_HELD_EVERY_SECONDS))
             if not times:
                 break
             now = max(self._now, min(times))

@@ -1,0 +1,119 @@
+"""CSV traces: rows of nodes and pods, whatever the order of columns; and what is wrong with them, by line."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.diagnostics import Source
+from engine.documents.trace import PodKind, PodList, TraceNode, parse_nodes, parse_pods
+from engine.documents.yaml_document import DocumentError
+
+
+def pods(text: str) -> PodList:
+    return parse_pods(Source("pods.csv", text))
+
+
+def kind(line: str, *, header: str = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec") -> PodKind:
+    return pods(f"{header}\n{line}\n").pods[0].kind
+
+
+def problems(text: str, *, nodes: bool = False) -> list[str]:
+    with pytest.raises(DocumentError) as caught:
+        (parse_nodes if nodes else parse_pods)(Source("list.csv", text))
+    return [diagnostic.message for diagnostic in caught.value.diagnostics]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("a,4000,1024,0,0,", PodKind(4000, 1024, 0, 0, ())),
+        ("a,4000,1024,,,", PodKind(4000, 1024, 0, 0, ())),
+        ("a,4000,1024,0,500,T4", PodKind(4000, 1024, 0, 0, ())),
+        ("a,4000,1024,1,460,", PodKind(4000, 1024, 1, 460, ())),
+        ("a,4000,1024,1,1000,", PodKind(4000, 1024, 1, 1000, ())),
+        ("a,4000,1024,1,,", PodKind(4000, 1024, 1, 1000, ())),
+        ("a,4000,1024,8,1000,V100M16|V100M32|V100M32", PodKind(4000, 1024, 8, 1000, ("V100M16", "V100M32"))),
+        ("a,4000,1024,1,460, T4 | A10 |", PodKind(4000, 1024, 1, 460, ("A10", "T4"))),
+        ("a,4000.0,1024.0,1.0,460.0,", PodKind(4000, 1024, 1, 460, ())),
+    ],
+)
+def test_a_row_is_read(line: str, expected: PodKind) -> None:
+    assert kind(line) == expected
+
+
+def test_columns_may_stand_in_any_order_and_others_are_not_read() -> None:
+    header = "qos, GPU_SPEC ,memory_mib,extra,num_gpu,cpu_milli,gpu_milli,name"
+    assert kind("LS,T4,1,x,1,2,300,a", header=header) == PodKind(2, 1, 1, 300, ("T4",))
+
+
+def test_lists_without_gpus_need_no_columns_for_them() -> None:
+    found = pods("name,cpu_milli,memory_mib\na,1,2\n\nb,3,4\n")
+    assert [pod.kind for pod in found.pods] == [PodKind(1, 2, 0, 0, ()), PodKind(3, 4, 0, 0, ())]
+
+
+def test_times_are_seconds_and_may_be_absent() -> None:
+    found = pods("name,cpu_milli,memory_mib,creation_time,deletion_time\na,1,1,5,9.5\nb,1,1,7,\nc,1,1,,\n").pods
+    assert [(pod.created, pod.deleted) for pod in found] == [(5, 9.5), (7, None), (None, None)]
+
+
+def test_several_gpus_with_a_part_of_each_are_taken_for_whole_ones_and_that_is_said() -> None:
+    found = pods("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,2,500\n")
+    assert found.pods[0].kind.gpu_millis == 2000
+    assert found.notes == ("1 pods want several GPUs with a gpu_milli below 1000: taken for whole GPUs",)
+
+
+def test_nodes_with_and_without_gpus() -> None:
+    text = "sn,cpu_milli,memory_mib,gpu,model\nn1,32000,262144,0,\nn2,96000,393216,8,G2\n"
+    assert parse_nodes(Source("n", text)) == (
+        TraceNode("n1", 32000, 262144, 0, ""),
+        TraceNode("n2", 96000, 393216, 8, "G2"),
+    )
+    assert parse_nodes(Source("n", "name,cpu_milli,memory_mib\r\nn,1,2\r\n")) == (TraceNode("n", 1, 2, 0, ""),)
+
+
+HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ["no header line; expected the columns name, cpu_milli, memory_mib"]),
+        (HEADER, ["the list has no pods"]),
+        ("name,cpu,memory_mib\na,1,1", ["line 1: there is no column cpu_milli"]),
+        ("name,name,cpu_milli,memory_mib\na,b,1,1", ["line 1: the column name stands here 2 times"]),
+        (f"{HEADER}\na,1,1,1", ["line 2: expected 5 columns as in the first line, found 4"]),
+        (f"{HEADER}\na,x,1,1,1", ["line 2, column cpu_milli: expected a whole number from 0, found 'x'"]),
+        (f"{HEADER}\n\na,,1,1,1", ["line 3, column cpu_milli: expected a whole number from 0, found nothing"]),
+        (f"{HEADER}\na,-1,1,1,1", ["line 2, column cpu_milli: expected a whole number from 0, found '-1'"]),
+        (f"{HEADER}\na,nan,1,1,1", ["line 2, column cpu_milli: expected a whole number from 0, found 'nan'"]),
+        (f"{HEADER}\na,1,1,1,0", ["line 2, column gpu_milli: expected a whole number from 1 to 1000, found '0'"]),
+        (f"{HEADER}\na,1,1,1,1001", ["line 2, column gpu_milli: expected a whole number from 1 to 1000, found '1001'"]),
+        (f"{HEADER}\na,1,1,1e9,1", ["line 2, column num_gpu: expected a whole number from 0 to 256, found '1e9'"]),
+        (f'{HEADER}\n"a,1,1,1,1', ["line 2: not CSV: unexpected end of data"]),
+        (
+            "name,cpu_milli,memory_mib,creation_time,deletion_time\na,1,1,9,5",
+            ["line 2, column deletion_time: 5 is before the creation at 9"],
+        ),
+        (
+            f"{HEADER}\na,x,1,1,1\nb,1,y,1,1",
+            [
+                "line 2, column cpu_milli: expected a whole number from 0, found 'x'",
+                "line 3, column memory_mib: expected a whole number from 0, found 'y'",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_line(text: str, expected: list[str]) -> None:
+    assert problems(text) == expected
+
+
+def test_nodes_have_names_and_each_its_own() -> None:
+    text = "sn,cpu_milli,memory_mib\nn,1,1\nn,1,1\n,1,1\n"
+    assert problems(text, nodes=True) == [
+        "line 3, column name: a second node of the name 'n'",
+        "line 4, column name: a node needs a name",
+    ]
+
+
+def test_of_many_problems_the_first_twenty_are_told() -> None:
+    assert len(problems(HEADER + "\na,x,1,1,1" * 500)) == 20

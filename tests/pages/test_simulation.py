@@ -1,0 +1,60 @@
+"""The page of `policyctl simulate`, opened in a browser: the figures of the JSON, a chart for each measure."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.documents.trace import PodKind, TraceNode, TracePod
+from engine.pages.simulation import simulation_page
+from engine.tooling.simulation.contender import Contender
+from engine.tooling.simulation.results import Result, data, summary
+from engine.tooling.simulation.run import run
+from engine.tooling.simulation.scenario import Arrival, Scenario
+from engine.tooling.simulation.trace import Experiment
+from tests.browser import Browser
+from tests.tooling.simulation.scenarios import contender, node, pod
+
+
+@pytest.fixture(scope="module")
+def queued() -> str:
+    arrivals = [Arrival(10.0 * number, f"p{number}", pod(cpu="1"), 600) for number in range(12)]
+    scenario = Scenario([node("a"), node("b")], [*arrivals, Arrival(0, "huge", pod(cpu="40"))])
+    who = [Contender("kubernetes"), contender("score most_allocated()")]
+    results = [Result(one.name, (run(scenario, one, seed=0, stopwatch=lambda: 0.0),)) for one in who]
+    return simulation_page(data(results, scenario), summary(results, scenario))
+
+
+@pytest.fixture(scope="module")
+def dropped() -> str:
+    nodes = [TraceNode(f"n{number}", 32000, 65536, 4, "T4") for number in range(3)]
+    kinds = [PodKind(1000, 1024, 1, 500, ()), PodKind(1000, 1024, 2, 1000, ())]
+    experiment = Experiment(nodes, [TracePod("p", kind, None, None) for kind in kinds], until=1.3)
+    runs = tuple(
+        run(experiment.scenario(seed), Contender("<b>kubernetes</b>"), seed=seed, stopwatch=lambda: 0.0)
+        for seed in range(3)
+    )
+    results = [Result("<b>kubernetes</b>", runs)]
+    return simulation_page(data(results, experiment.scenario(0)), summary(results, experiment.scenario(0)))
+
+
+def test_pods_that_wait_are_shown_over_time(browser: Browser, queued: str) -> None:
+    with browser.open(queued) as view:
+        assert view.troubles == []
+        assert view.requests == []
+        text = view.text()
+    assert "13 pods" in text
+    for title in ("cpu in use", "memory in use", "Spread of cpu over the nodes", "Pods pending"):
+        assert title in text
+    assert "NodeResourcesFit" in text
+    assert "time, minutes" in text
+
+
+def test_the_experiment_is_shown_against_what_was_asked_for(browser: Browser, dropped: str) -> None:
+    with browser.open(dropped) as view:
+        assert view.troubles == []
+        text = view.text()
+    assert "<b>kubernetes</b>" in text, "names are texts"
+    assert "gpu in use at 100 % asked for" in text
+    assert "gpu asked for, % of what there is" in text
+    assert "gpu: free room that is of no use" in text
+    assert "Pods dropped" in text

@@ -1,0 +1,41 @@
+"""Small clusters, streams and policies for simulations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from engine.cluster import objects
+from engine.diagnostics import Source
+from engine.policy.policy_set import load
+from engine.tooling.simulation.contender import Contender
+from engine.tooling.simulation.run import Run, run
+from engine.tooling.simulation.scenario import Arrival, Scenario
+
+
+def node(name: str, *, cpu: str = "4", labels: dict[str, str] | None = None) -> objects.Node:
+    body = {"metadata": {"name": name, "labels": labels or {}}}
+    offered = {"cpu": cpu, "memory": "64Gi", "pods": "110"}
+    return msgspec.convert({**body, "status": {"allocatable": offered}}, objects.Node)
+
+
+def pod(*, cpu: str = "1", priority: int = 0, **spec: Any) -> objects.Pod:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}]
+    meta = {"name": "pod", "namespace": "default", "uid": "pod"}
+    body = {"metadata": meta, "spec": {"containers": containers, "priority": priority, **spec}}
+    return msgspec.convert(body, objects.Pod)
+
+
+def contender(text: str) -> Contender:
+    loaded = load([Source("test.policy", text)])
+    assert loaded.policy_set is not None, loaded.diagnostics
+    return Contender("test", loaded.policy_set)
+
+
+def simulated(
+    arrivals: list[Arrival], *, nodes: list[objects.Node], by: str | None = None, seed: int = 0, drops: bool = False
+) -> Run:
+    scenario = Scenario(nodes, arrivals, drops=drops)
+    who = contender(by) if by is not None else Contender("kubernetes")
+    return run(scenario, who, seed=seed, stopwatch=lambda: 0.0)

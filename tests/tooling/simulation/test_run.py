@@ -1,0 +1,81 @@
+"""Pods come, wait, run and leave in virtual time, as the real queue and the real cycle have it."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.tooling.simulation.scenario import Arrival
+from tests.tooling.simulation.scenarios import node, pod, simulated
+
+
+def test_a_pod_that_fits_nowhere_waits_until_another_leaves() -> None:
+    big = pod(cpu="3")
+    found = simulated([Arrival(0, "first", big, 60), Arrival(10, "second", big, 60)], nodes=[node("a")])
+    assert (found.arrived, found.placed, found.left, found.unplaced) == (2, 2, 2, 0)
+    assert found.wait_seconds == (0, 50)
+    assert found.samples[-1].at == 120
+    assert max(sample.pending for sample in found.samples) == 1
+    assert found.last.used["cpu"] == 0
+
+
+def test_time_in_use_is_weighed_by_how_long_it_lasts() -> None:
+    found = simulated([Arrival(0, "p", pod(cpu="4"), 100), Arrival(300, "q", pod(cpu="1"), 100)], nodes=[node("a")])
+    assert found.mean_used("cpu") == pytest.approx((100 * 1.0 + 100 * 0.25) / 400, abs=0.01)
+
+
+def test_pods_that_never_fit_are_pending_in_the_end_with_what_refused_them() -> None:
+    found = simulated([Arrival(0, "p", pod(cpu="99")), Arrival(0, "q", pod(cpu="1"))], nodes=[node("a")])
+    assert (found.placed, found.unplaced, dict(found.reasons)) == (1, 1, {"NodeResourcesFit": 1})
+
+
+def test_without_waiting_what_does_not_fit_is_dropped_and_nobody_leaves() -> None:
+    big = pod(cpu="3")
+    found = simulated(
+        [Arrival(0, "first", big, 1), Arrival(10, "second", big), Arrival(20, "small", pod())],
+        nodes=[node("a")],
+        drops=True,
+    )
+    assert (found.placed, found.left, found.unplaced) == (2, 0, 1)
+    assert found.last.used["cpu"] == 1
+
+
+def test_the_policy_decides_who_is_next_and_who_waits() -> None:
+    policy = 'order by pod.request.cpu desc\nhold if pod.request.cpu > 3 else "too much"\nfilter true'
+    blocker, small, large, held = pod(cpu="4"), pod(cpu="2"), pod(cpu="3"), pod(cpu="3500m")
+    policy = policy.replace("> 3 ", "> 3200m ")
+    arrivals = [Arrival(0, "small", small, 50), Arrival(0, "large", large, 50), Arrival(0, "held", held, 50)]
+    found = simulated(arrivals, nodes=[node("a")], by=policy)
+    assert found.wait_seconds == (0, 50), "the larger one first"
+    assert dict(found.reasons) == {"too much": 1}
+    assert blocker is not None
+
+
+def test_pods_held_until_an_hour_are_let_in_when_it_comes() -> None:
+    policy = 'hold if hour() < 1 else "not at midnight"'
+    found = simulated([Arrival(0, "p", pod(), 10)], nodes=[node("a")], by=policy)
+    assert found.wait_seconds == (3600,)
+
+
+def test_the_important_evict_others_who_come_again() -> None:
+    arrivals = [Arrival(0, "low", pod(cpu="3"), 100), Arrival(10, "high", pod(cpu="3", priority=10), 100)]
+    found = simulated(arrivals, nodes=[node("a")])
+    assert (found.evicted, found.placed, found.left, found.unplaced) == (1, 3, 2, 0)
+    assert found.samples[-1].at == 210, "the evicted one began anew when the other ended"
+
+
+def test_pods_that_no_policy_governs_are_told() -> None:
+    found = simulated([Arrival(0, "p", pod())], nodes=[node("a")], by='for pods where pod.namespace == "other"')
+    assert (found.placed, dict(found.reasons)) == (0, {"no policy governs this pod": 1})
+
+
+def test_a_cluster_without_room_for_anything_ends() -> None:
+    found = simulated([Arrival(0, "p", pod(), 1)], nodes=[node("a", cpu="0")])
+    assert (found.placed, found.unplaced, found.mean_used("cpu")) == (0, 1, 0)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_one_other_ties() -> None:
+    arrivals = [Arrival(float(number), f"p{number}", pod(cpu="1"), 30 + number % 7) for number in range(60)]
+    nodes = [node(f"n{number}", cpu="3") for number in range(6)]
+    first, again, other = (simulated(arrivals, nodes=nodes, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert [s.spread for s in first.samples] != [s.spread for s in other.samples]
