@@ -209,3 +209,14 @@ def test_short_forms_add_nothing_that_was_not_there() -> None:
     assert case["expect"]["node"] == "n1"
     assert case["expect"]["filtered"] == {"n0": {"clause": "PodTopologySpread"}}
     assert {"name": "n0", "labels": {"kubernetes.io/hostname": None}}.items() <= made.document["nodes"][2].items()
+
+
+@pytest.mark.parametrize(("version", "short"), [("apps/v1", True), ("v1", False)])
+def test_an_owner_of_another_api_is_written_in_full(version: str, short: bool) -> None:
+    from engine.tooling.capture.forms import pod_form
+
+    owner = {"apiVersion": version, "kind": "ReplicationController", "name": "web", "uid": "u", "controller": True}
+    form = pod_form({"metadata": {"name": "web", "ownerReferences": [owner]}, "spec": {}}, scheduler=OURS)
+
+    assert ("owner" in form) is short
+    assert ("metadata" in form) is not short

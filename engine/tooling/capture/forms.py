@@ -10,6 +10,8 @@ from engine.tooling.snapshot.fields import Json
 from engine.tooling.tester.short_forms import HOSTNAME, REGION, ZONE
 
 _AMOUNTS = {"cpu": "cpu", "memory": "mem", "ephemeral-storage": "ephemeral_storage"}
+_SHORT_OWNER = "apps/v1"
+"""The API of the owner that the short form means."""
 _PLAIN_CONTAINER = frozenset({"name", "image", "resources"})
 _EVERY_POD = tuple(
     {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
@@ -96,6 +98,9 @@ def _put(form: Json, key: str, value: Any) -> None:
 def _owner(metadata: Json) -> str | None:
     owners = metadata.pop("ownerReferences", None) or []
     chosen = next((one for one in owners if one.get("controller")), None)
+    if chosen is not None and chosen.get("apiVersion") != _SHORT_OWNER:
+        metadata["ownerReferences"] = [chosen]
+        return None
     return f"{chosen['kind']}/{chosen['name']}" if chosen is not None else None
 
 
