@@ -46,7 +46,12 @@ class ExpectReader:
     """Reads one case's `expect`, collecting what it names that does not exist."""
 
     def __init__(
-        self, document: Document, *, facts: Mapping[str, NodeFacts], pods: frozenset[str], queries: Sequence[str]
+        self,
+        document: Document,
+        *,
+        facts: Mapping[str, NodeFacts],
+        pods: Callable[[], frozenset[str]],
+        queries: Sequence[str],
     ) -> None:
         self._document = document
         self._facts = facts
@@ -86,9 +91,10 @@ class ExpectReader:
             case "held":
                 yield path, wanted.Held(value is not False, self._text(value, path))
             case "evicts":
+                known = self._pods()
                 for index, pod in enumerate(value):
-                    if pod not in self._pods:
-                        advice = did_you_mean(pod, tuple(self._pods), none="the test has no pods")
+                    if pod not in known:
+                        advice = did_you_mean(pod, tuple(known), none="the test has no pods")
                         self._problem((*path, index), codes.UNKNOWN_NODE, f"unknown pod `{pod}`", advice)
                 yield path, wanted.Evicts(frozenset(value))
             case "feasible":

@@ -93,22 +93,22 @@ class Outcome:
 
 def decide(frame: Frame, policy: TestedPolicy, cycle: Cycle, *, in_full: bool) -> Outcome:
     """Decide a pod with the scheduling cycle; `in_full` also asks every filter alone."""
-    nodes, profile = frame.cluster.nodes, policy.profile
+    known, profile = frame.cluster.nodes.names, policy.profile
     decision = cycle.decide(frame, profile)
     evaluation = evaluate(frame, profile)
-    names = [nodes.names[row] for row in evaluation.feasible]
+    names = [known[row] for row in evaluation.feasible.tolist()]
     totals = dict(zip(names, evaluation.totals.tolist(), strict=True))
     best = max(totals.values(), default=0.0)
     verdicts: tuple[Verdict, ...] = ()
     conjuncts: tuple[Verdict, ...] = ()
     if in_full:
         verdicts = tuple(v for plugin in profile.filters if (v := _verdict(plugin, frame)) is not None)
-        conjuncts = tuple(_verdict_of_part(part, nodes.names) for part in policy.conjuncts(frame))
+        conjuncts = tuple(_verdict_of_part(part, known) for part in policy.conjuncts(frame))
     return Outcome(
         pod=frame.pod.name,
         host=decision.host,
         tied=tuple(sorted(name for name, total in totals.items() if total == best)) if decision.host else (),
-        nodes=frozenset(nodes.names),
+        nodes=frozenset(known),
         totals=totals,
         verdicts=verdicts,
         conjuncts=conjuncts,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Protocol
 
 from engine.cluster.nodes import BoolArray
 from engine.cluster.pods import PodInfo
@@ -16,12 +14,11 @@ from engine.diagnostics import Diagnostic, Severity
 from engine.framework.frame import Frame
 from engine.framework.permit import Claim
 from engine.framework.profile import Profile
-from engine.lang import typed
-from engine.lang.checked import ClauseKind, Test
-from engine.lang.columns import TRUE, full
-from engine.lang.compiled import CompiledClause, CompiledTest, Part
+from engine.lang.compiled import CompiledClause
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
+from engine.tooling.conjuncts import Conjunct as Operand
+from engine.tooling.conjuncts import conjuncts as operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +124,7 @@ class TestedCompiledPolicy:
     @cached_property
     def clause_names(self) -> frozenset[str]:
         """Return the names of its filters, and of the parts of these."""
-        return frozenset((*(plugin.name for plugin in self.profile.filters), *(name for name, _, _ in self._parts)))
+        return frozenset((*(plugin.name for plugin in self.profile.filters), *(part.text for _, part in self._parts)))
 
     def hold_reason(self, frame: Frame) -> str | None:
         """Return why the pod waits outside the active queue, or None."""
@@ -143,29 +140,10 @@ class TestedCompiledPolicy:
 
     def conjuncts(self, frame: Frame) -> Iterator[Conjunct]:
         """Return what the parts of its filters say about all nodes."""
-        for name, clause, part in self._parts:
-            yield Conjunct(name, clause, _holds(part, frame))
+        for clause, part in self._parts:
+            yield Conjunct(part.text, clause, part.holds(frame))
 
     @cached_property
-    def _parts(self) -> tuple[tuple[str, str, Part], ...]:
-        return tuple(self._find_parts())
-
-    def _find_parts(self) -> Iterator[tuple[str, str, Part]]:
+    def _parts(self) -> tuple[tuple[str, Operand], ...]:
         compiled = self.policy.compiled
-        for clause, checked in zip(compiled.clauses, compiled.checked.clauses, strict=True):
-            if not isinstance(clause, CompiledTest) or not isinstance(checked, Test):
-                continue
-            value = checked.value
-            if clause.kind is not ClauseKind.FILTER or not isinstance(value, typed.Logic) or value.operator != "and":
-                continue
-            by_span = {part.span: part for part in clause.parts}
-            for operand in value.operands:
-                part = by_span.get(operand.span)
-                if part is not None:
-                    yield " ".join(operand.span.text.split()), clause.name, part
-
-
-def _holds(part: Part, frame: Frame) -> BoolArray:
-    answer: Any = part.evaluate(frame)
-    holds: BoolArray = full(answer == TRUE if part.info.maybe else answer, frame.size)
-    return holds.astype(np.bool_)
+        return tuple((clause.name, part) for clause in compiled.clauses for part in operands(compiled, clause))

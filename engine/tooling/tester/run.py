@@ -141,7 +141,7 @@ class SuiteRun:
     def _expected(self, case: Case, scene: Scene) -> dict[Path | None, tuple[Expected, ...]]:
         """Return what is expected of the pods of each step, and under None of all of them."""
         problems = list(self._theatre.readings.unknown_nodes(case, scene))
-        pods = frozenset((*(pod.name for pod in scene.cluster.pods.values()), *planned_names(case)))
+        pods = lambda: frozenset((*(pod.name for pod in scene.cluster.pods.values()), *planned_names(case)))  # noqa: E731
         queries = [query.promql for query in self._queries]
         reader = ExpectReader(self.suite.document, facts=scene.facts, pods=pods, queries=queries)
         expected: dict[Path | None, tuple[Expected, ...]] = {None: reader.read(case.expect)}
