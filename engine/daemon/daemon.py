@@ -85,7 +85,9 @@ class Daemon:
         self._events = EventRecorder(
             self._transport, controller=name, instance=f"{name}-{self._identity}", random=self._random, defer_while=busy
         )
-        self._statuses = PodStatusWriter(self._transport, random=self._random, defer_while=busy)
+        self._statuses = PodStatusWriter(
+            self._transport, random=self._random, defer_while=busy, may_nominate=self._leading.may_act
+        )
         self._reload_events = self._make_reload_events()
         self._queue = SchedulingQueue()
         cluster = Cluster()
@@ -244,6 +246,7 @@ class Daemon:
 
     def _describe(self, version: str, started: float) -> Replica:
         """Return what the status page tells about this process."""
+        membership = self._leading.membership
         checks = (self._check_sync(), self._check_policies(), self._leading.problem())
         return Replica(
             version=version,
@@ -255,6 +258,7 @@ class Daemon:
             elects=self._leading.is_needed,
             reachable=self._transport.is_reachable,
             server=self._transport.server,
+            members=tuple(membership.members) if membership is not None else None,
             problems=tuple(problem for problem in checks if problem is not None),
         )
 

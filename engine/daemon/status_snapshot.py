@@ -75,6 +75,8 @@ class Replica:
     """Whether there may be other replicas."""
     reachable: bool
     server: str
+    members: Sequence[str] | None = None
+    """Identities of those that share the work, this one included; None where one replica does it all."""
     problems: Sequence[str] = ()
     """Checks of readiness that fail."""
 

@@ -97,7 +97,9 @@ def _verdict(taken: Snapshot, places: dict[Place, int]) -> shown.Verdict:
 def _replica(taken: Snapshot) -> list[tuple[str, str]]:
     replica = taken.replica
     found = [("identity", replica.identity), ("version", replica.version), ("API server", replica.server)]
-    if not replica.elects:
+    if replica.members is not None:
+        found.append(("shares the work with", ", ".join(sorted(replica.members)) or "nobody yet"))
+    elif not replica.elects:
         found.append(("lease", "no leader election: this replica always decides"))
     elif replica.leading:
         found.append(("lease", "held by this replica"))

@@ -221,6 +221,21 @@ def test_one_sentence_says_how_it_is(change: dict[str, object], tone: str, said:
     assert (verdict.tone, verdict.text) == (tone, said)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"elects": False}, ("lease", "no leader election: this replica always decides")),
+        ({"leading": False, "leader": "other_1"}, ("lease", "held by other_1")),
+        ({"leading": False, "leader": ""}, ("lease", "not seen yet")),
+        ({"members": ("b_2", "a_1")}, ("shares the work with", "a_1, b_2")),
+    ],
+)
+def test_who_decides_is_told(change: dict[str, object], said: tuple[str, str]) -> None:
+    taken = Scene().snapshot()
+    changed = replace(taken, replica=replace(taken.replica, **change))  # type: ignore[arg-type]
+    assert said in put_into_words(changed).replica
+
+
 def test_a_cluster_without_anything_has_a_page() -> None:
     scene = Scene(nodes=1, decided=0)
     scene.stage.cluster.remove_node("n0")
