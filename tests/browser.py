@@ -153,7 +153,7 @@ class Browser:
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """The browser of this test process; tests that need it are left out where there is none, except under CI=true."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
         if os.environ.get("CI") == "true":
             pytest.fail("not installed: chromium; with CI=true nothing may be missing", pytrace=False)

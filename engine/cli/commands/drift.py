@@ -97,7 +97,7 @@ def command(
         click.echo(files.rendered(error.diagnostics, err=True), err=True)
         return 2
     name = ", ".join(str(path) for path in policies) or "Kubernetes' own rules"
-    limit = float("inf") if refused_only else margin
+    limit = None if refused_only else margin
     question = Question(Ruleset(name, policy_set, sources), limit, moment, signals, seed, wanted)
     with status_line() as show:
         found = drift(world(things), question, progress=lambda at, of: show(f"{at:,} of {of:,} pods decided"))

@@ -214,13 +214,5 @@ def _rules(
         except DocumentError:
             return None
 
-    governing = policy_set.named(name) if name is not None else policy_set.governing(world.cluster.templates.pod(pod))
-    known = ", ".join(policy.name for policy in policy_set.policies)
-    if governing is None and name is not None:
-        raise click.ClickException(f"there is no policy `{name}`, only: {known}")
-    if governing is None:
-        raise click.ClickException(
-            f"no policy governs the pod: its scheduler is `{pod.spec.scheduler_name}`, the policies serve"
-            f" {', '.join(sorted(policy_set.schedulers))}; to decide by one all the same: --policy NAME ({known})"
-        )
+    governing = worlds.governing_policy(policy_set, world.cluster.templates.pod(pod), name=name)
     return Rules(governing.profile, governing, sources, recompile)

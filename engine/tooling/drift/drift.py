@@ -66,10 +66,10 @@ class Drift:
     checked: int
     drifted: tuple[Drifted, ...]
     could_be_better: int
-    """Pods for which another node leads by less than the margin."""
+    """Pods for which another node leads, but not by more than the margin; 0 where none was asked for."""
     skipped: Mapping[str, int]
     """Pods that were not looked at, by why."""
-    margin: float
+    margin: float | None
 
     @property
     def refused(self) -> list[Drifted]:
@@ -87,8 +87,8 @@ class Question:
     """What is asked about which pods."""
 
     ruleset: Ruleset
-    margin: float
-    """Points by which another node must lead."""
+    margin: float | None
+    """Points by which another node must lead; None: only what nodes refuse is asked."""
     now: float
     """Unix seconds."""
     signals: Signals = Signals.EMPTY
@@ -173,6 +173,8 @@ class _Look:
         if not len(mine):
             why = refusal(frame, profile, host) or Clause("")
             return Drifted(pod.key, host, profile.name, True, better, None, why.text, why.place)
+        if question.margin is None:
+            return _Verdict.WELL
         lead = float(totals.max() - totals[mine[0]])
         if lead <= question.margin:
             return _Verdict.SLIGHTLY if lead > _ROUNDING else _Verdict.WELL

@@ -19,7 +19,7 @@ def headline(found: Drift) -> str:
     if refused:
         parts.append(f"{refused:,} would be refused where {'it is' if refused == 1 else 'they are'}")
     if better:
-        parts.append(f"{better:,} would be better elsewhere by more than {short(found.margin)}")
+        parts.append(f"{better:,} would be better elsewhere by more than {short(found.margin or 0.0)}")
     said = ", ".join(parts) if parts else "all are where they may be"
     return f"{counted(found.checked, 'pod')} on nodes looked at: {said}"
 
@@ -60,7 +60,7 @@ def lines(found: Drift, *, colour: bool, most: int) -> Iterator[str]:
     if found.could_be_better or found.skipped:
         yield ""
     if found.could_be_better:
-        than = f"by {short(found.margin)} or less, which is no drift (--margin)"
+        than = f"by {short(found.margin or 0.0)} or less, which is no drift (--margin)"
         yield paint(DIM, f"{counted(found.could_be_better, 'pod')} would be better elsewhere {than}")
     if found.skipped:
         left = ", ".join(f"{count:,} {why}" for why, count in found.skipped.items())
@@ -89,7 +89,7 @@ def data(found: Drift) -> dict[str, Any]:
         "checked": found.checked,
         "refused": len(found.refused),
         "better": len(found.better),
-        "couldBeBetter": found.could_be_better,
+        "could_be_better": found.could_be_better,
         "margin": found.margin,
         "skipped": dict(found.skipped),
         "causes": [

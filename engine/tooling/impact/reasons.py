@@ -9,7 +9,7 @@ from engine.framework.evaluation import evaluate
 from engine.framework.frame import Frame
 from engine.framework.profile import Profile
 from engine.tooling.node_verdicts import Clause, leads, refusal
-from engine.tooling.text_table import signed
+from engine.tooling.text_table import short, signed
 from engine.tooling.world import Rules
 
 EARLIER = "pods before it moved"
@@ -112,7 +112,7 @@ def _scores(old_frame: Frame, old: Profile, new_frame: Frame, new: Profile, *, f
         had = f", was {signed(before[name][0])}" if name in before else ""
         return Reason("score", name, clause.place, f"{signed(lead)} for {to_node} over {from_node}{had}")
     lead, clause = before[name]
-    return Reason("score", name, clause.place, f"no longer counts {signed(-lead)} for {from_node}")
+    return Reason("score", name, clause.place, f"no longer favours {from_node}, by {short(-lead)}")
 
 
 def _leads(frame: Frame, profile: Profile, node: str, over: str) -> dict[str, tuple[float, Clause]] | None:

@@ -196,7 +196,7 @@ def data(found: Impact) -> dict[str, Any]:
         "new": found.new,
         "decided": replay.decided,
         "left": replay.left,
-        "asWas": replay.as_was,
+        "as_was": replay.as_was,
         "were": replay.were,
         "counts": {kind: len(found.of(kind)) for kind in ("moved", "lost", "gained", "other")},
         "broken": found.broken,

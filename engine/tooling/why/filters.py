@@ -15,9 +15,9 @@ from engine.framework.frame import Frame
 from engine.framework.plugin import FilterPlugin, Ready
 from engine.framework.status import Status
 from engine.lang import checked, typed
-from engine.lang.columns import TRUE, full
 from engine.lang.compiled import CompiledClause, CompiledTest
 from engine.policy.policy import Policy
+from engine.tooling.conjuncts import conjuncts, tree_of
 from engine.tooling.world import Situation
 
 RESOURCES = "NodeResourcesFit"
@@ -157,18 +157,11 @@ def _asked(plugin: FilterPlugin, frame: Frame) -> tuple[BoolArray, tuple[tuple[s
     return refused, tuple((reason, where) for reason, where in reasons if where.any()), False
 
 
-def _checked(clause: CompiledClause | None, policy: Policy | None) -> checked.Test | None:
-    if policy is None or clause is None:
-        return None
-    for made, tree in zip(policy.compiled.clauses, policy.compiled.checked.clauses, strict=True):
-        if made is clause and isinstance(tree, checked.Test):
-            return tree
-    return None
-
-
 def _unit(one: Refuser, policy: Policy | None) -> Refuser:
-    tree = _checked(one.clause, policy)
-    obstacle = _obstacle(tree.value, f"{one.name} {one.span}") if tree is not None else one.obstacle
+    obstacle = one.obstacle
+    if policy is not None and one.clause is not None:
+        tree = tree_of(policy.compiled, one.clause)
+        obstacle = _obstacle(tree.value, f"{one.name} {one.span}") if isinstance(tree, checked.Test) else obstacle
     return Refuser(
         one.name, one.span, one.refused, one.first, one.reasons, whole=one.whole, obstacle=obstacle, clause=one.clause
     )
@@ -176,31 +169,22 @@ def _unit(one: Refuser, policy: Policy | None) -> Refuser:
 
 def _operands(one: Refuser, policy: Policy, frame: Frame) -> Iterator[Refuser]:
     """Return the operands of a filter's `and`, each where the filter refuses and it does not hold."""
-    tree = _checked(one.clause, policy)
-    if tree is None or not isinstance(one.clause, CompiledTest) or not one.clause.nodes:
+    if not isinstance(one.clause, CompiledTest) or not one.clause.nodes:
         return
-    if not isinstance(tree.value, typed.Logic) or tree.value.operator != "and":
-        return
-    by_span = {part.span: part for part in one.clause.parts}
     taken = np.zeros(frame.size, np.bool_)
-    for operand in tree.value.operands:
-        part = by_span.get(operand.span)
-        if part is None:
-            continue
-        answer: Any = part.evaluate(frame)
-        holds = full(answer == TRUE if part.info.maybe else answer, frame.size).astype(np.bool_)
-        fails: BoolArray = one.refused & ~holds
-        name = " ".join(operand.span.text.split())
+    for conjunct in conjuncts(policy.compiled, one.clause):
+        fails: BoolArray = one.refused & ~conjunct.holds(frame)
+        name, span = conjunct.text, conjunct.tree.span
         first: BoolArray = one.first & fails & ~taken
         taken |= fails
         yield Refuser(
             name,
-            operand.span,
+            span,
             fails,
             first,
             ((f"{name} does not hold", fails),),
             within=one.name,
-            obstacle=_obstacle(operand, f"{name} {operand.span}"),
+            obstacle=_obstacle(conjunct.tree, f"{name} {span}"),
             clause=one.clause,
         )
 

@@ -1,0 +1,95 @@
+"""The decision log over HTTP: lines come as they are sent, and everything that can go wrong is said in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from engine.adapters.decision_client import DecisionLogError, fetch_decisions
+
+LINES = b'{"version":1}\n{"version":1,"node":"a"}\n'
+
+
+class Scheduler(BaseHTTPRequestHandler):
+    """Answers by the name of the pod that is asked for: a status, or lines."""
+
+    def do_GET(self) -> None:
+        split = urlsplit(self.path)
+        pod = parse_qs(split.query).get("pod", [""])[0]
+        status = int(pod) if pod.isdecimal() else 200 if split.path == "/debug/decisions" else 404
+        if pod == "secret" and self.headers.get("Authorization") != "Bearer open":
+            status = 401
+        body = LINES if status == 200 else b"expected something else\n"
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Scheduler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_lines_come_with_their_ends(url: str) -> None:
+    assert fetch_decisions(url, pod="shop/web") == LINES.splitlines(keepends=True)
+    assert fetch_decisions(f"{url}/") == LINES.splitlines(keepends=True)
+
+
+def test_a_token_is_read_from_its_file(url: str, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("open\n")
+    assert fetch_decisions(url, pod="secret", token_file=token)
+    with pytest.raises(DecisionLogError, match="give --token-file"):
+        fetch_decisions(url, pod="secret")
+    token.write_text("shut")
+    with pytest.raises(DecisionLogError, match="may not read it"):
+        fetch_decisions(url, pod="secret", token_file=token)
+    with pytest.raises(DecisionLogError, match="cannot read"):
+        fetch_decisions(url, token_file=tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("path", "pod", "expected"),
+    [
+        ("", "400", "400: expected something else"),
+        ("", "503", "503"),
+        ("/elsewhere", "", "is it the scheduler's HTTP port"),
+    ],
+)
+def test_refusals_are_told(url: str, path: str, pod: str, expected: str) -> None:
+    with pytest.raises(DecisionLogError, match=expected):
+        fetch_decisions(url + path, pod=pod)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("127.0.0.1:1", "expected a URL"),
+        ("ftp://host", "expected a URL"),
+        ("http://", "expected a URL"),
+        ("http://127.0.0.1:1", "nobody answers"),
+    ],
+)
+def test_a_wrong_address_is_told(given: str, expected: str) -> None:
+    with pytest.raises(DecisionLogError, match=expected):
+        fetch_decisions(given)
+
+
+def test_a_password_in_the_url_is_not_shown() -> None:
+    with pytest.raises(DecisionLogError) as caught:
+        fetch_decisions("http://user:hidden@127.0.0.1:1")
+    assert "hidden" not in str(caught.value)
