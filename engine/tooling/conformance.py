@@ -24,6 +24,7 @@ from engine.framework.preemption import Preemption, post_filter
 from engine.framework.profile import Profile
 from engine.framework.status import Code, Status
 from engine.tooling.differences import Difference, differences
+from engine.tooling.recorded import without_nulls
 
 Json: TypeAlias = dict[str, Any]
 
@@ -142,18 +143,9 @@ def _pod(item: Any, fallback_uid: str) -> objects.Pod:
 
 def _convert(item: Any, kind: type, where: str) -> Any:
     try:
-        return msgspec.convert(_without_nulls(item), kind)
+        return msgspec.convert(without_nulls(item), kind)
     except msgspec.ValidationError as error:
         raise CaseError(f"{where}: {error}") from error
-
-
-def _without_nulls(item: Any) -> Any:
-    """Return JSON without null members: an absent and a null field mean the same to the API."""
-    if isinstance(item, dict):
-        return {key: _without_nulls(value) for key, value in item.items() if value is not None}
-    if isinstance(item, list):
-        return [_without_nulls(value) for value in item]
-    return item
 
 
 def decide(case: Case, profile: Profile | None = None) -> Json:

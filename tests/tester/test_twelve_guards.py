@@ -275,6 +275,12 @@ class TestGuard11UpdateWritesNumbersOnly:
         again = folder.test("spread.test.yaml")
         assert ("node" in again.out, "scores" in again.out, "placed" in again.out) == (True, False, False)
 
+    def test_diff_shows_it_and_writes_nothing(self, folder: Folder) -> None:
+        out = folder.suite(self.TEXT, "--diff").out
+        assert "-  expect: {node: a1, scores: {a1: 1, b1: '2 ± 0.5'}, margin: 5}" in out
+        assert "+  expect: {node: a1, scores: {a1: 10, b1: '90 ± 0.5'}, margin: 5}" in out
+        assert (folder.path / "spread.test.yaml").read_text() == self.TEXT
+
     def test_nothing_in_ci(self, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CI", "true")
         ended = folder.suite(self.TEXT, "--update")

@@ -8,7 +8,6 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +63,7 @@ there was nothing to run.
 )
 @click.option("--no-skip", is_flag=True, help="Skipped and todo cases are failures.")
 @click.option("--update", is_flag=True, help="Write the scores and placements that came into the files.")
+@click.option("--diff", is_flag=True, help="Show what --update would write, and write nothing.")
 @click.option("--coverage", is_flag=True, help="Show which clauses and branches of the policies no case decides with.")
 @click.option("--coverage-out", type=click.Path(path_type=Path), metavar="FILE", help="Write it as Cobertura XML.")
 @click.option("--mutate", is_flag=True, help="Change the policies in small ways and show what no case notices.")
@@ -86,6 +86,7 @@ def command(
     shuffle: bool | None,
     no_skip: bool,
     update: bool,
+    diff: bool,
     coverage: bool,
     coverage_out: Path | None,
     mutate: bool,
@@ -119,8 +120,8 @@ def command(
     measure = _coverage() if coverage else None
     session = Session(only, shuffle=_is_ci() if shuffle is None else shuffle, shown=shown, coverage=measure)
     run = session.run(tests)
-    if update:
-        _update(session.loaded, run)
+    if update or diff:
+        _update(session.loaded, run, write=not diff)
     tried = _mutated(session.loaded, run) if mutate else None
     shown.end(run, coverage=measure, tried=tried)
     if measure is not None and coverage_out is not None:
@@ -131,15 +132,8 @@ def command(
     return code or _below(threshold, coverage=measure, tried=tried)
 
 
-@dataclass
 class Session:
     """Runs test files, one after the other."""
-
-    only: re.Pattern[str]
-    shuffle: bool
-    shown: _Shown
-    loaded: list[LoadedSuite] = field(default_factory=list)
-    """Those that could be run, in the order of the results."""
 
     def __init__(
         self, only: re.Pattern[str], *, shuffle: bool, shown: _Shown, coverage: Coverage | None = None
@@ -148,7 +142,8 @@ class Session:
         self.only = only
         self.shuffle = shuffle
         self.shown = shown
-        self.loaded = []
+        self.loaded: list[LoadedSuite] = []
+        """Those that could be run, in the order of the results."""
 
     def run(self, tests: Sequence[Path]) -> Run:
         """Run files; what cannot be used is reported and left out."""
@@ -362,13 +357,16 @@ def _regular_expression(pattern: str | None) -> re.Pattern[str]:
         raise click.BadParameter(f"not a regular expression: {error}", param_hint="--run") from error
 
 
-def _update(loaded: Sequence[LoadedSuite], run: Run) -> None:
-    """Write scores and placements that came into the files, and say how many."""
+def _update(loaded: Sequence[LoadedSuite], run: Run, *, write: bool) -> None:
+    """Write scores and placements that came into the files, and say how many; or show the difference."""
+    from engine.cli.rewriting import difference, written
     from engine.tooling.tester.updating import updated
 
     for suite, result in zip(loaded, run.results, strict=True):
         source = suite.suite.document.source
         text, changes = updated(result)
-        if changes:
-            _write(Path(source.name), text)
-            click.echo(f"policyctl: {source.name}: {changes} values written; run the tests again", err=True)
+        if changes and not write:
+            click.echo(difference(source, text, done="updated"), nl=False)
+        elif changes and written(Path(source.name), text):
+            plural = "s" if changes != 1 else ""
+            click.echo(f"policyctl: {source.name}: {changes} value{plural} written; run the tests again", err=True)
