@@ -64,7 +64,7 @@ def recorded(entry: Entry, *, seed: int, replica: str) -> DecisionRecord:
         score=entry.score,
         detailed=entry.detail is not None,
         top=_top(entry.detail),
-        refused=_refused(entry),
+        refused=refused(entry),
         metrics=_metrics(entry),
         victims=entry.victims,
         seconds=entry.seconds,
@@ -108,7 +108,8 @@ def _top(detail: Detail | None) -> tuple[Ranked, ...]:
     return tuple(Ranked(node=each.name, total=each.total, scores=dict(each.scores)) for each in detail.top)
 
 
-def _refused(entry: Entry) -> dict[str, int]:
+def refused(entry: Entry) -> dict[str, int]:
+    """Return how many nodes each filter refused, asked alone, as far as a close look was taken."""
     if entry.detail is None:
         return {}
     found: dict[str, int] = {}

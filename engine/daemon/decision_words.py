@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.daemon.decision_entry import Entry
+from engine.daemon.decision_entry import Entry, refused
 from engine.pages import status as shown
 from engine.pages.formats import amount, plural, signed
 from engine.tooling.decision_record import Outcome
@@ -37,7 +37,7 @@ def explained(entry: Entry) -> shown.RecentDecision:
         ranking=[
             shown.Ranking(each.name, each.total, [each.scores.get(clause, 0.0) for clause in clauses]) for each in top
         ],
-        refused=_refused(entry),
+        refused=sorted(refused(entry).items(), key=lambda item: (-item[1], item[0])),
     )
 
 
@@ -76,14 +76,3 @@ def _facts(entry: Entry) -> Iterator[str]:
         missing = entry.detail.missing.get(promql, 0) if entry.detail is not None else 0
         yield f"{promql}: {age}" + (f", missing on {plural(missing, 'node')}" if missing else "")
     yield f"policies {entry.hash[:12]}"
-
-
-def _refused(entry: Entry) -> list[tuple[str, int]]:
-    if entry.detail is None:
-        return []
-    found = [
-        (verdict.plugin.name, entry.nodes if verdict.asked == 1 else verdict.refused)
-        for verdict in entry.detail.verdicts
-        if verdict.refused
-    ]
-    return sorted(found, key=lambda item: (-item[1], item[0]))

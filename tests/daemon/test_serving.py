@@ -1,0 +1,49 @@
+"""What the port shows of the settings, and what the flags make of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from engine.daemon.main import main, override
+from engine.daemon.serving import shown_settings, without_password
+from engine.daemon.settings import HttpSettings, PrometheusSettings, Settings, TlsSettings
+
+NO_FLAGS = dict.fromkeys(
+    ("kubeconfig", "context", "policies", "prometheus_url", "http_address", "leader_election", "sharding",
+     "log_format", "log_level")
+) | {"scheduler_name": (), "http_secure": False}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://prometheus:9090", "http://prometheus:9090"),
+        ("https://me:s3cret@prometheus:9090/prefix?x=1", "https://prometheus:9090/prefix?x=1"),
+        ("http://s3cret@[fd00::1]:9090/", "http://[fd00::1]:9090/"),
+    ],
+)
+def test_the_settings_are_shown_without_passwords(url: str, shown: str) -> None:
+    assert without_password(url) == shown
+    settings = replace(Settings(), prometheus=PrometheusSettings(url=url, bearer_token_file=Path("token")))
+    assert "s3cret" not in str(shown_settings(settings))
+    assert shown_settings(settings)["prometheus"]["url"] == shown
+
+
+def test_one_flag_makes_the_port_secure() -> None:
+    assert override(Settings(), **NO_FLAGS).http == HttpSettings()  # type: ignore[arg-type]
+    made = override(Settings(), **NO_FLAGS | {"http_secure": True, "http_address": "0.0.0.0:1"})  # type: ignore[arg-type]
+    assert made.http == HttpSettings(host="0.0.0.0", port=1, tls=TlsSettings(), authentication="kubernetes")
+
+
+def test_a_certificate_of_the_configuration_stays_with_that_flag() -> None:
+    own = TlsSettings(certificate_file=Path("a"), key_file=Path("b"))
+    settings = replace(Settings(), http=HttpSettings(tls=own))
+    assert override(settings, **NO_FLAGS | {"http_secure": True}).http.tls == own  # type: ignore[arg-type]
+
+
+def test_help_says_what_the_flag_does() -> None:
+    assert "--http-secure" in CliRunner().invoke(main, ["--help"]).output
