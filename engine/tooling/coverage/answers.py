@@ -15,7 +15,7 @@ from engine.lang.compile import Compiler, Evaluate
 from engine.lang.compiled import Victim
 from engine.lang.environment import Item, Pods
 from engine.lang.types import TRUTH, Info, Kind
-from engine.tooling.coverage.sites import Outcome, Site, condition_site, fallback_site, is_condition
+from engine.tooling.coverage.sites import Outcome, Site, condition_site, equality_of, fallback_site, is_condition
 
 Active: TypeAlias = NDArray[np.bool_]
 """`bool[rows]`: where a part takes part in the decision; one element for what is about the pod alone."""
@@ -30,6 +30,7 @@ class Answers:
         self._compiler = Compiler(pods)
         self._sites: dict[int, Site | None] = {}
         self._items: dict[int, tuple[Evaluate, list[Evaluate]]] = {}
+        self._equalities: dict[int, typed.Compare | None] = {}
         self._absent: dict[int, typed.Missing] = {}
         self.seen: set[tuple[Any, Outcome]] = set()
         """By `Site.key`, since it was cleared last."""
@@ -43,6 +44,9 @@ class Answers:
         site = self._site(value)
         if site is not None:
             self.see_all(site, self.truth(value, frame), active)
+            equality = self._equality(value)
+            if equality is not None and (active & (self.truth(equality, frame) == TRUE)).any():
+                self.see(site, Outcome.EQUAL)
         match value:
             case typed.Choose(condition=condition, then=then, otherwise=otherwise):
                 self.visit(condition, frame, active)
@@ -65,6 +69,11 @@ class Answers:
             case _:
                 for part in typed.parts(value):
                     self.visit(part, frame, active)
+
+    def _equality(self, value: typed.Typed) -> typed.Compare | None:
+        if id(value) not in self._equalities:
+            self._equalities[id(value)] = equality_of(value)
+        return self._equalities[id(value)]
 
     def truth(self, value: typed.Typed, frame: Frame) -> NDArray[np.uint8]:
         """Return a condition as three-valued column, of the frame's rows or of one element."""

@@ -26,6 +26,8 @@ class Outcome(Enum):
     TRUE = "true"
     FALSE = "false"
     MISSING = "missing"
+    EQUAL = "equal"
+    """Of a comparison: its two sides are the same number. Noted, but no branch: nothing in the text asks for it."""
 
 
 class SiteKind(Enum):
@@ -107,6 +109,13 @@ def is_bound(clause: checked.Clause) -> bool:
 def bound_site(clause: checked.Clause) -> Site:
     """Return the site of a clause with a bound."""
     return Site(SiteKind.BOUND, clause.tree.span, (Outcome.TRUE, Outcome.FALSE))
+
+
+def equality_of(value: typed.Typed) -> typed.Compare | None:
+    """Return whether the sides of a comparison by order are equal, as a condition; None for other conditions."""
+    if not isinstance(value, typed.Compare) or value.operator in ("==", "!="):
+        return None
+    return typed.Compare(value.info, value.span, "==", value.left, value.right)
 
 
 def fallback_site(value: typed.Otherwise) -> Site | None:

@@ -20,7 +20,7 @@ from engine.lang.environment import Pods
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
 from engine.tooling.coverage.probe import Probe
-from engine.tooling.coverage.sites import ClauseSites, Outcome, Site, SpanKey, clause_sites, span_key
+from engine.tooling.coverage.sites import ClauseSites, Outcome, Site, SpanKey, clause_sites, equality_of, span_key
 from engine.tooling.first_test.expected import Written, written
 from engine.tooling.first_test.genes import Genes
 from engine.tooling.first_test.scene import case_form, frame_of
@@ -111,6 +111,8 @@ class Search:
                 own = dict.fromkeys(place for part in parts for place in self._genes.read_by(part)) or around
                 for outcome in site.outcomes:
                     found.setdefault((site.key, outcome), (tuple(own), tuple(around)))
+                if any(equality_of(part) is not None for part in parts):
+                    found.setdefault((site.key, Outcome.EQUAL), (tuple(own), tuple(around)))
         return found
 
     def _unseen(self, done: set[Goal]) -> Iterator[tuple[ClauseSites, Site | None, Outcome | None]]:
@@ -187,6 +189,8 @@ class Search:
                     return changed
                 if self._tries - first > _TRIES_PER_GOAL or self._tries > _MOST_TRIES:
                     return None
+        if goal[1] is Outcome.EQUAL:
+            return None  # good to have, but not worth much time
         for start in worlds:  # what stands in the way may be another clause
             for changed in self._changes(start, own, tuple(self._genes.genes)):
                 if goal in self._look(changed):
@@ -218,7 +222,7 @@ class Search:
         left, default = set(goals), self._genes.default()
         told: list[World] = []
         for clause in self._clauses:
-            own = [(span_key(clause.span), None), *((site.key, o) for site in clause.sites for o in site.outcomes)]
+            own = [(span_key(clause.span), None), *((site.key, o) for site in clause.sites for o in Outcome)]
             wanted = [goal for goal in own if goal in left]
             while wanted:
                 best = self._showing_most(wanted, worlds)

@@ -73,6 +73,8 @@ class Values:
                 values = _AMOUNTS.get(resource) or (8, ABSENT, 1, 0, 16)
             case ("pod" | "pods", "request", resource):
                 values = _REQUESTS.get(resource) or _device_requests(resource)
+                if place[0] == "pod" and resource in NATIVE_RESOURCES:
+                    values = (*values, *self._amounts(resource))
                 if place[0] == "pods" and resource in NATIVE_RESOURCES:
                     values = (ABSENT, "500m", 2, "3500m") if resource == "cpu" else (ABSENT, "1Gi", "8Gi")
             case ("node", "use"):
@@ -117,6 +119,12 @@ class Values:
         most = _MOST_VALUES if place[:2] != ("pods", "count") else 16
         return tuple(dict.fromkeys(values))[:most]
 
+    def _amounts(self, resource: str) -> tuple[Any, ...]:
+        """Return the constants that can be amounts of a resource."""
+        if resource in ("memory", "ephemeral-storage"):
+            return tuple(f"{int(n) >> 20}Mi" for n in self._numbers if n >= 1 << 20)
+        return tuple(int(n) for n in self._numbers if 0 < n <= 1000 and n == int(n))
+
     def _words(self, place: Place) -> tuple[Any, ...]:
         beside = (*self._beside.get(place, ()), *self._beside.get(("pod", *place[1:]), ()))
         words = [word for word in dict.fromkeys(beside) if _is_label(word)]
@@ -134,7 +142,7 @@ class Values:
 
     def _measures(self) -> tuple[Any, ...]:
         numbers = [n for n in self._numbers if abs(n) <= 1e6]
-        near = dict.fromkeys(n for number in numbers for n in (number + 5, number - 5, 100 - number))
+        near = dict.fromkeys(n for number in numbers for n in (number, number + 5, number - 5, 100 - number))
         values = (10.0, ABSENT, 90.0, 0.0, *near)
         return tuple(n for n in values if n is None or n >= 0)
 
@@ -174,7 +182,9 @@ def _is_label(word: str) -> bool:
 
 
 def _around(numbers: Sequence[float]) -> tuple[float, ...]:
-    return tuple(value for number in numbers if 1 <= number <= 1e8 for value in (2 * number, round(number / 2)))
+    return tuple(
+        value for number in numbers if 1 <= number <= 1e8 for value in (2 * number, round(number / 2), round(number))
+    )
 
 
 def _steps(numbers: Sequence[float], *, low: float) -> tuple[int, ...]:

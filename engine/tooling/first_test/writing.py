@@ -101,6 +101,8 @@ def _answer(site: Site, outcome: Outcome) -> str:
             return f"within: {text.split(' else ')[0]}"
         case SiteKind.BOUND, _:
             return f"too many: {text.split(' else ')[0]}"
+        case _, Outcome.EQUAL:
+            return f"{text}, with both sides equal"
         case ((SiteKind.FALLBACK | SiteKind.SCORE), Outcome.TRUE):
             return f"{text} has a value"
         case _:
