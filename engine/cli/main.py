@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pkgutil
 import signal
@@ -88,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
+    logging.getLogger("engine").addHandler(logging.NullHandler())  # what goes wrong is said once, by the command
     try:
         code = _invoke(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()

@@ -12,8 +12,10 @@ import click
 from engine.cli import files
 
 if TYPE_CHECKING:
-    from engine.cluster.signals import Signals
+    from engine.cluster.pods import PodInfo
+    from engine.cluster.signals import Query, Signals
     from engine.diagnostics import Source
+    from engine.policy.policy import Policy
     from engine.policy.policy_set import PolicySet
 
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -138,6 +140,24 @@ def _live(kubeconfig: Path | None, context: str | None) -> list[Any]:
     return found
 
 
+def governing_policy(policy_set: PolicySet, pod: PodInfo, *, name: str | None) -> Policy:
+    """Return the policy that governs a pod, or the one that is named, whichever governs it.
+
+    Raises:
+        click.ClickException: there is none.
+    """
+    governing = policy_set.named(name) if name is not None else policy_set.governing(pod)
+    if governing is not None:
+        return governing
+    known = ", ".join(policy.name for policy in policy_set.policies)
+    if name is not None:
+        raise click.ClickException(f"there is no policy `{name}`, only: {known}")
+    raise click.ClickException(
+        f"no policy governs the pod: its scheduler is `{pod.scheduler_name}`, the policies serve"
+        f" {', '.join(sorted(policy_set.schedulers))}; to decide by one all the same: --policy NAME ({known})"
+    )
+
+
 def signals_of(
     policy_sets: Sequence[PolicySet], *, metrics: Path | None, prometheus_url: str | None, now: float
 ) -> Signals:
@@ -164,21 +184,13 @@ def signals_of(
     return read_metrics(parse_document(files.source(metrics))).signals(queries, now=now)
 
 
-def _measured(url: str, queries: Sequence[Any]) -> Signals:
-    from engine.adapters.prometheus import PrometheusClient, PrometheusEndpoint, PrometheusError
-    from engine.cluster.signals import Signals
+def _measured(url: str, queries: Sequence[Query]) -> Signals:
+    from engine.cli.measuring import measured
 
-    client = PrometheusClient(PrometheusEndpoint(url))
-    readings = []
-    try:
-        for query in queries:
-            try:
-                readings.append(client.fetch(query))
-            except PrometheusError as error:
-                click.echo(f"policyctl: no value of {query.promql}: {error}", err=True)
-    finally:
-        client.close()
-    return Signals.of(readings)
+    found = measured(url, queries)
+    for query, text in found.failures.items():
+        click.echo(f"policyctl: no value of {query}: {text}", err=True)
+    return found.signals
 
 
 def write_page(path: Path, text: str) -> None:

@@ -178,20 +178,10 @@ def _same_pod(thing: Any, pod: Any) -> bool:
 
 
 def _record(log: Path, pod: str, namespace: str | None) -> DecisionRecord:
-    from engine.tooling.decision_record import RecordError, decode_lines
+    from engine.cli.records import records_in
 
     wanted = f"{namespace}/{pod}" if namespace and "/" not in pod else pod
-    try:
-        with log.open("rb") as lines:
-            found = [
-                record
-                for record in decode_lines(lines, name=str(log))
-                if wanted in (record.key, record.key.partition("/")[2])
-            ]
-    except OSError as error:
-        raise click.ClickException(f"cannot read {log}: {(error.strerror or str(error)).lower()}") from error
-    except RecordError as error:
-        raise click.ClickException(str(error)) from error
+    found = [record for record in records_in(log) if wanted in (record.key, record.key.partition("/")[2])]
     if not found:
         raise click.ClickException(f"{log} has no decision about `{wanted}`")
     if len({record.key for record in found}) > 1:
@@ -217,18 +207,7 @@ def _rules(pod: Any, policy_set: PolicySet, sources: tuple[Source, ...], name: s
     from engine.cluster.cluster import Cluster
     from engine.tooling.world import Rules
 
-    known = ", ".join(policy.name for policy in policy_set.policies)
-    if name is not None:
-        governing = policy_set.named(name)
-        if governing is None:
-            raise click.ClickException(f"there is no policy `{name}`, only: {known}")
-        return Rules(governing.profile, governing, sources)
-    governing = policy_set.governing(Cluster().templates.pod(pod))
-    if governing is None:
-        raise click.ClickException(
-            f"no policy governs the pod: its scheduler is `{pod.spec.scheduler_name}`, the policies serve"
-            f" {', '.join(sorted(policy_set.schedulers))}; to decide by one all the same: --policy NAME ({known})"
-        )
+    governing = worlds.governing_policy(policy_set, Cluster().templates.pod(pod), name=name)
     return Rules(governing.profile, governing, sources)
 
 
