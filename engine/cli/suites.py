@@ -135,8 +135,11 @@ def _policies(suite: Suite, part: Part) -> list[Source]:
     everything = (_at(document.value, pointer) for document in parse_documents(source))
     texts = [text for text in everything if text is not None]
     if len(texts) != 1:
+        from engine.tooling.tester.suite import did_you_mean
+
         count = "nothing" if not texts else f"{len(texts)} texts"
-        advice = "expected such as configmap.yaml#data/spread.policy, or #data for every policy in it"
+        known = [f"data/{key}" for document in parse_documents(source) for key in _data(document.value)]
+        advice = did_you_mean(pointer, known, none="expected a ConfigMap, such as configmap.yaml#data/spread.policy")
         raise _problem(suite, part, f"{path} has {count} at `{pointer}`", advice)
     (found,) = texts
     if isinstance(found, str):
@@ -145,6 +148,12 @@ def _policies(suite: Suite, part: Part) -> list[Source]:
     if not policies:
         raise _problem(suite, part, f"{path} has no .policy at `{pointer}`")
     return [Source(f"{path}#{pointer}/{key}", text) for key, text in policies.items()]
+
+
+def _data(value: object) -> list[str]:
+    """Return the keys of a ConfigMap."""
+    data = value.get("data") if isinstance(value, dict) else None
+    return list(data) if isinstance(data, dict) else []
 
 
 def _at(value: object, pointer: str) -> str | dict[str, object] | None:

@@ -128,3 +128,18 @@ class TestOutputFiles:
     def test_that_cannot_be_are_an_error(self, folder: Folder, output: str, message: str) -> None:
         ended = folder.suite(SUITE, "-o", output)
         assert (ended.code, message in ended.err) == (2, True), ended.err
+
+
+class TestAPolicyInAConfigMap:
+    @pytest.mark.parametrize(
+        ("pointer", "message", "advice"),
+        [
+            ("data/sprad.policy", "has nothing at `data/sprad.policy`", "did you mean `data/spread.policy`?"),
+            ("metadata", "has no .policy at `metadata`", ""),
+            ("kind/x", "has nothing at `kind/x`", "known are: data/notes.txt, data/spread.policy"),
+        ],
+    )
+    def test_that_is_not_there_is_an_error(self, folder: Folder, pointer: str, message: str, advice: str) -> None:
+        shutil.copy(HERE / "suites" / "configmap.yaml", folder.path)
+        ended = folder.suite(SUITE.replace("spread.policy", f"configmap.yaml#{pointer}"))
+        assert (ended.code, message in ended.err, advice in ended.err) == (2, True, True), ended.err
