@@ -19,6 +19,8 @@ PAGES = [
         "deploy/README.md",
         "grammar/README.md",
         "policies/TESTING.md",
+        "policies/SIMULATING.md",
+        "policies/gpu/README.md",
         ".github/CONTRIBUTING.md",
     )
 ]
