@@ -1,0 +1,41 @@
+"""What operators read says what there is: every alert, metric and event has its line, and no line is about nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from engine.daemon.metrics import SchedulerMetrics
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+TEXT = (DEPLOY / "OPERATIONS.md").read_text()
+
+
+def rows(heading: str) -> dict[str, str]:
+    """First cells of the table under a heading, each with the rest of its line."""
+    part = TEXT[TEXT.index(f"## {heading}") :].partition("\n## ")[0]
+    lines = [line.strip("|").split("|", 1) for line in part.splitlines() if line.startswith("| ")]
+    return {first.strip().strip("`"): rest.strip() for first, rest in lines[1:]}
+
+
+def test_each_alert_is_there_with_what_to_do() -> None:
+    rule = yaml.safe_load((DEPLOY / "components" / "monitoring" / "prometheus-rule.yaml").read_text())
+    alerts = {each["alert"] for group in rule["spec"]["groups"] for each in group["rules"]}
+    assert set(rows("Alerts")) == alerts
+
+
+def test_each_metric_is_there_with_its_text() -> None:
+    exported = {}
+    for family in SchedulerMetrics(version="1").registry.collect():
+        if not family.name.startswith(("process_", "python_")):
+            name = family.name + ("_total" if family.type == "counter" else "")
+            exported[name] = f"{family.type} | {family.documentation.rstrip('.')}"
+    assert rows("Metrics") == exported
+
+
+def test_symptoms_name_alerts_that_there_are() -> None:
+    named = set(re.findall(r"alert (Pol\w+)", TEXT))
+    assert named
+    assert named <= set(rows("Alerts"))
