@@ -95,3 +95,9 @@ def _joined(text: str) -> str:
 
 def _example(text: str) -> str:
     return inspect.cleandoc(text.strip("\n"))
+
+
+def short(span: Span) -> str:
+    """Return the text of a span for a message: on one line, and not long."""
+    text = " ".join(span.text.split())
+    return text if len(text) <= 60 else text[:57] + "…"

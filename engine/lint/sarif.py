@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 from engine.diagnostics import Diagnostic, Fix, Severity, Source, Span
 from engine.lang.codes import Code, page
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 
 
@@ -76,8 +76,13 @@ def _location(span: Span) -> dict[str, Any]:
 def _artifact(source: Source) -> dict[str, Any]:
     # a relative path is one from the root of what was checked out
     if source.name.startswith("/"):
-        return {"uri": f"file://{quote(source.name)}"}
-    return {"uri": quote(source.name.removeprefix("./")), "uriBaseId": "%SRCROOT%"}
+        return {"uri": f"file://{_quoted(source.name)}"}
+    return {"uri": _quoted(source.name.removeprefix("./")), "uriBaseId": "%SRCROOT%"}
+
+
+def _quoted(path: str) -> str:
+    """Return a path as it stands in a URI (RFC 3986)."""
+    return "".join(chr(b) if chr(b) in _PLAIN else f"%{b:02X}" for b in path.encode("utf-8", "surrogateescape"))
 
 
 def _region(span: Span) -> dict[str, int]:

@@ -8,9 +8,10 @@ from collections.abc import Hashable, Iterator
 from engine.diagnostics import Edit, Fix, Label, Severity, Span
 from engine.lang import syntax, typed
 from engine.lang.checked import CheckedPolicy, ClauseKind, Test
+from engine.lang.types import Shape
 from engine.lint.facts import NO_FACTS, Facts, always, assume, key, never
 from engine.lint.removal import removal
-from engine.lint.rule import Finding, rule
+from engine.lint.rule import Finding, rule, short
 
 
 def _tests(policy: CheckedPolicy, *kinds: ClauseKind) -> list[Test]:
@@ -22,11 +23,6 @@ def _given(policy: CheckedPolicy) -> Facts:
     if policy.governs is None:
         return NO_FACTS
     return assume(policy.governs, True) or NO_FACTS
-
-
-def _short(span: Span) -> str:
-    text = " ".join(span.text.split())
-    return text if len(text) <= 60 else text[:57] + "…"
 
 
 @rule("P0301", severity=Severity.ERROR)
@@ -45,9 +41,9 @@ def impossible_filter(policy: CheckedPolicy) -> Iterator[Finding]:
     for test in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE):
         if test.condition is not None:
             if never(test.value, given=given) and always(test.condition, given):
-                yield Finding(test.value.span, f"`{_short(test.value.span)}` can never hold", _DELETE)
+                yield Finding(test.value.span, f"`{short(test.value.span)}` can never hold", _DELETE)
         elif never(test.value, given=given):
-            yield Finding(test.value.span, f"`{_short(test.value.span)}` can never hold", _DELETE)
+            yield Finding(test.value.span, f"`{short(test.value.span)}` can never hold", _DELETE)
 
 
 _DELETE = "correct the condition, or remove the statement"
@@ -68,7 +64,7 @@ def filter_without_effect(policy: CheckedPolicy) -> Iterator[Finding]:
     given = _given(policy)
     for test in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE):
         if always(test.value, given):
-            message = f"`{_short(test.value.span)}` always holds"
+            message = f"`{short(test.value.span)}` always holds"
             yield Finding(test.value.span, message, "remove the statement, or correct it", fix=_removal(test.tree.span))
 
 
@@ -113,7 +109,7 @@ def implied_filter(policy: CheckedPolicy) -> Iterator[Finding]:
         dropped.add(id(test))
         cause = next((o for o in others if _implies(o, test, given)), None)
         labels = (Label(cause.tree.span, "this already says it"),) if cause is not None else ()
-        message = f"`{_short(test.value.span)}` follows from the other filters"
+        message = f"`{short(test.value.span)}` follows from the other filters"
         yield Finding(test.value.span, message, "remove the statement", labels, fix=_removal(test.tree.span))
 
 
@@ -149,7 +145,7 @@ def contradicting_filters(policy: CheckedPolicy) -> Iterator[Finding]:
         after = assume(test.value, True, known)
         if after is None:
             partner = next((o for o in earlier if never(o.value, test.value, given=_given(policy))), earlier[-1])
-            message = f"`{_short(test.value.span)}` can't hold together with the filters before it"
+            message = f"`{short(test.value.span)}` can't hold together with the filters before it"
             yield Finding(test.value.span, message, _DELETE, (Label(partner.value.span, "contradicts this"),))
             return
         known = after
@@ -174,10 +170,10 @@ def unreachable_clause(policy: CheckedPolicy) -> Iterator[Finding]:
     for clause in policy.clauses:
         condition = getattr(clause, "condition", None)
         if condition is not None and never(condition, given=given):
-            yield Finding(condition.span, f"`{_short(condition.span)}` is never true here", _DELETE)
+            yield Finding(condition.span, f"`{short(condition.span)}` is never true here", _DELETE)
     for test in _tests(policy, ClauseKind.HOLD):
         if never(test.value, given=given):
-            yield Finding(test.value.span, f"`{_short(test.value.span)}` is never true here", _DELETE)
+            yield Finding(test.value.span, f"`{short(test.value.span)}` is never true here", _DELETE)
 
 
 @rule("P0306", severity=Severity.ERROR)
@@ -198,44 +194,34 @@ def policy_without_pods(policy: CheckedPolicy) -> Iterator[Finding]:
         yield Finding(policy.governs.span, "no pod can ever meet this", "correct the condition")
 
 
-@rule("P0307")
-def share_above_one(policy: CheckedPolicy) -> Iterator[Finding]:
-    """A share goes from 0 to 1. A number far above 1 was probably meant in percent.
+@rule("P0310")
+def filter_of_the_pod_alone(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The condition is the same for every node: all of them pass, or none. `require` says so once, before any node is
+    looked at, and the pod is told one reason instead of one for each node.
 
     Avoid::
 
-        filter node.used_fraction.cpu < 80
+        filter pod.label.tenant else "no tenant"
 
     Prefer::
 
-        filter node.used_fraction.cpu < 80%
+        require pod.label.tenant else "no tenant"
     """
-    seen: set[int] = set()
-    for root in _roots(policy):
-        for value in typed.below(root):
-            if isinstance(value, typed.Compare) and id(value) not in seen:
-                seen.add(id(value))
-                yield from _too_large(value)
+    for test in _tests(policy, ClauseKind.FILTER):
+        conditions = [test.value] if test.condition is None else [test.value, test.condition]
+        if any(c.info.shape is Shape.NODE or isinstance(_inner(c), typed.Constant) for c in conditions):
+            continue
+        if not (always(test.value) or never(test.value)):
+            span = Span(test.tree.span.source, test.tree.span.start, test.tree.span.start + len("filter"))
+            fix = Fix("write require", (Edit(span, "require"),), safe=False)
+            message = f"`{short(test.value.span)}` is the same for every node"
+            yield Finding(test.value.span, message, "write `require` in the place of `filter`", fix=fix)
 
 
-def _roots(policy: CheckedPolicy) -> Iterator[typed.Typed]:
-    for clause in policy.clauses:
-        for name in ("value", "condition"):
-            value = getattr(clause, name, None)
-            if value is not None:
-                yield value
-
-
-def _too_large(value: typed.Compare) -> Iterator[Finding]:
-    for share, literal in ((value.left, value.right), (value.right, value.left)):
-        if share.info.type.unit.share and isinstance(literal, typed.Constant) and literal.value > 2:
-            text = literal.span.text
-            yield Finding(
-                literal.span,
-                f"`{_short(share.span)}` goes from 0 to 1, and {text} is far above",
-                f"write `{text}%`",
-                fix=Fix(f"write {text}%", (Edit(literal.span, f"{text}%"),), safe=False) if text.isdigit() else None,
-            )
+def _inner(value: typed.Typed) -> typed.Typed:
+    while isinstance(value, typed.Reference):
+        value = value.value
+    return value
 
 
 @rule("P0308")

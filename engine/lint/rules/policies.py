@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.diagnostics import Edit, Fix, Label, Span, closest
-from engine.lang import syntax
+from engine.lang import syntax, typed
+from engine.lang.binding import constant_of
 from engine.lang.checked import CheckedPolicy, ClauseKind, Gang, Quota
 from engine.lang.load import Checked
 from engine.lint.facts import NO_FACTS, always, assume, never
@@ -193,3 +194,22 @@ def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
             shown = " ".join(clause.key.span.text.split())
             message = f"pods without `{shown}` are all one group here"
             yield Finding(clause.key.span, message, f"add `require {shown}`, or `if {shown}`")
+
+
+@rule("P0346")
+def group_of_all_pods(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The key is written out, so all pods are one group: probably the label of that name was meant.
+
+    Avoid::
+
+        spread by "tenant"
+
+    Prefer::
+
+        spread by pod.label.tenant
+    """
+    for clause in policy.clauses:
+        key = getattr(clause, "key", None)
+        if isinstance(key, typed.Typed) and isinstance(constant := constant_of(key), str):
+            advice = f"write `pod.label.{constant}`" if constant.isidentifier() else "write `pod.label.app`"
+            yield Finding(key.span, f"with the key `{constant}` all pods are one group", advice)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.diagnostics import Label, Span
+from engine.diagnostics import Label
 from engine.lang import syntax
 from engine.lang.checked import CheckedPolicy, ClauseKind, Grouping, Test
 from engine.lang.missing import cause_of, remedy, why
 from engine.lang.types import Depends, Shape
-from engine.lint.rule import Finding, rule
+from engine.lint.rule import Finding, rule, short
 
 _FACTOR = 1000
 """A score whose whole range is below this part of another's decides only between equals."""
@@ -19,11 +19,6 @@ _KNOWN = 1e7
 
 def _scores(policy: CheckedPolicy) -> list[Test]:
     return [clause for clause in policy.clauses if isinstance(clause, Test) and clause.kind is ClauseKind.SCORE]
-
-
-def _short(span: Span) -> str:
-    text = " ".join(span.text.split())
-    return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _same_for_all(test: Test) -> bool:
@@ -46,7 +41,7 @@ def constant_score(policy: CheckedPolicy) -> Iterator[Finding]:
     """
     for test in _scores(policy):
         if _same_for_all(test):
-            shown = _short(test.value.span)
+            shown = short(test.value.span)
             yield Finding(test.value.span, f"`{shown}` is the same for every node", "use a value of the node")
 
 
@@ -68,7 +63,7 @@ def missing_score(policy: CheckedPolicy) -> Iterator[Finding]:
         for value in (test.value, test.condition):
             if value is not None and value.info.maybe:
                 cause = cause_of(value)
-                message = f"`{_short(cause.span)}` can be missing, and then this score adds 0"
+                message = f"`{short(cause.span)}` can be missing, and then this score adds 0"
                 yield Finding(cause.span, message, f"say what it counts as: `{remedy(cause)}`", notes=why(cause))
 
 
