@@ -59,16 +59,12 @@ def leads(
     Args:
         frame: the inputs of the decision, looking at all nodes.
         profile: whose scores.
-        feasible: the rows that pass every filter; both nodes are among them.
+        feasible: the rows that pass every filter, ascending; both nodes are among them.
         node: the one that leads.
         over: the other.
-
-    Raises:
-        KeyError: one of the two is not feasible.
     """
-    names = frame.cluster.nodes.names
-    at = {names[row]: position for position, row in enumerate(feasible)}
-    first, second = at[node], at[over]
+    rows = frame.cluster.nodes.rows
+    first, second = (int(np.searchsorted(feasible, rows[name])) for name in (node, over))
     found: dict[str, tuple[float, Clause]] = {}
     for weighted in profile.scores:
         clause = clause_of(weighted.plugin)

@@ -41,7 +41,7 @@ def reason(
     to_node: str,
     old_message: str,
     new_message: str,
-    seed: int,
+    cycle: Cycle,
 ) -> Reason:
     """Return why the pod, decided by both over the same cluster, ends at `to_node` and not at `from_node`.
 
@@ -54,7 +54,7 @@ def reason(
         to_node: where it goes; "" for nowhere.
         old_message: why it went nowhere before.
         new_message: why it goes nowhere.
-        seed: draws among nodes that are equally good.
+        cycle: decides by the old rules over the new cluster; kept from pod to pod.
     """
     if new is None:
         return Reason("ungoverned", "no policy", text="of the new ones governs it")
@@ -66,7 +66,7 @@ def reason(
     held_old = _held(old, old_frame)
     if held_old is not None:
         return Reason("held", held_old.clause, held_old.place, "held it back")
-    again = Cycle(seed=seed).decide(old_frame, old.profile)
+    again = cycle.decide(old_frame, old.profile)
     if (again.host or "") == to_node:
         return Reason("earlier", EARLIER)
     if from_node:

@@ -102,9 +102,11 @@ class Side:
     """One set of policies over a cluster of its own."""
 
     def __init__(self, ruleset: Ruleset, things: Iterable[Any], signals: Signals, *, seed: int) -> None:
-        self.ruleset, self.signals, self.seed = ruleset, signals, seed
+        self.ruleset, self.signals = ruleset, signals
         self.world = world(things)
         self._cycle = Cycle(seed=seed)
+        self.other = Cycle(seed=seed)
+        """For what the other set of policies would decide over this cluster."""
 
     def info(self, step: Step) -> PodInfo:
         """Return a pod as this cluster keeps it."""
@@ -187,7 +189,7 @@ def _reason(before: Side, after: Side, step: Step, was: Placement, now: Placemen
     old_frame = replace(frame, signals=before.signals)
     return reason(
         old_frame, before.ruleset.rules(pod), frame, after.ruleset.rules(pod),
-        from_node=was.node, to_node=now.node, old_message=was.message, new_message=now.message, seed=after.seed,
+        from_node=was.node, to_node=now.node, old_message=was.message, new_message=now.message, cycle=after.other,
     )  # fmt: skip
 
 
