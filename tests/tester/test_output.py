@@ -143,3 +143,9 @@ class TestAPolicyInAConfigMap:
         shutil.copy(HERE / "suites" / "configmap.yaml", folder.path)
         ended = folder.suite(SUITE.replace("spread.policy", f"configmap.yaml#{pointer}"))
         assert (ended.code, message in ended.err, advice in ended.err) == (2, True, True), ended.err
+
+
+def test_nothing_passes_in_a_file_that_cannot_be_used(folder: Folder) -> None:
+    ended = folder.suite(f"{SUITE}- {{name: wrong, pod: small, expect: {{node: z9}}}}\n")
+    assert ended.out == "0 passed, 0 failed, 0 skipped, 1 file could not be used\n"
+    assert "unknown node `z9`" in ended.err

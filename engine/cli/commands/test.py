@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from engine.cli import files
+from engine.cli.suite_runs import FORMATS, Session, Shown, formatted, output_of, write
 from engine.cli.suites import SUFFIX
 
 if TYPE_CHECKING:
     from engine.cli.coverage import Coverage
     from engine.cli.suites import LoadedSuite
     from engine.tooling.mutation.trial import Tried
-    from engine.tooling.tester.formats import Run, Unusable
-    from engine.tooling.tester.results import CaseResult, SuiteResult
+    from engine.tooling.tester.formats import Run
 
-FORMATS = ("text", "json", "junit", "tap", "github")
 EPILOG = """
 \b
 Examples:
@@ -113,115 +109,23 @@ def command(
     coverage = coverage or coverage_out is not None
     if threshold is not None and not (coverage or mutate):
         raise click.UsageError("--threshold is about --coverage or --mutate: give one of them")
-    also = [_output(text) for text in outputs]
+    also = [output_of(text) for text in outputs]
     only = _regular_expression(pattern)
     tests = files.expanded(paths, suffix=SUFFIX)
-    shown = _Shown(form, quiet=quiet)
+    shown = Shown(form, quiet=quiet)
     measure = _coverage() if coverage else None
     session = Session(only, shuffle=_is_ci() if shuffle is None else shuffle, shown=shown, coverage=measure)
     run = session.run(tests)
     if update or diff:
-        _update(session.loaded, run, write=not diff)
+        _update(session.loaded, run, writes=not diff)
     tried = _mutated(session.loaded, run) if mutate else None
     shown.end(run, coverage=measure, tried=tried)
     if measure is not None and coverage_out is not None:
         measure.write(coverage_out)
     for name, path in also:
-        _write(path, _formatted(name, run))
+        write(path, formatted(name, run))
     code = _exit_code(run, pattern, no_skip=no_skip)
     return code or _below(threshold, coverage=measure, tried=tried)
-
-
-class Session:
-    """Runs test files, one after the other."""
-
-    def __init__(
-        self, only: re.Pattern[str], *, shuffle: bool, shown: _Shown, coverage: Coverage | None = None
-    ) -> None:
-        self.coverage = coverage
-        self.only = only
-        self.shuffle = shuffle
-        self.shown = shown
-        self.loaded: list[LoadedSuite] = []
-        """Those that could be run, in the order of the results."""
-
-    def run(self, tests: Sequence[Path]) -> Run:
-        """Run files; what cannot be used is reported and left out."""
-        from engine.cli.suites import load_suite
-        from engine.documents.yaml_document import DocumentError
-        from engine.tooling.tester.formats import Run, Unusable
-        from engine.tooling.tester.results import SuiteResult
-
-        results: list[SuiteResult] = []
-        unusable: list[Unusable] = []
-        seconds: dict[int, float] = {}
-        for path in tests:
-            try:
-                loaded = load_suite(path)
-                done = tuple(self._cases(loaded, seconds))
-            except DocumentError as error:
-                unusable.append(Unusable(str(path), error.diagnostics))
-                self.shown.unusable(unusable[-1])
-                continue
-            self.loaded.append(loaded)
-            results.append(SuiteResult(loaded.suite, done))
-        return Run(tuple(results), tuple(unusable), seconds)
-
-    def _cases(self, loaded: LoadedSuite, seconds: dict[int, float]) -> Iterator[CaseResult]:
-        observe = self.coverage.watch(loaded) if self.coverage is not None else None
-        run = loaded.run(shuffle=self.shuffle, observe=observe)
-        before = time.perf_counter()
-        for result in run.results(lambda case: self.only.search(case.name) is not None):
-            seconds[id(result)] = time.perf_counter() - before
-            self.shown.case(result, loaded)
-            yield result
-            before = time.perf_counter()
-
-
-class _Shown:
-    """What standard output gets: cases as they come for people, everything at the end for programs."""
-
-    def __init__(self, form: str, *, quiet: bool) -> None:
-        self._form = form
-        self._quiet = quiet
-        self._done = 0
-        self._progress = form != "text" or quiet
-
-    def case(self, result: CaseResult, loaded: LoadedSuite) -> None:
-        from engine.tooling.tester.report import case_lines
-        from engine.tooling.tester.results import State
-
-        self._done += 1
-        if self._form == "text" and not (self._quiet and result.state is State.PASSED):
-            self._clear()
-            width = shutil.get_terminal_size().columns
-            for line in case_lines(result, loaded.suite, colour=files.colour(), width=width):
-                click.echo(line)
-        elif self._progress and self._done % 50 == 0 and files.colour(err=True):
-            click.echo(f"\r{self._done} cases", nl=False, err=True)
-
-    def unusable(self, one: Unusable) -> None:
-        self._clear()
-        if self._form == "text":
-            click.echo(files.rendered(one.diagnostics, err=True), err=True)
-
-    def end(self, run: Run, *, coverage: Coverage | None, tried: Sequence[Tried] | None) -> None:
-        self._clear()
-        if self._form == "json":
-            more = {"coverage": coverage.data()} if coverage is not None else {}
-            more |= {"mutation": _mutation_data(tried)} if tried is not None else {}
-            click.echo(_with(more, _formatted("json", run)), nl=False)
-            return
-        people = self._form == "text"
-        coverage = coverage if any(True for _ in run.cases()) else None
-        click.echo(_last_line(run) if people else _formatted(self._form, run), nl=people)
-        found = [*(coverage.lines() if coverage is not None else ()), *_mutation_lines(tried)]
-        for line in found:
-            click.echo(line, err=not people)
-
-    def _clear(self) -> None:
-        if self._progress and self._done >= 50 and files.colour(err=True):
-            click.echo("\r\x1b[K", nl=False, err=True)
 
 
 def _coverage() -> Coverage:
@@ -256,24 +160,6 @@ def _mutated(loaded: Sequence[LoadedSuite], run: Run) -> list[Tried] | None:
     return mutated(loaded, run.results)
 
 
-def _mutation_lines(tried: Sequence[Tried] | None) -> Iterator[str]:
-    if tried is not None:
-        from engine.tooling.mutation.report import lines
-
-        yield from lines(tried, colour=files.colour())
-
-
-def _mutation_data(tried: Sequence[Tried]) -> dict[str, Any]:
-    from engine.tooling.mutation.report import data
-
-    return data(tried)
-
-
-def _with(more: dict[str, Any], text: str) -> str:
-    """Return a run as JSON with more in it."""
-    return json.dumps(json.loads(text) | more, indent=2, ensure_ascii=False) + "\n" if more else text
-
-
 def _below(threshold: float | None, *, coverage: Coverage | None, tried: Sequence[Tried] | None) -> int:
     """Return 1 where something is below the threshold, or there is nothing to measure, and say so."""
     if threshold is None:
@@ -286,14 +172,6 @@ def _below(threshold: float | None, *, coverage: Coverage | None, tried: Sequenc
     if low:
         click.echo(f"policyctl: {', '.join(low)}: less than the threshold of {threshold:g}%", err=True)
     return 1 if low else 0
-
-
-def _last_line(run: Run) -> str:
-    from engine.tooling.tester.report import summary
-
-    unusable = len(run.unusable)
-    plural = "s" if unusable != 1 else ""
-    return summary(run.results) + (f", {unusable} file{plural} could not be used" if unusable else "")
 
 
 def _exit_code(run: Run, pattern: str | None, *, no_skip: bool) -> int:
@@ -310,41 +188,6 @@ def _exit_code(run: Run, pattern: str | None, *, no_skip: bool) -> int:
     return 1 if any(result.state in bad for _, result in run.cases()) else 0
 
 
-def _formatted(name: str, run: Run) -> str:
-    from engine.tooling.tester.formats import FORMATS
-    from engine.tooling.tester.report import case_lines
-
-    if name != "text":
-        return FORMATS[name](run)
-    lines = [line for suite, case in run.cases() for line in case_lines(case, suite, colour=False, width=100)]
-    return "\n".join([*lines, _last_line(run)]) + "\n"
-
-
-def _output(text: str) -> tuple[str, Path]:
-    """Return format and path of `[FORMAT=]FILE`."""
-    from engine.tooling.tester.formats import SUFFIXES
-
-    name, equals, path = text.partition("=")
-    if equals and name in FORMATS:
-        return name, Path(path)
-    suffix = Path(text).suffix
-    if suffix == ".txt":
-        return "text", Path(text)
-    if suffix not in SUFFIXES:
-        raise click.BadParameter(
-            f"{text} does not say its format: name it .xml, .json, .tap or .txt, or write junit={text}",
-            param_hint="--output",
-        )
-    return SUFFIXES[suffix], Path(text)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise click.ClickException(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error
-
-
 def _is_ci() -> bool:
     """Return whether the environment says that this is a CI system, as all of them do."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
@@ -357,7 +200,7 @@ def _regular_expression(pattern: str | None) -> re.Pattern[str]:
         raise click.BadParameter(f"not a regular expression: {error}", param_hint="--run") from error
 
 
-def _update(loaded: Sequence[LoadedSuite], run: Run, *, write: bool) -> None:
+def _update(loaded: Sequence[LoadedSuite], run: Run, *, writes: bool) -> None:
     """Write scores and placements that came into the files, and say how many; or show the difference."""
     from engine.cli.rewriting import difference, written
     from engine.tooling.tester.updating import updated
@@ -365,7 +208,7 @@ def _update(loaded: Sequence[LoadedSuite], run: Run, *, write: bool) -> None:
     for suite, result in zip(loaded, run.results, strict=True):
         source = suite.suite.document.source
         text, changes = updated(result)
-        if changes and not write:
+        if changes and not writes:
             click.echo(difference(source, text, done="updated"), nl=False)
         elif changes and written(Path(source.name), text):
             plural = "s" if changes != 1 else ""
