@@ -49,7 +49,7 @@ class Session:
         seconds: dict[int, float] = {}
         for path in tests:
             try:
-                loaded = load_suite(path)
+                loaded = load_suite(path, files.source(path))
                 done = tuple(self._cases(loaded, seconds))
             except DocumentError as error:
                 unusable.append(Unusable(str(path), error.diagnostics))
