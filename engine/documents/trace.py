@@ -22,6 +22,8 @@ _MOST = 10**12
 """No column holds more: 10^12 thousandths of a core, MiB, or seconds."""
 _MOST_GPUS = 256
 _MAX_ERRORS = 20
+_NOTHING = frozenset({"nan", "none", "null"})
+"""What programs write into cells that are empty."""
 _ALIASES = {"name": ("name", "sn"), "gpu": ("gpu", "num_gpu", "gpus"), "num_gpu": ("num_gpu", "gpu", "gpus")}
 
 
@@ -85,7 +87,8 @@ class _Row:
 
     def text(self, column: str) -> str:
         """Return a cell; "" where it is empty, or there is no such column."""
-        return self._cells.get(column, "")
+        text = self._cells.get(column, "")
+        return "" if text.lower() in _NOTHING and column != "name" else text
 
     def whole(self, column: str, *, absent: int | None = None, low: int = 0, high: int = _MOST) -> int:
         """Return a whole number; `absent` for an empty cell, where that may be."""
@@ -226,21 +229,25 @@ def parse_pods(source: Source) -> PodList:
     table = _Table(source, needed=("name", "cpu_milli", "memory_mib"), optional=optional)
     pods: list[TracePod] = []
     kinds: dict[PodKind, PodKind] = {}
-    several = 0
+    several = ending = 0
     for row in table.rows():
         gpus = row.whole("num_gpu", absent=0, high=_MOST_GPUS)
-        share = row.whole("gpu_milli", absent=WHOLE, low=1, high=WHOLE) if gpus else 0
-        if gpus > 1 and share < WHOLE:
-            several += 1
+        share = row.whole("gpu_milli", absent=WHOLE, low=1, high=max(gpus, 1) * WHOLE) if gpus else 0
+        if gpus > 1:
+            several += share not in (WHOLE, gpus * WHOLE)
             share = WHOLE
         models = tuple(sorted({model.strip() for model in row.text("gpu_spec").split("|")} - {""})) if gpus else ()
         kind = PodKind(row.whole("cpu_milli"), row.whole("memory_mib"), gpus, share, models)
         created, deleted = row.seconds("creation_time"), row.seconds("deletion_time")
         if created is not None and deleted is not None and deleted < created:
-            row.wrong("deletion_time", f"{deleted:g} is before the creation at {created:g}")
+            ending += 1
+            deleted = created
         pods.append(TracePod(row.text("name") or f"line-{row.line}", kinds.setdefault(kind, kind), created, deleted))
     if not pods:
         table.wrong(1, "the list has no pods")
         table.fail()
-    notes = (f"{several} pods want several GPUs with a gpu_milli below {WHOLE}: taken for whole GPUs",)
-    return PodList(tuple(pods), notes if several else ())
+    notes = {
+        f"pods that want several GPUs with a gpu_milli other than {WHOLE}, taken for whole ones: {several}": several,
+        f"pods that are deleted before they are created, taken to end at once: {ending}": ending,
+    }
+    return PodList(tuple(pods), tuple(note for note, number in notes.items() if number))

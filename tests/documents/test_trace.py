@@ -59,7 +59,20 @@ def test_times_are_seconds_and_may_be_absent() -> None:
 def test_several_gpus_with_a_part_of_each_are_taken_for_whole_ones_and_that_is_said() -> None:
     found = pods("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,2,500\n")
     assert found.pods[0].kind.gpu_millis == 2000
-    assert found.notes == ("1 pods want several GPUs with a gpu_milli below 1000: taken for whole GPUs",)
+    assert found.notes == ("pods that want several GPUs with a gpu_milli other than 1000, taken for whole ones: 1",)
+    assert pods("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,2,2000\nb,1,1,2,1000\n").notes == ()
+
+
+def test_a_pod_that_is_deleted_before_it_is_created_ends_at_once_and_that_is_said() -> None:
+    found = pods("name,cpu_milli,memory_mib,creation_time,deletion_time\na,1,1,9,5\n")
+    assert (found.pods[0].created, found.pods[0].deleted) == (9, 9)
+    assert found.notes == ("pods that are deleted before they are created, taken to end at once: 1",)
+
+
+def test_what_programs_write_for_nothing_is_nothing() -> None:
+    header = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time"
+    found = pods(f"{header}\nnull,1,2,1,500,nan,None\n").pods[0]
+    assert (found.name, found.kind, found.created) == ("null", PodKind(1, 2, 1, 500, ()), None)
 
 
 def test_nodes_with_and_without_gpus() -> None:
@@ -85,15 +98,12 @@ HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli"
         (f"{HEADER}\na,x,1,1,1", ["line 2, column cpu_milli: expected a whole number from 0, found 'x'"]),
         (f"{HEADER}\n\na,,1,1,1", ["line 3, column cpu_milli: expected a whole number from 0, found nothing"]),
         (f"{HEADER}\na,-1,1,1,1", ["line 2, column cpu_milli: expected a whole number from 0, found '-1'"]),
-        (f"{HEADER}\na,nan,1,1,1", ["line 2, column cpu_milli: expected a whole number from 0, found 'nan'"]),
+        (f"{HEADER}\na,nan,1,1,1", ["line 2, column cpu_milli: expected a whole number from 0, found nothing"]),
         (f"{HEADER}\na,1,1,1,0", ["line 2, column gpu_milli: expected a whole number from 1 to 1000, found '0'"]),
+        (f"{HEADER}\na,inf,1,1,1", ["line 2, column cpu_milli: expected a whole number from 0, found 'inf'"]),
         (f"{HEADER}\na,1,1,1,1001", ["line 2, column gpu_milli: expected a whole number from 1 to 1000, found '1001'"]),
         (f"{HEADER}\na,1,1,1e9,1", ["line 2, column num_gpu: expected a whole number from 0 to 256, found '1e9'"]),
         (f'{HEADER}\n"a,1,1,1,1', ["line 2: not CSV: unexpected end of data"]),
-        (
-            "name,cpu_milli,memory_mib,creation_time,deletion_time\na,1,1,9,5",
-            ["line 2, column deletion_time: 5 is before the creation at 9"],
-        ),
         (
             f"{HEADER}\na,x,1,1,1\nb,1,y,1,1",
             [

@@ -6,6 +6,8 @@ required node affinity: what a real cluster with shared GPUs would say, so that 
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -29,6 +31,14 @@ class TraceError(ValueError):
     """The lists are no experiment."""
 
 
+def label_of(model: str) -> str:
+    """Return a model as a label's value; one that cannot stand there is written otherwise, and stays different."""
+    if re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", model):
+        return model
+    mark = hashlib.sha256(model.encode()).hexdigest()[:8]
+    return f"{re.sub(r'[^A-Za-z0-9]+', '-', model)[:50].strip('-')}-{mark}".lstrip("-")
+
+
 def node_of(row: TraceNode) -> objects.Node:
     """Return a node of the trace as a Kubernetes node."""
     form: Json = {
@@ -37,7 +47,7 @@ def node_of(row: TraceNode) -> objects.Node:
         "mem": f"{row.memory_mib}Mi",
         "pods": _NODE_PODS,
         "resources": {GPU: row.gpus, GPU + SHARE_SUFFIX: row.gpus * WHOLE} if row.gpus else {},
-        "labels": {MODEL_LABEL: row.model} if row.model and row.gpus else {},
+        "labels": {MODEL_LABEL: label_of(row.model)} if row.model and row.gpus else {},
     }
     return msgspec.convert(default_object(node_object(form), priority_classes={}), objects.Node, strict=True)
 
@@ -50,7 +60,11 @@ def pod_of(kind: PodKind) -> objects.Pod:
         wanted = {GPU + SHARE_SUFFIX: kind.gpu_millis} if shared else {GPU: kind.gpus}
     form: Json = {"cpu": f"{kind.cpu_millis}m", "mem": f"{kind.memory_mib}Mi", "resources": wanted}
     if kind.models:
-        required = {"matchExpressions": [{"key": MODEL_LABEL, "operator": "In", "values": list(kind.models)}]}
+        required = {
+            "matchExpressions": [
+                {"key": MODEL_LABEL, "operator": "In", "values": [label_of(model) for model in kind.models]}
+            ]
+        }
         selector = {"nodeSelectorTerms": [required]}
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
         form["spec"] = {"affinity": affinity}

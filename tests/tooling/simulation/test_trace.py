@@ -14,7 +14,7 @@ from engine.documents.yaml_document import read_source
 from engine.policy.policy_set import load
 from engine.tooling.simulation.contender import Contender
 from engine.tooling.simulation.run import Run, run
-from engine.tooling.simulation.trace import MODEL_LABEL, Experiment, TraceError, node_of, pod_of, replayed
+from engine.tooling.simulation.trace import MODEL_LABEL, Experiment, TraceError, label_of, node_of, pod_of, replayed
 
 ROOT = Path(__file__).parents[3]
 OPENB = Path(os.environ.get("KPS_OPENB", ROOT.parent / "shared" / "data" / "openb"))
@@ -48,6 +48,16 @@ def test_rows_become_what_a_cluster_with_shared_gpus_would_say() -> None:
     assert spec.containers[0].resources is not None
     assert spec.containers[0].resources.requests == {"cpu": "2000m", "memory": "1024Mi", "nvidia.com/gpu-milli": "500"}
     assert spec.affinity is not None
+
+
+def test_models_of_any_name_stay_apart() -> None:
+    names = ["T4", "V100 32GB", "V100-32GB", "V100/32GB", "ä", "x" * 80]
+    assert label_of("T4") == "T4"
+    assert len({label_of(name) for name in names}) == len(names)
+    spaced = [TraceNode("a", 1000, 1, 1, "V100 16GB"), TraceNode("b", 1000, 1, 1, "V100 32GB")]
+    pods = [TracePod("p", PodKind(0, 0, 1, 1000, ("V100 32GB",)), None, None)] * 2
+    found = run(replayed(spaced, pods), Contender("kubernetes"), seed=0, stopwatch=lambda: 0.0)
+    assert (found.placed, found.unplaced) == (1, 1)
 
 
 def test_a_replayed_trace_begins_with_its_first_pod() -> None:
