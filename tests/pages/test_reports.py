@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,15 @@ def test_the_same_gives_the_same_page(folder: Path) -> None:
 def test_a_report_that_cannot_be_written_is_no_success(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*COMMANDS["drift"], "--html", "nowhere/report.html"]) == 2
     assert "nowhere/report.html" in capsys.readouterr().err
+
+
+def test_without_matplotlib_impact_says_what_to_install_before_it_works(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert run([*COMMANDS["impact"], "--html", "report.html"]) == 2
+    assert "kube-policy-scheduler[reports]" in capsys.readouterr().err
+    assert not (folder / "report.html").exists()
+    assert run([*COMMANDS["drift"], "--html", "report.html"]) == 1, "drift draws nothing"

@@ -113,6 +113,18 @@ def test_pods_that_lose_and_get_a_node() -> None:
     assert (ungoverned.kind, ungoverned.new.state) == ("lost", State.UNGOVERNED)
 
 
+def test_the_other_way_round_everything_is_the_other_way_round() -> None:
+    pods = [{"cpu": 1 + at % 3, "labels": {"tenant": f"t{at % 2}"}} for at in range(6)]
+    old = "filter fits(cpu, mem)\nspread by pod.label.tenant"
+    new = "filter fits(cpu, mem) and not label disk=hdd\nscore 5 if label disk=ssd"
+    there, back = replayed(pods, old, new), replayed(pods, new, old)
+    mirrored = {"moved": "moved", "lost": "gained", "gained": "lost", "other": "other"}
+    assert {(change.pod, change.old.node, change.new.node, change.kind) for change in there.changes} == {
+        (change.pod, change.new.node, change.old.node, mirrored[change.kind]) for change in back.changes
+    }
+    assert {change.kind for change in there.changes} == {"moved", "lost"}
+
+
 def test_who_is_replayed_and_who_stays() -> None:
     pods = [
         {"cpu": 1, "node": "a"},
@@ -208,7 +220,7 @@ def test_limits_decide_the_exit_code(
 
 
 def test_nothing_to_compare_is_no_success(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "other.policy").write_text('scheduler other\nscore 1\n')
+    (folder / "other.policy").write_text("scheduler other\nscore 1\n")
     assert run(["impact", "other.policy", "other.policy", "--cluster", "c.json"]) == 2
     assert "nothing to compare" in capsys.readouterr().err
 
