@@ -14,6 +14,8 @@ import promql_parser
 import pytest
 import yaml
 
+from engine.daemon.clause_counts import ClauseCounts
+from engine.daemon.clause_metrics import ClauseMetrics
 from engine.daemon.metrics import SchedulerMetrics
 
 MONITORING = Path(__file__).parents[2] / "deploy" / "components" / "monitoring"
@@ -64,6 +66,7 @@ def expressions() -> Iterator[str]:
 def exported() -> set[str]:
     """Every name that a scrape can show."""
     metrics = SchedulerMetrics(version="1")
+    metrics.registry.register(ClauseMetrics(ClauseCounts(), policies=lambda: None))
     names = set()
     for family in metrics.registry.collect():
         names.add(family.name)
