@@ -63,6 +63,12 @@ class Deciding:
         """Return the unit of pods that one replica decides alone (`engine.policy.units`)."""
         return self.policies.unit(pod, by_pod=by_pod) if self.policies is not None else f"namespace/{pod.namespace}"
 
+    def keeps_room_for(self, pod: PodInfo) -> bool:
+        """Return whether one of our nodes keeps room for a pending pod that is another replica's."""
+        if self.sharding is None or self.policies is None or not self.policies.serves(pod):
+            return False
+        return self.sharding.keeps_room_for(pod)
+
     def passed_to(self, pod: PodInfo) -> str | None:
         """Return the node of another replica for which we passed a pod on, None where we did not."""
         if self.sharding is None or self.policies is None or not self.policies.serves(pod):

@@ -49,6 +49,7 @@ class Informer:
         left: Callable[[str], None] = lambda uid: None,
         node_changed: Callable[[str], None] = lambda name: None,
         passed_to: Callable[[PodInfo], str | None] = lambda pod: None,
+        keeps_room_for: Callable[[PodInfo], bool] = lambda pod: False,
     ) -> None:
         """Make one.
 
@@ -61,6 +62,7 @@ class Informer:
             left: called with the uid of a pod that is gone or on a node, before the cluster knows.
             node_changed: called with the name of a node that went, or changed in what rules may read.
             passed_to: the node of another replica for which a pending pod was passed on, None where it was not.
+            keeps_room_for: whether the nomination of another replica's pod is for a node of ours.
         """
         self._cluster = cluster
         self._queue = queue
@@ -70,6 +72,7 @@ class Informer:
         self._left = left
         self._node_changed = node_changed
         self._passed_to = passed_to
+        self._keeps_room_for = keeps_room_for
         self.changes = 0
         """Grows with everything that may change a decision, other than what the scheduler itself places."""
         self.assumed: dict[str, str] = {}
@@ -107,10 +110,10 @@ class Informer:
 
     def _passed_changed(self, info: PodInfo) -> None:
         """Take over a pod that was passed on: it is still to be bound there, or comes back."""
-        uid = info.uid
-        if info.nominated_node == self.assumed[uid]:
+        uid, host = info.uid, self.assumed[info.uid]
+        if self._passed_to(info) == host:
             self.passed[uid] = info
-        elif self.passed[uid] is not None:  # else it is a state from before
+        elif self.passed[uid] is not None or info.nominated_node == host:  # else it is a state from before
             self.take_back(uid)
             self._pod_pending(info)
             times = self._returns[uid] = self._returns.get(uid, 0) + 1
@@ -130,7 +133,9 @@ class Informer:
             self.happened(ClusterEvent.POD_DELETE)  # the API server knows better than we did
         if info.terminating or not self._serves(info):
             self._queue.remove(info.uid)
-            self._cluster.nominate(info, "")
+            if info.nominated_node or self._cluster.nominated:
+                self._cluster.nominate(info, info.nominated_node if self._keeps_room_for(info) else "")
+                self.changes += 1
             node_name = None if info.terminating else self._passed_to(info)
             if node_name is not None:
                 self._cluster.place(info, node_name)
@@ -172,7 +177,9 @@ class Informer:
         self.assumed.pop(uid, None)
         self.passed.pop(uid, None)
         self._returns.pop(uid, None)
-        self._foreign.pop(uid, None)
+        foreign = self._foreign.pop(uid, None)
+        if foreign is not None and self._cluster.nominated:
+            self._cluster.nominate(foreign, "")
         waiting = self._queue.remove(uid)
         if waiting is not None:
             self._cluster.nominate(waiting.pod, "")

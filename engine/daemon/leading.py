@@ -77,6 +77,7 @@ class Leading:
             on_members=passing.share_with,
             on_ready=scheduler.lead,
             has_handed_over=passing.has_handed_over,
+            has_settled=passing.has_settled,
             pods_seen=lambda: scheduler.informer.pods_seen,
             pods_known=lambda: pods.position,
         )

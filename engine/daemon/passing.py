@@ -21,10 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 class Nominator(Protocol):
-    """Writes a pod's nomination at once."""
+    """Passes pods on by their status."""
 
     async def nominate_now(self, pod: PodInfo, *, node: str) -> str:
-        """Nominate the pod to the node; return why that failed, "" where it did not. Never raises."""
+        """Pass the pod on to the owner of a node; return why that failed, "" where it did not. Never raises."""
         ...
 
 
@@ -77,6 +77,11 @@ class Passing:
         )
         return not self._leaving
 
+    def has_settled(self) -> bool:
+        """Return whether the watch has shown everything that we did."""
+        passed = self._informer.passed
+        return all(passed.get(uid) is not None for uid in self._informer.assumed)
+
     def is_for_another(self, host: str) -> bool:
         """Return whether a node is another replica's."""
         sharding = self._deciding.sharding
@@ -107,15 +112,11 @@ class Passing:
             self._queue.failed(queued, self._clock())
 
     def give_back(self, queued: QueuedPod) -> None:
-        """Return a pod to the replica that passed it on, if it is of no use here; it may still be waited for room."""
+        """Return a pod that does not fit to the replica that passed it on, if one did."""
         sharding, pod = self._deciding.sharding, queued.pod
-        if sharding is None or not sharding.was_passed_here(pod) or self._is_being_freed(pod):
+        if sharding is None or not sharding.was_passed_here(pod):
             return
         self.given_back += 1
         logger.info("Gave a pod back", extra={"pod": pod.key, "node": pod.nominated_node})
         nominate(self._cluster, queued, Preemption(), self._reporter)
         self._reporter.nominated(pod, "")
-
-    def _is_being_freed(self, pod: PodInfo) -> bool:
-        others = self._cluster.pods_on(pod.nominated_node).values()
-        return any(other.terminating and other.priority < pod.priority for other in others)

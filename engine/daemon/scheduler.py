@@ -84,6 +84,7 @@ class Scheduler:
             left=lambda uid: self.permitting.forget(uid),
             node_changed=lambda name: self.permitting.node_changed(name),
             passed_to=self.deciding.passed_to,
+            keeps_room_for=self.deciding.keeps_room_for,
         )
         self.bindings = Bindings(
             cluster,

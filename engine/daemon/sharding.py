@@ -3,8 +3,9 @@
 Every node has one owner, and nothing but its owner places a pod on it: two replicas can't both count on the same
 room. Every pod belongs to a unit (its namespace, as a rule), and the owner of the unit decides it, so that pods that
 look at each other (spread, affinity, gangs, limits) are decided one after another. It takes a node of its own where
-one will do. Else it passes the pod on: the pod is nominated to another's node, whose owner looks again and binds it,
-or gives it back by ending the nomination. Until then it counts where it is nominated.
+one will do. Else it passes the pod on: the pod is nominated to another's node, with a condition that says so, and the
+node's owner looks again and binds it, or gives it back by ending the nomination. Until then it counts where it is
+nominated. A nomination without that condition asks a node's owner to keep room while victims of a preemption end.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.adapters.kube.pod_status import PASSED_ON
 from engine.cluster.nodes import BoolArray, NodeTable
 from engine.cluster.pods import PodInfo
 from engine.daemon.ring import Ring
@@ -55,17 +57,23 @@ class Sharding:
         return self.ring.owner(self._unit(pod)) == self.identity
 
     def is_ours(self, pod: PodInfo) -> bool:
-        """Return whether a pending pod is this replica's to decide: by its nomination, else by its unit."""
-        return self.owns_node(pod.nominated_node) if pod.nominated_node else self.owns_unit(pod)
+        """Return whether a pending pod is this replica's to decide: by the node it was passed on for, or its unit."""
+        return self.owns_node(pod.nominated_node) if is_passed_on(pod) else self.owns_unit(pod)
+
+    def keeps_room_for(self, pod: PodInfo) -> bool:
+        """Return whether one of our nodes keeps room for a pending pod of another replica."""
+        node = pod.nominated_node
+        return bool(node) and self.owns_node(node) and not self.is_ours(pod)
 
     def passed_to(self, pod: PodInfo) -> str | None:
         """Return the node that a pending pod of ours was passed on for, None where it was not."""
-        node = pod.nominated_node
-        return node if node and not self.owns_node(node) and self.owns_unit(pod) else None
+        if not is_passed_on(pod) or self.owns_node(pod.nominated_node) or not self.owns_unit(pod):
+            return None
+        return pod.nominated_node
 
     def was_passed_here(self, pod: PodInfo) -> bool:
         """Return whether another replica chose one of our nodes for the pod."""
-        return bool(pod.nominated_node) and self.owns_node(pod.nominated_node) and not self.owns_unit(pod)
+        return is_passed_on(pod) and self.owns_node(pod.nominated_node) and not self.owns_unit(pod)
 
     def narrowed(self, profile: Profile, *, preempts: bool) -> Profile:
         """Return the profile for nodes of ours alone."""
@@ -78,6 +86,11 @@ class Sharding:
     def forget_profiles(self) -> None:
         """Take note that there are other policies."""
         self._narrowed.clear()
+
+
+def is_passed_on(pod: PodInfo) -> bool:
+    """Return whether the owner of the node that a pod is nominated to is to bind it."""
+    return bool(pod.nominated_node) and any(c.type == PASSED_ON and c.status == "True" for c in pod.conditions)
 
 
 class NodeOwnership:

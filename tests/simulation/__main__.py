@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
+from tests.simulation.sharded import SharedSimulation
 from tests.simulation.simulation import Simulation, Violation
 
 
@@ -20,11 +21,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="seed of the first run")
     parser.add_argument("--seed", type=int, help="run this seed alone")
     parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--sharded", action="store_true", help="several replicas that share the work")
     given = parser.parse_args(arguments)
     seeds = [given.seed] if given.seed is not None else range(given.first, given.first + given.runs)
     began, failed = time.monotonic(), 0
     with ProcessPoolExecutor(given.workers) as pool:
-        for number, problem in enumerate(pool.map(_one, seeds, [given.steps] * len(seeds)), 1):
+        one = _sharded if given.sharded else _one
+        for number, problem in enumerate(pool.map(one, seeds, [given.steps] * len(seeds)), 1):
             if problem:
                 failed += 1
                 print(problem, flush=True)
@@ -35,9 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _one(seed: int, steps: int) -> str:
+    return _problem(Simulation(seed, steps=steps))
+
+
+def _sharded(seed: int, steps: int) -> str:
+    return _problem(SharedSimulation(seed, steps=steps))
+
+
+def _problem(simulation: Simulation | SharedSimulation) -> str:
     logging.disable()
     try:
-        Simulation(seed, steps=steps).run()
+        simulation.run()
     except Violation as problem:
         return str(problem)
     return ""

@@ -44,6 +44,8 @@ class Watch:
         self._ahead: deque[tuple[str, Any]] = deque()
         self._more = asyncio.Event()
         self.connected = False
+        self.position = 0
+        """Up to which version all changes have been handed over."""
 
     def offer(self, verb: str, thing: Json) -> None:
         """Send a change; lost where nobody watches."""
@@ -63,11 +65,13 @@ class Watch:
         while True:
             await asyncio.sleep(random.random() * 0.5)
             listed = [server.decoded(self._kind, thing) for thing in server.listing(self._kind)]
+            version = server.version
             self.connected = True
             await asyncio.sleep(random.random() * server.lag_seconds)
             if not self.connected:
                 continue
             self._replaced(listed)
+            self.position = version
             while self.connected:
                 if not self._ahead:
                     self._more.clear()
@@ -77,6 +81,7 @@ class Watch:
                     if self._ahead:
                         verb, thing = self._ahead.popleft()
                         (self._deleted if verb == "DELETED" else self._changed)(thing)
+                        self.position = int(thing.metadata.resource_version)
 
 
 class ApiServer:
@@ -95,8 +100,14 @@ class ApiServer:
         """Node by uid of every pod ever bound."""
         self.quota: dict[str, int] = {}
         self.requests = 0
+        self.leases: dict[str, Json] = {}
         self._version = 0
         self._uids = 0
+
+    @property
+    def version(self) -> int:
+        """The resource version of the last change."""
+        return self._version
 
     # --- what happens ---------------------------------------------------------------------------------
 
@@ -142,11 +153,11 @@ class ApiServer:
             for name in [n for n, p in self.pods.items() if p["spec"].get("nodeName") == node]:
                 self._remove(name)
 
-    def create_pod(self, name: str, spec: Json, labels: dict[str, str]) -> None:
+    def create_pod(self, name: str, spec: Json, labels: dict[str, str], *, namespace: str = "default") -> None:
         """Create a pod."""
         self._uids += 1
         self.pods[name] = {
-            "metadata": {"name": name, "namespace": "default", "uid": f"{name}.{self._uids}", "labels": labels},
+            "metadata": {"name": name, "namespace": namespace, "uid": f"{name}.{self._uids}", "labels": labels},
             "spec": {"schedulerName": "policy-scheduler", **spec},
             "status": {"phase": "Pending"},
         }
@@ -183,6 +194,8 @@ class ApiServer:
         """Carry out a request; raise what the API server would answer."""
         self.requests += 1
         parts = path.split("/")
+        if "leases" in path:
+            return self._answer_lease(verb, parts[7] if len(parts) > 7 else "", json.loads(body) if body else {})
         name, subresource = parts[6], parts[7] if len(parts) > 7 else ""
         pod = self.pods.get(name)
         given = json.loads(body) if body else {}
@@ -195,7 +208,13 @@ class ApiServer:
             case "POST", "binding":
                 self._bind(pod, given["target"]["name"])
             case "PATCH", "status":
-                pod["status"].setdefault("conditions", []).extend(given["status"].get("conditions", []))
+                if given["metadata"].get("resourceVersion") not in (None, pod["metadata"]["resourceVersion"]):
+                    raise refusal(409, "the object has been modified")
+                if "nominatedNodeName" in given["status"]:
+                    pod["status"]["nominatedNodeName"] = given["status"]["nominatedNodeName"] or ""
+                merged = {c["type"]: c for c in pod["status"].get("conditions", [])}
+                merged |= {c["type"]: c for c in given["status"].get("conditions", [])}
+                pod["status"]["conditions"] = list(merged.values())
                 self._tell("pods", "MODIFIED", pod)
             case "DELETE", "":
                 self.delete_pod(name)
@@ -204,6 +223,27 @@ class ApiServer:
             case _:
                 raise AssertionError(f"unexpected {verb} {path}")
         return json.dumps(pod).encode()
+
+    def _answer_lease(self, verb: str, name: str, given: Json) -> bytes:
+        name = name or given.get("metadata", {}).get("name", "")
+        known = self.leases.get(name)
+        conditions = given.get("preconditions") or given.get("metadata", {})
+        if known is not None and conditions.get("resourceVersion") not in (None, known["metadata"]["resourceVersion"]):
+            raise refusal(409, "the lease has been modified")
+        match verb:
+            case "GET" if not name or name.startswith("?"):
+                return json.dumps({"items": list(self.leases.values())}).encode()
+            case "POST" if known is not None:
+                raise refusal(409, "the lease exists")
+            case "GET" | "PUT" | "DELETE" if known is None:
+                raise refusal(404, "no such lease")
+            case "POST" | "PUT":
+                self._version += 1
+                given["metadata"] |= {"resourceVersion": str(self._version), "uid": name}
+                self.leases[name] = given
+            case "DELETE":
+                del self.leases[name]
+        return json.dumps(self.leases.get(name, {})).encode()
 
     def _bind(self, pod: Json, node: str) -> None:
         uid = pod["metadata"]["uid"]
@@ -215,6 +255,7 @@ class ApiServer:
             self.violations.append(f"{uid} is bound twice")
         self.bound[uid] = node
         pod["spec"]["nodeName"] = node
+        pod["status"].pop("nominatedNodeName", None)
         self._judge(pod, node)
         self._tell("pods", "MODIFIED", pod)
         asyncio.get_running_loop().call_later(self.random.random(), self._start, pod)
@@ -253,9 +294,15 @@ class Connection:
 
     is_reachable = True
 
+    def aside(self) -> Connection:
+        """Return another connection: there is no waiting on this one."""
+        return self
+
     def __init__(self, server: ApiServer) -> None:
         self._server = server
         self.closed = False
+        self.is_cut = False
+        """Whether nothing gets through."""
 
     async def request(
         self, verb: str, path: str, *, body: bytes = b"", may_send: Callable[[], bool] | None = None, **_: Any
@@ -266,7 +313,7 @@ class Connection:
         fault = random.choice(FAULTS) if random.random() < server.fault_rate else ""
         if self.closed:
             await loop.create_future()
-        if fault == "unreachable":
+        if fault == "unreachable" or self.is_cut:
             await asyncio.sleep(random.random() * 0.1)
             raise Unreachable("no connection")
         if may_send is not None and not may_send():

@@ -2,8 +2,9 @@
 
 A replica that comes creates its Lease, then lists the others'. It does nothing before each of those has written into
 its own Lease that it knows the newcomer, which each does only once everything that is the newcomer's now has come to
-an end there. A replica that goes deletes its Lease; one that dies, hangs or is cut off stops by its own clock before
-the others take its Lease for expired. As in leader election no two clocks are compared.
+an end there. A replica that goes writes that into its Lease, with the last that it saw: the others take its part
+when they have seen that too. One that dies, hangs or is cut off stops by its own clock before the others take its Lease
+for expired. As in leader election no two clocks are compared.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ KNOWS = "policy-scheduler/knows"
 """Annotation: the members that the holder hands over to."""
 PODS_SEEN = "policy-scheduler/pods-seen"
 """Annotation: the resource version of the last pod event that the holder had seen when it handed over."""
-SETTLE_SECONDS = 0.5
-"""From the end of a Lease until its holder's part is taken: its last bindings are on the way to our watch."""
+LEFT = "policy-scheduler/left"
+"""Annotation: the holder does nothing any more, and nothing of it is under way."""
+SETTLE_SECONDS = 2.0
+"""From the unexpected end of a Lease until its holder's part is taken: bindings may be on the way to our watch."""
 HURRY_SECONDS = 0.1
 """Between two looks while somebody waits."""
-RELEASE_TIMEOUT_SECONDS = 3.0
+LEAVE_SECONDS = 3.0
+"""How long our end may be delayed by what is on the way to our watch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class Member:
     identity: str
     knows: frozenset[str]
     pods_seen: int
+    has_left: bool
 
 
 class Membership:
@@ -59,6 +64,7 @@ class Membership:
         on_members: Callable[[frozenset[str]], None],
         on_ready: Callable[[bool], None],
         has_handed_over: Callable[[], bool],
+        has_settled: Callable[[], bool],
         pods_seen: Callable[[], int],
         pods_known: Callable[[], int],
         clock: Callable[[], float] = time.time,
@@ -71,6 +77,7 @@ class Membership:
             on_members: told who shares the work, ourselves included. What is no longer ours must not be begun then.
             on_ready: told whether we may do anything.
             has_handed_over: whether nothing is under way any more that is no longer ours.
+            has_settled: whether nothing at all is under way.
             pods_seen: the resource version of the last pod event, 0 where there was none.
             pods_known: the resource version up to which pods are known: of the last list, event or bookmark.
             clock: for the times shown in the Lease only.
@@ -80,6 +87,7 @@ class Membership:
         self._on_members = on_members
         self._on_ready = on_ready
         self._has_handed_over = has_handed_over
+        self._has_settled = has_settled
         self._pods_seen = pods_seen
         self._pods_known = pods_known
         self._clock = clock
@@ -180,16 +188,23 @@ class Membership:
         now = asyncio.get_running_loop().time()
         for identity in self._seen.keys() - leases.keys():
             del self._seen[identity]
-            self._gone_at[identity] = now
+            if identity in self.members:
+                self._gone_at[identity] = now
         for identity, lease in list(leases.items()):
             spec = lease.get("spec", {})
             state = spec.get("renewTime")
             known = self._seen.get(identity)
             if known is None or known[0] != state:
                 known = self._seen[identity] = (state, now)
+            told = _member(lease)
+            has_left = told.has_left and told.pods_seen <= self._pods_known()
+            if has_left:
+                del leases[identity]
             if now > known[1] + float(spec.get("leaseDurationSeconds") or self._settings.lease_seconds):
-                logger.warning("replica %s is gone, its lease has expired", identity)
-                del leases[identity], self._seen[identity]
+                if not has_left:
+                    logger.warning("replica %s is gone, its lease has expired", identity)
+                    del leases[identity]
+                del self._seen[identity]
                 await self._delete(lease)
         self._gone_at = {
             identity: at
@@ -225,10 +240,17 @@ class Membership:
             self._on_ready(False)
 
     async def _leave(self) -> None:
-        """Delete our Lease; failing that, it expires."""
+        """Say in our Lease that our part is free; failing that, it expires."""
         with contextlib.suppress(KubeError, TimeoutError):
-            async with asyncio.timeout(RELEASE_TIMEOUT_SECONDS):
-                await self._request("DELETE", self._path(self._lease_name))
+            async with asyncio.timeout(LEAVE_SECONDS):
+                while not self._has_settled():  # noqa: ASYNC110 (what it waits for comes by the watch)
+                    await asyncio.sleep(HURRY_SECONDS)
+                self._handed_over_at = self._pods_seen()
+                body = self._lease("")
+                body["metadata"]["annotations"][LEFT] = "true"
+                version = (await self._request("GET", self._path(self._lease_name)))["metadata"]["resourceVersion"]
+                body["metadata"]["resourceVersion"] = version
+                await self._request("PUT", self._path(self._lease_name), body)
 
     # --- the Leases ---------------------------------------------------------------------------------
 
@@ -294,4 +316,5 @@ def _member(lease: dict[str, Any]) -> Member:
         lease["spec"]["holderIdentity"],
         frozenset(filter(None, str(annotations.get(KNOWS, "")).split(","))),
         int(seen) if seen.isdecimal() else 0,
+        LEFT in annotations,
     )

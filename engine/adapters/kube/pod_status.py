@@ -26,6 +26,8 @@ _encode = msgspec.json.Encoder().encode
 _decode_pod = msgspec.json.Decoder(Pod).decode
 
 CONFLICT_RETRIES = 3
+PASSED_ON = "policy-scheduler/PassedOn"
+"""Condition of a pod that one replica has decided and another, the owner of the node that it names, is to bind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class _Write:
     pod: PodView
     condition: _Condition | None
     nominated_node: str | None
+    passes_on: bool = False
+    """Whether the node's owner is to bind the pod, instead of keeping room for it."""
 
 
 class PodStatusWriter:
@@ -58,8 +62,11 @@ class PodStatusWriter:
         capacity: int = 50_000,
         max_defer_seconds: float = 5.0,
         clock: Callable[[], float] = time.time,
+        may_nominate: Callable[[], bool] = lambda: True,
     ) -> None:
+        """may_nominate: the fence of replicas that share the work, asked right before a pod is passed on."""
         self._transport = transport
+        self._may_nominate = may_nominate
         self._clock = clock
         self._outbox: Outbox[str, _Write] = Outbox(
             self._send,
@@ -92,10 +99,10 @@ class PodStatusWriter:
         self._put(_Write(pod, None, node))
 
     async def nominate_now(self, pod: PodView, *, node: str) -> str:
-        """Set nominatedNodeName without waiting for a turn; return why that failed, "" where it did not."""
+        """Pass a pod on to the owner of a node, without waiting for a turn; return why that failed, "" if not."""
         self._outbox.discard(pod.uid)
         try:
-            sent = await self._send(pod.uid, _Write(pod, None, node))
+            sent = await self._send(pod.uid, _Write(pod, None, node, passes_on=True), may_send=self._may_nominate)
         except KubeError as error:
             return str(error)
         return "" if sent else "it changed meanwhile"
@@ -117,7 +124,7 @@ class PodStatusWriter:
         if uid in self._outbox or _patch(write.pod, write, now=self._clock()) is not None:
             self._outbox.put(uid, write)
 
-    async def _send(self, uid: str, write: _Write) -> bool:
+    async def _send(self, uid: str, write: _Write, *, may_send: Callable[[], bool] | None = None) -> bool:
         """Send until the pod's status is as wanted; return False where that can't be had any more."""
         pod: PodView | None = write.pod
         for _ in range(CONFLICT_RETRIES):
@@ -134,6 +141,7 @@ class PodStatusWriter:
                     body=_encode(patch),
                     content_type=STRATEGIC_MERGE_PATCH,
                     resource="pods/status",
+                    may_send=may_send,
                 )
             except NotFound:
                 return False
@@ -183,8 +191,12 @@ def _patch(pod: PodView, write: _Write, *, now: float) -> dict[str, Any] | None:
             if pod.generation:
                 condition["observedGeneration"] = pod.generation
             status["conditions"] = [condition]
-    if write.nominated_node is not None and write.nominated_node != pod.nominated_node:
-        status["nominatedNodeName"] = write.nominated_node or None
+    if write.nominated_node is not None:
+        if write.nominated_node != pod.nominated_node:
+            status["nominatedNodeName"] = write.nominated_node or None
+        if write.passes_on != any(c.type == PASSED_ON and c.status == "True" for c in pod.conditions):
+            passed = {"type": PASSED_ON, "status": str(write.passes_on), "message": write.nominated_node}
+            status["conditions"] = [*status.get("conditions", ()), passed]
     if not status:
         return None
     return {"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version}, "status": status}

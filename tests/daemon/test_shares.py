@@ -1,0 +1,103 @@
+"""Who owns what: one owner each, the same answer everywhere, and pods that look at each other go together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cluster.objects import Pod
+from engine.cluster.pods import PodInfo, Templates
+from engine.daemon.ring import Ring
+from engine.daemon.sharding import Sharding
+from tests.simulation.simulation import compiled
+
+MEMBERS = st.frozensets(st.sampled_from([f"r{number}" for number in range(8)]), min_size=1, max_size=6)
+
+
+def pod(namespace: str = "team", *, node: str = "", passed: bool = False, **spec: Any) -> PodInfo:
+    condition = {"type": "policy-scheduler/PassedOn", "status": str(passed), "message": node}
+    made = {
+        "metadata": {"name": "p", "namespace": namespace, "uid": "u1", "labels": {"tenant": "x"}},
+        "spec": {"schedulerName": "policy-scheduler", **spec},
+        "status": {"nominatedNodeName": node, "conditions": [condition]},
+    }
+    return Templates().pod(msgspec.convert(made, Pod))
+
+
+@given(MEMBERS, st.text())
+def test_everybody_who_knows_the_same_members_names_the_same_owner(members: frozenset[str], key: str) -> None:
+    assert Ring(members).owner(key) == Ring(sorted(members, reverse=True)).owner(key)
+    assert Ring(members).owner(key) in members
+
+
+@given(MEMBERS, MEMBERS, st.text())
+def test_two_that_know_each_other_never_both_own_a_key(one: frozenset[str], other: frozenset[str], key: str) -> None:
+    first, second = Ring(one | {"a", "b"}).owner(key), Ring(other | {"a", "b"}).owner(key)
+    assert (first, second) not in (("a", "b"), ("b", "a"))
+
+
+@given(MEMBERS, st.text())
+def test_what_a_member_leaves_is_all_that_changes(members: frozenset[str], key: str) -> None:
+    before, after = Ring(members).owner(key), Ring(members - {"r0"}).owner(key)
+    assert before == after or before == "r0"
+
+
+def test_parts_are_about_equal() -> None:
+    ring = Ring(("a", "b", "c"))
+    owned = [ring.owner(f"node/n{number}") for number in range(3000)]
+    assert all(900 < owned.count(member) < 1100 for member in "abc")
+
+
+def test_nobody_owns_anything_before_the_members_are_known() -> None:
+    share = Sharding("a", unit=lambda pod: "u")
+    assert not share.owns_node("n1")
+    assert not share.is_ours(pod())
+
+
+def test_a_nomination_keeps_room_and_only_one_that_says_so_passes_the_pod_on() -> None:
+    share, other = Sharding("a", unit=lambda pod: "unit"), Sharding("b", unit=lambda pod: "unit")
+    for each in (share, other):
+        each.use(("a", "b"))
+    mine, its = (share, other) if share.owns_unit(pod()) else (other, share)
+    node = next(name for name in (f"n{number}" for number in range(50)) if its.owns_node(name))
+    kept, passed = pod(node=node), pod(node=node, passed=True)
+    assert (mine.is_ours(kept), its.is_ours(kept), its.keeps_room_for(kept)) == (True, False, True)
+    assert (mine.is_ours(passed), its.is_ours(passed), its.keeps_room_for(passed)) == (False, True, False)
+    assert (mine.passed_to(passed), mine.passed_to(kept), its.passed_to(passed)) == (node, None, None)
+    assert its.was_passed_here(passed)
+
+
+@pytest.mark.parametrize(
+    ("policy", "by_pod", "unit"),
+    [
+        ("score node.free.cpu\n", False, "namespace/team"),
+        ("score node.free.cpu\n", True, "pod/u1"),
+        ("limit count() by pod.label.tenant to 5\n", True, "counted"),
+        ("limit count() by pod.namespace to 5\n", False, "namespace/team"),
+        ("gang by pod.label.job size 3 within 60s if pod.label.job\n", True, "namespace/team"),
+        ('filter count(p in zone.pods) < 5\n', False, "counted"),
+        ("spread by pod.label.tenant over zone max skew 1\n", False, "counted"),
+    ],
+)
+def test_pods_that_are_counted_together_are_one_unit(policy: str, by_pod: bool, unit: str) -> None:
+    policies = compiled(policy)
+    assert policies is not None, policy
+    assert policies.unit(pod(), by_pod=by_pod) == unit
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"affinity": {"podAntiAffinity": {}}},
+        {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
+        {"schedulingGroup": {"podGroupName": "train"}},
+    ],
+)
+def test_pods_that_ask_for_others_go_with_their_namespace(spec: dict[str, Any]) -> None:
+    policies = compiled("")
+    assert policies is not None
+    assert policies.unit(pod(**spec), by_pod=True) == "namespace/team"
