@@ -19,6 +19,8 @@ class Counts:
     missing: int = 0
     degraded: int = 0
     """Decisions in which a value was missing for at least one node."""
+    seconds: float = 0.0
+    """What asking took in all."""
     low: float | None = None
     high: float | None = None
 
@@ -48,6 +50,7 @@ class ClauseCounts:
             found.asked += verdict.asked
             found.refused += verdict.refused
             found.missing += verdict.missing
+            found.seconds += verdict.seconds
             found.degraded += verdict.missing > 0
             low, high = verdict.low, verdict.high
             if low is not None and (found.low is None or low < found.low):

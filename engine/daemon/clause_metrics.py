@@ -7,7 +7,7 @@ every new policy set, as counters may.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -34,6 +34,7 @@ class ClauseMetrics(Collector):
         decisions: dict[tuple[str, ...], int] = defaultdict(int)
         nodes: dict[tuple[str, ...], int] = defaultdict(int)
         missing: dict[tuple[str, ...], int] = defaultdict(int)
+        seconds: dict[tuple[str, ...], float] = defaultdict(float)
         policies = self._policies()
         for policy in policies.policies if policies is not None else ():
             scores: Iterable[Plugin] = (weighted.plugin for weighted in policy.profile.scores)
@@ -45,6 +46,7 @@ class ClauseMetrics(Collector):
                 # clauses may share a name, and a series must not be there twice
                 decisions[labels] += counts.decisions
                 missing[labels] += counts.degraded
+                seconds[labels] += counts.seconds
                 for result in ("asked", "refused", "missing"):
                     nodes[*labels, result] += getattr(counts, result)
         yield _family(
@@ -60,6 +62,12 @@ class ClauseMetrics(Collector):
             nodes,
         )
         yield _family(
+            "policy_scheduler_clause_evaluation_seconds",
+            "What asking a filter or score took in these decisions, in all.",
+            ("policy", "clause"),
+            seconds,
+        )
+        yield _family(
             "policy_scheduler_missing_values",
             "Decisions looked at closely in which a statement had no value for at least one node.",
             ("policy", "statement"),
@@ -67,7 +75,9 @@ class ClauseMetrics(Collector):
         )
 
 
-def _family(name: str, text: str, labels: tuple[str, ...], values: dict[tuple[str, ...], int]) -> CounterMetricFamily:
+def _family(
+    name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]
+) -> CounterMetricFamily:
     family = CounterMetricFamily(name, text, labels=labels)
     for found, value in values.items():
         family.add_metric(found, value)

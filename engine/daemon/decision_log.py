@@ -200,6 +200,7 @@ class DecisionLog(Observer):
             host=decided.decision.host,
             queries=policy.queries,
             limit=self._best_nodes,
+            stopwatch=self._stopwatch,
         )
         self.missing.update(entry.detail.missing)
         if self._counts is not None:

@@ -262,6 +262,7 @@ def _note(counts: Counts) -> shown.ClauseNote:
         parts.append(f"refused {amount(counts.refused)} of {what}" + (f" ({percent(share)})" if share else ""))
     if counts.missing:
         parts.append(f"missing on {amount(counts.missing)}")
+    parts.append(shown.duration(counts.seconds / counts.decisions))
     return shown.ClauseNote(", ".join(parts), "warn" if counts.missing else "quiet")
 
 
@@ -276,7 +277,8 @@ def _rules(taken: Snapshot) -> list[shown.Rule]:
 def _counted(taken: Snapshot) -> str:
     return (
         f"Beside each clause: what it said on the nodes of {plural(taken.looked_at, 'decision')} under these policies,"
-        " asked alone. A close look is taken at as many decisions as a small share of the time allows."
+        " asked alone, and how long that took for one of them. A close look is taken at as many decisions as a small"
+        " share of the time allows."
     )
 
 

@@ -6,7 +6,7 @@ still as the decision saw it. It costs as much as several decisions, so whoever 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -25,6 +25,7 @@ from engine.lang.columns import full
 from engine.policy.clauses import FilterClause, ScoreClause
 
 Plugin: TypeAlias = FilterPlugin | ScorePlugin
+Stopwatch: TypeAlias = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Verdict:
     low: float | None = None
     """The lowest weighted score among the feasible nodes; None for filters."""
     high: float | None = None
+    seconds: float = 0.0
+    """What asking took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,15 @@ class Detail:
     """Nodes without a usable value, by PromQL."""
 
 
-def look(frame: Frame, profile: Profile, *, host: str | None, queries: Iterable[Query] = (), limit: int = 3) -> Detail:
+def look(
+    frame: Frame,
+    profile: Profile,
+    *,
+    host: str | None,
+    queries: Iterable[Query] = (),
+    limit: int = 3,
+    stopwatch: Stopwatch = lambda: 0.0,
+) -> Detail:
     """Ask every plugin about the pod, on the cluster as it stands.
 
     Args:
@@ -72,49 +83,58 @@ def look(frame: Frame, profile: Profile, *, host: str | None, queries: Iterable[
         host: the chosen node; None where there is none.
         queries: metrics whose missing values are counted.
         limit: how many of the best nodes to return.
+        stopwatch: seconds, for how long each plugin takes.
     """
     verdicts: list[Verdict] = []
-    feasible = _filtered(frame, profile, verdicts)
+    feasible = _filtered(frame, profile, verdicts, stopwatch)
     top: tuple[RankedNode, ...] = ()
     if len(feasible) and host is not None:
-        top = _ranked(frame, feasible, _scored(frame.at(feasible), profile.scores, verdicts), host=host, limit=limit)
+        top = _ranked(
+            frame, feasible, _scored(frame.at(feasible), profile.scores, verdicts, stopwatch), host=host, limit=limit
+        )
     missing = {query.promql: int(np.isnan(whole_column(query, frame)).sum()) for query in queries}
     return Detail(tuple(verdicts), top, missing)
 
 
-def _filtered(frame: Frame, profile: Profile, verdicts: list[Verdict]) -> IntArray:
+def _filtered(frame: Frame, profile: Profile, verdicts: list[Verdict], stopwatch: Stopwatch) -> IntArray:
     """Return the rows that pass every filter."""
     size = frame.cluster.nodes.size
     ok = np.ones(size, np.bool_)
     active = []
     for plugin in profile.filters:
+        began = stopwatch()
         result = plugin.pre_filter(frame)
         if isinstance(result, Status):
-            verdicts.append(Verdict(plugin, 1, refused=1))
+            verdicts.append(Verdict(plugin, 1, refused=1, seconds=stopwatch() - began))
             ok[:] = False
         elif isinstance(result, Ready):
             passes = plugin.filter(frame, result.state)
             if result.nodes is not None:
                 passes = passes & named_nodes(frame, result.nodes)
+            seconds = stopwatch() - began
             missing = 0
             if isinstance(plugin, FilterClause) and plugin.clause.missing is not None:
                 missing = int(np.count_nonzero(full(plugin.clause.missing(frame), size)))
-            verdicts.append(Verdict(plugin, size, refused=size - int(np.count_nonzero(passes)), missing=missing))
+            refused = size - int(np.count_nonzero(passes))
+            verdicts.append(Verdict(plugin, size, refused=refused, missing=missing, seconds=seconds))
             active.append((plugin, result.state))
             ok &= passes
         else:
-            verdicts.append(Verdict(plugin, 1))
+            verdicts.append(Verdict(plugin, 1, seconds=stopwatch() - began))
     if frame.cluster.nominated:
         ok[list(withheld(frame, active, ok))] = False
     rows: IntArray = ok.nonzero()[0]
     return rows
 
 
-def _scored(chosen: Frame, scores: tuple[Weighted, ...], verdicts: list[Verdict]) -> list[tuple[str, FloatArray]]:
+def _scored(
+    chosen: Frame, scores: tuple[Weighted, ...], verdicts: list[Verdict], stopwatch: Stopwatch
+) -> list[tuple[str, FloatArray]]:
     """Return the weighted scores `[feasible]` of every plugin that does not skip."""
     found = []
     for weighted in scores:
         plugin = weighted.plugin
+        began = stopwatch()
         prepared = plugin.pre_score(chosen)
         if not isinstance(prepared, Ready):
             continue
@@ -122,11 +142,12 @@ def _scored(chosen: Frame, scores: tuple[Weighted, ...], verdicts: list[Verdict]
         if plugin.normalizes:
             raw = plugin.normalize(chosen, prepared.state, raw)
         final = np.asarray(raw * weighted.weight, np.float64)
+        seconds = stopwatch() - began
         missing = 0
         if isinstance(plugin, ScoreClause) and plugin.clause.maybe:
             missing = int(np.count_nonzero(plugin.missing(chosen)))
         low, high = float(final.min()), float(final.max())
-        verdicts.append(Verdict(plugin, chosen.size, missing=missing, low=low, high=high))
+        verdicts.append(Verdict(plugin, chosen.size, missing=missing, low=low, high=high, seconds=seconds))
         found.append((plugin.name, final))
     return found
 

@@ -21,6 +21,7 @@ def test_each_clause_of_the_policies_in_use_is_counted() -> None:
     assert value("clause_nodes", clause="not_too_busy", result="asked") == 48
     assert value("clause_nodes", clause="not_too_busy", result="refused") == 4
     assert value("clause_nodes", clause="NodeUnschedulable", result="refused") == 4
+    assert value("clause_evaluation_seconds", clause="calm") > 0  # type: ignore[operator]
     assert value("missing_values", statement="calm") == 0
     scene.counts.clear()
     assert value("clause_decisions", clause="not_too_busy") is None
@@ -29,4 +30,4 @@ def test_each_clause_of_the_policies_in_use_is_counted() -> None:
 def test_without_policies_there_is_nothing_to_count() -> None:
     registry = CollectorRegistry()
     registry.register(ClauseMetrics(ClauseCounts(), policies=lambda: None))
-    assert [family.samples for family in registry.collect()] == [[], [], []]
+    assert [family.samples for family in registry.collect()] == [[], [], [], []]
