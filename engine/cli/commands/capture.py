@@ -142,9 +142,7 @@ def _scene(
     sources: tuple[Source, ...],
     policy_set: PolicySet,
 ) -> Scene:
-    import msgspec
-
-    from engine.tooling.capture.scene import Scene
+    from engine.tooling.capture.scene import Scene, unbound
     from engine.tooling.world import world
 
     things = worlds.cluster_objects(
@@ -160,11 +158,9 @@ def _scene(
     moment = float(int(time.time() if now is None else now))  # a test's clock has whole seconds
     rules = _rules(asked, policy_set, sources, policy)
     signals = worlds.signals_of([policy_set], metrics=metrics, prometheus_url=prometheus_url, now=moment)
-    spec = msgspec.structs.replace(asked.spec, node_name="")
+    free = unbound(asked)
     if policy is not None and rules.policy is not None:  # the test has no other way to choose a policy
-        serves = rules.policy.scheduler or min(policy_set.default_schedulers)
-        spec = msgspec.structs.replace(spec, scheduler_name=serves)
-    free = msgspec.structs.replace(asked, spec=spec)
+        free = unbound(asked, scheduler=rules.policy.scheduler or min(policy_set.default_schedulers))
     things = [free if thing is asked else thing for thing in things]
     scene = replace(Scene.of(things, free, rules, seed=seed, now=moment), signals=signals)
     if record is not None:
@@ -214,9 +210,10 @@ def _rules(pod: Any, policy_set: PolicySet, sources: tuple[Source, ...], name: s
 def _frozen(
     scene: Scene, policy_set: PolicySet, target: Path, beside: Path, *, anonymise: bool, keep: Sequence[str]
 ) -> tuple[Frozen, list[str], Source]:
-    from engine.documents.writing import yaml_list_lines, yaml_text
+    from engine.documents.writing import yaml_list_lines
     from engine.tooling.capture.freeze import frozen
     from engine.tooling.policy_reads import annotation_keys
+    from engine.tooling.tester.writing import suite_text
 
     policy = scene.rules.policy
     assert policy is not None
@@ -235,7 +232,7 @@ def _frozen(
     if made.others:
         document["cluster"] = beside.name
     kept = f"{made.nodes[1]} of {made.nodes[0]} nodes and {made.pods[1]} of {made.pods[0]} pods matter"
-    text = f"# captured by policyctl: {kept}\n" + yaml_text(document | made.document)
+    text = suite_text(document | made.document, comment=f"captured by policyctl: {kept}")
     texts = [text, "".join(yaml_list_lines(made.others, annotations={}))] if made.others else [text]
     return made, texts, source
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from engine.cluster import objects
@@ -112,6 +113,14 @@ class Scene:
         rows.update(dict.fromkeys(int(row) for row in ranked))
         rows.update(dict.fromkeys(asked.nearest(table.size)))
         return [table.infos[row].node for row in rows], first
+
+
+def unbound(pod: objects.Pod, *, scheduler: str | None = None) -> objects.Pod:
+    """Return a pod before it had a node; scheduler: whose it then is, None for its own."""
+    spec = msgspec.structs.replace(pod.spec, node_name="")
+    if scheduler is not None:
+        spec = msgspec.structs.replace(spec, scheduler_name=scheduler)
+    return msgspec.structs.replace(pod, spec=spec)
 
 
 def _first_by_name(rows: Sequence[int], names: Sequence[str]) -> int:
