@@ -19,6 +19,7 @@ PAGES = [
         "deploy/README.md",
         "grammar/README.md",
         "policies/TESTING.md",
+        "policies/EXPLAINING.md",
         "policies/SIMULATING.md",
         "policies/gpu/README.md",
         ".github/CONTRIBUTING.md",

@@ -13,6 +13,7 @@ from engine.lang import typed
 from engine.lang.checked import ClauseKind, Test
 from engine.lang.columns import TRUE, full
 from engine.lang.compiled import CompiledClause, CompiledPolicy, CompiledTest, Part
+from engine.lang.types import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ def conjuncts(policy: CompiledPolicy, clause: CompiledClause) -> tuple[Conjunct,
         return ()
     if not isinstance(tree.value, typed.Logic) or tree.value.operator != "and":
         return ()
-    parts = {part.span: part for part in clause.parts}
+    # `label disk=ssd` is a test, and the label's value: of what stands in one place, the test is meant
+    parts = {part.span: part for part in clause.parts if part.info.type.kind is Kind.TRUTH}
     return tuple(
         Conjunct(" ".join(operand.span.text.split()), operand, parts[operand.span])
         for operand in tree.value.operands

@@ -189,6 +189,11 @@ def test_clauses_of_one_name_count_each() -> None:
     assert [term.scores for term in rank.terms] == [(0.0, 5.0), (5.0, 0.0), (1.0, 0.0)]
 
 
+def test_a_part_that_is_a_label_is_asked_whether_it_holds() -> None:
+    found = explain(situation(cluster_of(NODES), {"cpu": 5}, rules_of("filter fits(cpu, mem) and label disk=ssd")))
+    assert {line.name: line.alone for line in found.lines if line.within} == {"fits(cpu, mem)": 2, "label disk=ssd": 1}
+
+
 def test_a_limit_is_raised_as_far_as_the_pod_needs() -> None:
     rules = rules_of("limit sum(request.cpu) by pod.label.tenant to 1")
     there = cluster_of(NODES, [{"cpu": "900m", "node": "a1", "labels": {"tenant": "t"}}])

@@ -37,22 +37,18 @@ def reason(
     new_frame: Frame,
     new: Rules | None,
     *,
-    from_node: str,
     to_node: str,
-    old_message: str,
     new_message: str,
     cycle: Cycle,
 ) -> Reason:
-    """Return why the pod, decided by both over the same cluster, ends at `to_node` and not at `from_node`.
+    """Return why the pod, decided by both over the same cluster, ends at `to_node`.
 
     Args:
         old_frame: the cluster with the metrics as the old policies read them.
         old: what decided before; None where no policy governed the pod.
         new_frame: the same cluster, as the new policies read it.
         new: what decides now.
-        from_node: where it went before; "" for nowhere.
         to_node: where it goes; "" for nowhere.
-        old_message: why it went nowhere before.
         new_message: why it goes nowhere.
         cycle: decides by the old rules over the new cluster; kept from pod to pod.
     """
@@ -69,6 +65,8 @@ def reason(
     again = cycle.decide(old_frame, old.profile)
     if (again.host or "") == to_node:
         return Reason("earlier", EARLIER)
+    # over one and the same cluster the two differ by their clauses alone; where the pod went before may be full by now
+    from_node, old_message = again.host or "", again.message
     if from_node:
         found = _refusal(new_frame, new.profile, from_node, f"refuses {from_node}")
         if found is not None or not to_node:

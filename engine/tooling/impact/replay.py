@@ -174,7 +174,7 @@ def replay(
         placed = [placed[0] + bool(was.node), placed[1] + bool(now.node)]
         as_was += bool(step.was) and was.node == step.was
         if (was.state, was.node) != (now.state, now.node):
-            changes.append(Change(step.key, was, now, _reason(before, after, step, was, now)))
+            changes.append(Change(step.key, was, now, _reason(before, after, step, now)))
         settle_old()
         settle_new()
         progress(number + 1, len(steps))
@@ -182,14 +182,14 @@ def replay(
     return Replay(before.world, after.world, len(steps), (placed[0], placed[1]), as_was, were, tuple(changes), left)
 
 
-def _reason(before: Side, after: Side, step: Step, was: Placement, now: Placement) -> Reason:
+def _reason(before: Side, after: Side, step: Step, now: Placement) -> Reason:
     """Return why a pod's fate differs: both sets are asked about the new cluster, as it stands before the pod."""
     pod = after.info(step)
     frame = after.frame(step, pod)
     old_frame = replace(frame, signals=before.signals)
     return reason(
         old_frame, before.ruleset.rules(pod), frame, after.ruleset.rules(pod),
-        from_node=was.node, to_node=now.node, old_message=was.message, new_message=now.message, cycle=after.other,
+        to_node=now.node, new_message=now.message, cycle=after.other,
     )  # fmt: skip
 
 
