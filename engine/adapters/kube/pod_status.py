@@ -192,9 +192,10 @@ def _patch(pod: PodView, write: _Write, *, now: float) -> dict[str, Any] | None:
                 condition["observedGeneration"] = pod.generation
             status["conditions"] = [condition]
     if write.nominated_node is not None:
-        if write.nominated_node != pod.nominated_node:
+        # what is known of the pod may have our own nomination in it, which the server does not know yet
+        if write.passes_on or write.nominated_node != pod.nominated_node:
             status["nominatedNodeName"] = write.nominated_node or None
-        if write.passes_on != any(c.type == PASSED_ON and c.status == "True" for c in pod.conditions):
+        if write.passes_on or any(c.type == PASSED_ON and c.status == "True" for c in pod.conditions):
             passed = {"type": PASSED_ON, "status": str(write.passes_on), "message": write.nominated_node}
             status["conditions"] = [*status.get("conditions", ()), passed]
     if not status:
