@@ -22,6 +22,8 @@ _MOST = 10**12
 """No column holds more: 10^12 thousandths of a core, MiB, or seconds."""
 _MOST_GPUS = 256
 _MAX_ERRORS = 20
+_ONLY_OF_PODS = frozenset({"gpu_milli", "gpu_spec", "creation_time", "deletion_time", "pod_phase"})
+_ONLY_OF_NODES = frozenset({"sn", "model"})
 _NOTHING = frozenset({"nan", "none", "null"})
 """What programs write into cells that are empty."""
 _ALIASES = {"name": ("name", "sn"), "gpu": ("gpu", "num_gpu", "gpus"), "num_gpu": ("num_gpu", "gpu", "gpus")}
@@ -130,10 +132,10 @@ def _number(text: str) -> float | None:
 class _Table:
     """A CSV text with a header line."""
 
-    def __init__(self, source: Source, *, needed: Sequence[str], optional: Sequence[str]) -> None:
+    def __init__(self, source: Source, *, needed: Sequence[str], optional: Sequence[str], what: str) -> None:
         self.source = source
         self.found: list[Diagnostic] = []
-        self._needed, self._optional = needed, optional
+        self._needed, self._optional, self._what = needed, optional, what
 
     def wrong(self, line: int, message: str, *, advice: str = "") -> None:
         """Report a line."""
@@ -175,6 +177,12 @@ class _Table:
 
     def _columns(self, header: list[str], line: int) -> list[str]:
         """Return for each place the name that is asked for, "" where it is not read."""
+        other = "pods" if self._what == "nodes" else "nodes"
+        told = _ONLY_OF_PODS if other == "pods" else _ONLY_OF_NODES
+        if told & set(header) and not (_ONLY_OF_PODS | _ONLY_OF_NODES) - told & set(header):
+            message = f"line {line}: expected a list of {self._what}, this is one of {other}"
+            self.wrong(line, message, advice="are the two files given the other way round?")
+            self.fail()
         names = [""] * len(header)
         for wanted in (*self._needed, *self._optional):
             places = [place for place, name in enumerate(header) if name in _ALIASES.get(wanted, (wanted,))]
@@ -198,7 +206,7 @@ def parse_nodes(source: Source) -> tuple[TraceNode, ...]:
     Raises:
         DocumentError: it is no such list; every line that cannot be read is reported, up to 20.
     """
-    table = _Table(source, needed=("name", "cpu_milli", "memory_mib"), optional=("gpu", "model"))
+    table = _Table(source, needed=("name", "cpu_milli", "memory_mib"), optional=("gpu", "model"), what="nodes")
     nodes: dict[str, TraceNode] = {}
     for row in table.rows():
         node = TraceNode(
@@ -226,7 +234,7 @@ def parse_pods(source: Source) -> PodList:
         DocumentError: it is no such list; every line that cannot be read is reported, up to 20.
     """
     optional = ("num_gpu", "gpu_milli", "gpu_spec", "creation_time", "deletion_time")
-    table = _Table(source, needed=("name", "cpu_milli", "memory_mib"), optional=optional)
+    table = _Table(source, needed=("name", "cpu_milli", "memory_mib"), optional=optional, what="pods")
     pods: list[TracePod] = []
     kinds: dict[PodKind, PodKind] = {}
     several = ending = 0

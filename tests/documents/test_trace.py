@@ -125,5 +125,12 @@ def test_nodes_have_names_and_each_its_own() -> None:
     ]
 
 
+def test_lists_given_the_other_way_round_are_told() -> None:
+    assert problems("sn,cpu_milli,memory_mib,gpu,model\nn,1,1,1,T4") == [
+        "line 1: expected a list of pods, this is one of nodes"
+    ]
+    assert problems(f"{HEADER}\na,1,1,1,1", nodes=True) == ["line 1: expected a list of nodes, this is one of pods"]
+
+
 def test_of_many_problems_the_first_twenty_are_told() -> None:
     assert len(problems(HEADER + "\na,x,1,1,1" * 500)) == 20

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from engine.cluster.signals import Signals
     from engine.tooling.simulation.contender import Contender
     from engine.tooling.simulation.results import Result
+    from engine.tooling.simulation.run import Run
     from engine.tooling.simulation.scenario import Scenario
 
 EPILOG = """
@@ -247,7 +248,7 @@ def _run_all(contenders: Sequence[Contender], made: Callable[[int], Scenario], s
     from engine.tooling.simulation.results import Result
     from engine.tooling.simulation.run import run
 
-    runs: dict[str, list[object]] = {contender.name: [] for contender in contenders}
+    runs: dict[str, list[Run]] = {contender.name: [] for contender in contenders}
     total, number = len(seeds) * len(contenders), 0
     with status_line() as show:
         for seed in seeds:
@@ -261,4 +262,4 @@ def _run_all(contenders: Sequence[Contender], made: Callable[[int], Scenario], s
 
                 done = run(scenario, contender, seed=seed, stopwatch=time.perf_counter, progress=progress)
                 runs[contender.name].append(done)
-    return [Result(name, tuple(each)) for name, each in runs.items()]  # type: ignore[arg-type]
+    return [Result(name, tuple(each)) for name, each in runs.items()]
