@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,46 +10,28 @@ import pytest
 
 from engine.cli.main import run
 from engine.cluster import objects
-from engine.diagnostics import Source
-from engine.documents.fixtures import FixtureObject
-from engine.documents.yaml_document import parse_document
-from engine.policy.policy_set import load
 from engine.tooling.drift.drift import ENDING, FINISHED, NO_NODE, OF_NODE, UNGOVERNED, Drift, Question, drift
-from engine.tooling.governing import Ruleset
 from engine.tooling.tester.metrics import Metrics
 from engine.tooling.tester.short_forms import node_object, pod_object
-from engine.tooling.world import World, recorded, world
-
-EMPTY = parse_document(Source("test", "{}"))
-SCHEDULER = "policy-scheduler"
-NODES = [
-    {"name": "a", "cpu": 4, "mem": "8Gi", "labels": {"disk": "ssd"}},
-    {"name": "b", "cpu": 4, "mem": "8Gi", "labels": {"disk": "hdd"}},
-]
-
-
-def things_of(pods: Sequence[dict[str, Any]]) -> list[Any]:
-    made = [node_object(node) for node in NODES]
-    made += [pod_object({"name": f"p{at}", **pod}, name=f"p{at}", uid=f"uid-{at}") for at, pod in enumerate(pods)]
-    return recorded([FixtureObject(one, EMPTY, ()) for one in made], scheduler=SCHEDULER)
+from engine.tooling.world import World, world
+from tests.tooling.worlds import SCHEDULER, SSD_AND_HDD, ruleset, things_of
 
 
 def drifted(there: World, policy: str, *, margin: float = 10.0, **metrics: Any) -> Drift:
-    source = Source("a.policy", policy)
-    made = load([source]).policy_set
-    assert made is not None
-    signals = Metrics().over(metrics).signals(made.queries, now=0.0)
-    return drift(there, Question(Ruleset("a", made, (source,)), margin, 0.0, signals))
+    made = ruleset("a", policy)
+    assert made.policy_set is not None
+    signals = Metrics().over(metrics).signals(made.policy_set.queries, now=0.0)
+    return drift(there, Question(made, margin, 0.0, signals))
 
 
 def test_a_pod_whose_node_would_refuse_it() -> None:
-    there = world(things_of([{"cpu": 1, "node": "b"}, {"cpu": 1, "node": "a"}]))
+    there = world(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "b"}, {"cpu": 1, "node": "a"}]))
     (one,) = drifted(there, "filter not label disk=hdd").drifted
     assert (one.pod, one.node, one.better, one.refused, one.place) == ("default/p0", "b", "a", True, "a.policy:1:1")
 
 
 def test_a_metric_that_went_up_is_drift() -> None:
-    there = world(things_of([{"cpu": 1, "node": "a"}]))
+    there = world(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "a"}]))
     policy = 'filter (promql("cpu_usage") ?? 0) < 80 as cool\nscore 1'
     assert drifted(there, policy, cpu_usage={"a": 79}).drifted == ()
     (one,) = drifted(there, policy, cpu_usage={"a": 81}).drifted
@@ -59,7 +40,7 @@ def test_a_metric_that_went_up_is_drift() -> None:
 
 @pytest.mark.parametrize(("margin", "count", "slightly"), [(0, 1, 0), (29.9, 1, 0), (30, 0, 1), (31, 0, 1)])
 def test_another_node_must_be_better_by_more_than_the_margin(margin: float, count: int, slightly: int) -> None:
-    there = world(things_of([{"cpu": 1, "node": "b"}]))
+    there = world(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "b"}]))
     found = drifted(there, "score 40 if label disk=ssd\nscore 10 if label disk=hdd", margin=margin)
     assert (len(found.better), found.could_be_better) == (count, slightly)
     for one in found.better:
@@ -68,18 +49,19 @@ def test_another_node_must_be_better_by_more_than_the_margin(margin: float, coun
 
 
 def test_a_pod_does_not_stand_in_its_own_way() -> None:
-    there = world(things_of([{"cpu": 4, "node": "a"}]))
+    there = world(things_of(SSD_AND_HDD, [{"cpu": 4, "node": "a"}]))
     assert drifted(there, "filter fits(cpu, mem)\nscore 50 if label disk=ssd").drifted == ()
 
 
 def test_pods_of_one_template_are_each_reported() -> None:
-    there = world(things_of([{"cpu": 1, "node": "b"}, {"cpu": 1, "node": "b"}, {"cpu": 1, "node": "a"}]))
+    there = world(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "b"}, {"cpu": 1, "node": "b"}, {"cpu": 1, "node": "a"}]))
     found = drifted(there, "score 40 if label disk=ssd")
     assert [one.pod for one in found.drifted] == ["default/p0", "default/p1"]
 
 
 def test_who_is_not_looked_at_and_why() -> None:
     things = things_of(
+        SSD_AND_HDD,
         [
             {"cpu": 1, "node": "b"},
             {"cpu": 1, "node": "b"},
@@ -88,7 +70,7 @@ def test_who_is_not_looked_at_and_why() -> None:
             {"cpu": 1, "node": "b", "scheduler": "default-scheduler"},
             {"cpu": 1, "node": "b"},
             {"cpu": 1},
-        ]
+        ],
     )
     pods = things[2:]
     pods[0].status.phase = "Succeeded"
@@ -101,7 +83,7 @@ def test_who_is_not_looked_at_and_why() -> None:
 
 
 def test_the_cluster_is_as_before() -> None:
-    there = world(things_of([{"cpu": 1, "node": "b"}, {"cpu": 2, "node": "a"}]))
+    there = world(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "b"}, {"cpu": 2, "node": "a"}]))
 
     def state() -> Any:
         nodes = there.cluster.nodes
@@ -118,7 +100,7 @@ def test_the_cluster_is_as_before() -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    items = [node_object(node) for node in NODES]
+    items = [node_object(node) for node in SSD_AND_HDD]
     for at in range(4):
         form = {"name": f"p{at}", "cpu": 1, "node": "ab"[at % 2], "labels": {"app": f"a{at}"}, "namespace": f"ns{at}"}
         pod = pod_object(form, name=f"p{at}", uid=f"uid-{at}")

@@ -12,40 +12,18 @@ import pytest
 from engine.cli.main import run
 from engine.cluster import objects
 from engine.cluster.signals import Signals
-from engine.diagnostics import Source
-from engine.documents.fixtures import FixtureObject
-from engine.documents.yaml_document import parse_document
-from engine.policy.policy_set import load
 from engine.tooling.decision_record import DecisionRecord, Outcome, encode
-from engine.tooling.governing import Ruleset
 from engine.tooling.impact.figures import figures
 from engine.tooling.impact.recorded import recorded_steps
 from engine.tooling.impact.replay import Change, Replay, State, replay, steps_of
 from engine.tooling.tester.short_forms import node_object, pod_object
-from engine.tooling.world import recorded, world
-
-EMPTY = parse_document(Source("test", "{}"))
-SCHEDULER = "policy-scheduler"
-NODES = [
-    {"name": "a", "cpu": 4, "mem": "8Gi", "labels": {"disk": "ssd"}},
-    {"name": "b", "cpu": 4, "mem": "8Gi", "labels": {"disk": "hdd"}},
-]
+from engine.tooling.world import world
+from tests.tooling.worlds import SCHEDULER, SSD_AND_HDD, ruleset, things_of
 
 
-def things_of(nodes: Sequence[dict[str, Any]], pods: Sequence[dict[str, Any]]) -> list[Any]:
-    made = [node_object(node) for node in nodes]
-    made += [pod_object({"name": f"p{at}", **pod}, name=f"p{at}", uid=f"uid-{at}") for at, pod in enumerate(pods)]
-    return recorded([FixtureObject(one, EMPTY, ()) for one in made], scheduler=SCHEDULER)
-
-
-def ruleset(name: str, text: str) -> Ruleset:
-    source = Source(f"{name}.policy", text)
-    made = load([source]).policy_set
-    assert made is not None
-    return Ruleset(name, made, (source,))
-
-
-def replayed(pods: Sequence[dict[str, Any]], old: str, new: str, *, nodes: Sequence[dict[str, Any]] = NODES) -> Replay:
+def replayed(
+    pods: Sequence[dict[str, Any]], old: str, new: str, *, nodes: Sequence[dict[str, Any]] = SSD_AND_HDD
+) -> Replay:
     things = things_of(nodes, pods)
     sides = (ruleset("old", old), ruleset("new", new))
     steps = steps_of(world(things), sides, now=0.0)
@@ -131,7 +109,7 @@ def test_who_is_replayed_and_who_stays() -> None:
         {"cpu": 1},
         {"cpu": 1, "node": "b", "scheduler": "default-scheduler"},
     ]
-    things = things_of(NODES, pods)
+    things = things_of(SSD_AND_HDD, pods)
     daemon = things[2]
     owner = objects.OwnerReference(kind="DaemonSet", name="d", controller=True)
     daemon.metadata.owner_references = [owner]
@@ -142,7 +120,9 @@ def test_who_is_replayed_and_who_stays() -> None:
 
 
 def test_bound_pods_go_first_by_age_then_the_others_by_priority() -> None:
-    things = things_of(NODES, [{"cpu": 1}, {"cpu": 1, "priority": 5}, {"cpu": 1, "node": "a"}, {"cpu": 1, "node": "b"}])
+    things = things_of(
+        SSD_AND_HDD, [{"cpu": 1}, {"cpu": 1, "priority": 5}, {"cpu": 1, "node": "a"}, {"cpu": 1, "node": "b"}]
+    )
     things[4].metadata.creation_timestamp = "2026-01-02T00:00:00Z"
     things[5].metadata.creation_timestamp = "2026-01-01T00:00:00Z"
     sides = (ruleset("old", "score 1"),)
@@ -151,7 +131,7 @@ def test_bound_pods_go_first_by_age_then_the_others_by_priority() -> None:
 
 
 def test_load_and_skew_are_those_of_the_cluster() -> None:
-    nodes = [{**node, "zone": zone} for node, zone in zip(NODES, ("z1", "z2"), strict=True)]
+    nodes = [{**node, "zone": zone} for node, zone in zip(SSD_AND_HDD, ("z1", "z2"), strict=True)]
     found = replayed([{"cpu": 1}, {"cpu": 2}], ON_A, ON_B, nodes=nodes)
     for side, full in ((found.old, "a"), (found.new, "b")):
         made = figures(side.cluster, ["uid-0", "uid-1"])
@@ -186,7 +166,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pods = [pod_object({"name": f"p{at}", "cpu": 1, "node": "a"}, name=f"p{at}", uid=f"uid-{at}") for at in range(4)]
     for pod in pods:
         pod["spec"]["schedulerName"] = SCHEDULER
-    items = [*(node_object(node) for node in NODES), *pods]
+    items = [*(node_object(node) for node in SSD_AND_HDD), *pods]
     (tmp_path / "c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     (tmp_path / "a.policy").write_text(f"filter fits(cpu, mem)\n{ON_A}\n")
     (tmp_path / "b.policy").write_text(f"filter fits(cpu, mem)\n{ON_B}\n")

@@ -14,7 +14,6 @@ from engine.cli.main import run
 from engine.cluster.signals import Signals
 from engine.diagnostics import Source
 from engine.documents.fixtures import FixtureObject
-from engine.documents.yaml_document import parse_document
 from engine.embedded import EmbeddedCluster
 from engine.framework.cycle import Cycle
 from engine.framework.evaluation import evaluate
@@ -24,15 +23,11 @@ from engine.tooling.tester.metrics import Metrics
 from engine.tooling.tester.short_forms import node_object, pod_object
 from engine.tooling.why.explain import Explanation, explain
 from engine.tooling.world import KUBERNETES, Rules, Situation, UnknownPod, World, recorded, waiting, world
-
-EMPTY = parse_document(Source("test", "{}"))
-SCHEDULER = "policy-scheduler"
+from tests.tooling.worlds import EMPTY, SCHEDULER, things_of
 
 
 def cluster_of(nodes: Sequence[dict[str, Any]], pods: Sequence[dict[str, Any]] = ()) -> World:
-    made = [node_object(node) for node in nodes]
-    made += [pod_object(pod, name=f"pod-{at}", uid=f"uid-{at}") for at, pod in enumerate(pods)]
-    return world(recorded([FixtureObject(one, EMPTY, ()) for one in made], scheduler=SCHEDULER))
+    return world(things_of(nodes, [{"name": f"pod-{at}", **pod} for at, pod in enumerate(pods)]))
 
 
 def rules_of(text: str) -> Rules:
