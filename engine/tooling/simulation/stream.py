@@ -16,7 +16,8 @@ from engine.cluster import objects
 from engine.cluster.defaulting import AdmissionError
 from engine.cluster.quantity import QuantityError
 from engine.cluster.timestamps import unix_seconds
-from engine.diagnostics import Diagnostic, Source
+from engine.diagnostics import Diagnostic, Source, Span
+from engine.documents.codes import NOT_AN_OBJECT
 from engine.documents.fixtures import FixtureObject, parse_objects
 from engine.documents.schema import DocumentSchema
 from engine.documents.yaml_document import Document, DocumentError, parse_documents
@@ -68,9 +69,8 @@ def parse_stream(source: Source, *, classes: PriorityClasses, scheduler: str) ->
     else:
         made = _from_objects([one for one in parse_objects(source) if one.kind == "Pod"], classes, scheduler)
         if not made:
-            whole = FixtureObject({}, documents[0], ()) if documents else None
             text = "expected `pods:`, a list of pods with times, or Kubernetes objects of which some are pods"
-            raise DocumentError([whole.error((), text)] if whole is not None else [])
+            raise DocumentError([NOT_AN_OBJECT.at(Span(source, 0, 0), text)])
     return sorted(made, key=lambda arrival: arrival.at)
 
 
