@@ -10,7 +10,6 @@ from engine.documents.yaml_document import DocumentError
 from engine.tooling.simulation.scenario import Arrival
 from engine.tooling.simulation.stream import parse_stream
 
-
 NO_PODS = "expected `pods:`, a list of pods with times, or Kubernetes objects of which some are pods"
 
 
