@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -128,6 +127,8 @@ def cluster_objects(
 
 
 def _live(kubeconfig: Path | None, context: str | None) -> list[Any]:
+    import asyncio
+
     from engine.adapters.kube.errors import KubeError
     from engine.adapters.kube.lists import list_cluster
 
