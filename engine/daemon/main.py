@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from engine.adapters.kube.errors import CredentialsError
 from engine.adapters.rotating_file import FileError
 from engine.adapters.serving_certificate import CertificateError
 from engine.daemon import logs
+from engine.daemon.commands.config import config as config_command
 from engine.daemon.daemon import Daemon
 from engine.daemon.settings import PrometheusSettings, Settings, TlsSettings, load_settings
 from engine.documents.yaml_document import DocumentError
@@ -32,6 +34,8 @@ Examples:
   policy-scheduler --policies ./policies                       # your current kubectl context
   policy-scheduler --config /etc/policy-scheduler/config.yaml  # as the manifests in deploy/ do
   policy-scheduler --policies ./policies --prometheus-url http://localhost:9090
+  policy-scheduler config --print-defaults > config.yaml       # every setting, with what it means
+  policy-scheduler config config.yaml                          # is it right, and what is in force
 
 \b
 Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 the lease was lost, something broke, or a second signal came;
@@ -39,7 +43,11 @@ Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 the lease was lost, something broke,
 """
 
 
-@click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    epilog=EPILOG,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(package_name=DISTRIBUTION)
 @click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="Configuration file (YAML).")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl, or the service account.")
@@ -65,8 +73,14 @@ Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 the lease was lost, something broke,
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Default: info.")
-def main(config: Path | None, http_address_file: Path | None, **flags: Any) -> None:
+@click.pass_context
+def main(ctx: click.Context, config: Path | None, http_address_file: Path | None, **flags: Any) -> None:
     """Schedule pods by policies: watch the cluster, decide, bind."""
+    if ctx.invoked_subcommand is not None:
+        ctx.obj = partial(override, **flags)  # flags before a subcommand count there too
+        if config is not None or http_address_file is not None:
+            raise click.UsageError(f"--config and --http-address-file are not for `{ctx.invoked_subcommand}`")
+        return
     try:
         settings = load_settings(config) if config is not None else Settings()
     except DocumentError as error:
@@ -74,6 +88,9 @@ def main(config: Path | None, http_address_file: Path | None, **flags: Any) -> N
     settings = override(settings, **flags)
     logs.configure(settings.log)
     sys.exit(asyncio.run(_run(settings, http_address_file)))
+
+
+main.add_command(config_command)
 
 
 def override(

@@ -1,0 +1,1 @@
+"""Subcommands of `policy-scheduler`, a module each. They do not schedule."""
