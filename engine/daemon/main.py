@@ -74,7 +74,7 @@ Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 the lease was lost, something broke,
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Default: info.")
 @click.pass_context
-def main(ctx: click.Context, config: Path | None, http_address_file: Path | None, **flags: Any) -> None:
+def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | None, **flags: Any) -> None:
     """Schedule pods by policies: watch the cluster, decide, bind."""
     if ctx.invoked_subcommand is not None:
         ctx.obj = partial(override, **flags)  # flags before a subcommand count there too
