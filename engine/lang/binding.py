@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.diagnostics import closest
 from engine.lang import codes_meaning as codes
-from engine.lang import operators, syntax, typed
+from engine.lang import expressions, operators, typed
 from engine.lang.operators import unknown
 from engine.lang.scope import Scope
 from engine.lang.signature import Builtin, Parameter, Takes
@@ -24,7 +24,7 @@ class Binding:
 
     inference: Inference
     builtin: Builtin
-    expr: syntax.Call
+    expr: expressions.Call
     scope: Scope
 
     def apply(self) -> typed.Typed:
@@ -54,11 +54,11 @@ class Binding:
             return unknown(self.expr.span)
         return self._typed(positional, named, values, unit)
 
-    def _assign(self) -> list[tuple[Parameter, syntax.Expr]] | None:
+    def _assign(self) -> list[tuple[Parameter, expressions.Expr]] | None:
         """Return each given argument with its parameter, or None after reporting that they don't match."""
         parameters = self.builtin.parameters
         places = [p for p in parameters if not p.named_only]
-        assigned: list[tuple[Parameter, syntax.Expr]] = []
+        assigned: list[tuple[Parameter, expressions.Expr]] = []
         problem = ""
         for at, argument in enumerate(self.expr.arguments):
             if at < len(places):
@@ -89,7 +89,7 @@ class Binding:
             return None
         return assigned
 
-    def _value(self, parameter: Parameter, argument: syntax.Expr) -> typed.Typed:
+    def _value(self, parameter: Parameter, argument: expressions.Expr) -> typed.Typed:
         value = self.inference.infer(argument, self.scope)
         takes = parameter.takes
         if operators.bad(value):
@@ -117,10 +117,10 @@ class Binding:
         both = known.info.literal and value.info.literal
         return typed.Constant(Info(number(unit), literal=known.info.literal if both else None), value.span, 0.0)
 
-    def _constant(self, parameter: Parameter, argument: syntax.Expr) -> Any:
+    def _constant(self, parameter: Parameter, argument: expressions.Expr) -> Any:
         """Return what the kernel takes for a constant argument, or None after reporting."""
         takes, found = parameter.takes, self.inference.found
-        if takes.word and isinstance(argument, syntax.Name) and argument.name not in self.inference.definitions:
+        if takes.word and isinstance(argument, expressions.Name) and argument.name not in self.inference.definitions:
             if argument.name not in RESOURCE_WORDS:
                 meant = closest(argument.name, RESOURCE_WORDS)
                 advice = f"did you mean `{meant}`?" if meant else 'other resources stand in quotes: "nvidia.com/gpu"'

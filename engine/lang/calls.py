@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from engine.lang import codes_meaning as codes
-from engine.lang import operators, syntax, typed
+from engine.lang import expressions, operators, syntax, typed
 from engine.lang.binding import Binding
 from engine.lang.operators import unknown
 from engine.lang.scope import ANYWHERE, Scope
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from engine.lang.infer import Definition, Inference
 
 
-def call(inference: Inference, expr: syntax.Call, scope: Scope) -> typed.Typed:
+def call(inference: Inference, expr: expressions.Call, scope: Scope) -> typed.Typed:
     """Return the value of a call."""
     definition = inference.definitions.get(expr.function)
     if definition is not None:
@@ -29,23 +29,23 @@ def call(inference: Inference, expr: syntax.Call, scope: Scope) -> typed.Typed:
     return Binding(inference, builtin, expr, scope).apply()
 
 
-def matches(inference: Inference, left: typed.Typed, expr: syntax.Binary, scope: Scope) -> typed.Typed:
+def matches(inference: Inference, left: typed.Typed, expr: expressions.Binary, scope: Scope) -> typed.Typed:
     """Return `text matches "pattern"`, which is the builtin `matches`."""
-    call_ = syntax.Call("matches", (expr.left, expr.right), (), expr.operator_span, expr.span)
+    call_ = expressions.Call("matches", (expr.left, expr.right), (), expr.operator_span, expr.span)
     return unknown(expr.span) if operators.bad(left) else call(inference, call_, scope)
 
 
 def metric(inference: Inference, tree: syntax.Metric) -> typed.Typed:
     """Return the value of a `metric`: its query with what the statement says of it, then its default."""
     query = tree.query
-    if not (isinstance(query, syntax.Call) and query.function == "promql"):
+    if not (isinstance(query, expressions.Call) and query.function == "promql"):
         advice = 'write `metric NAME = promql("…")`; other values are named with `let`'
         inference.found.append(codes.WRONG_TYPE.at(query.span, "a metric is a query", help=advice))
         return unknown(tree.span)
     extra = [("every", tree.every), ("max_age", tree.stale_after)]
-    named = [*query.named, *(syntax.Named(name, value, value.span) for name, value in extra if value is not None)]
+    named = [*query.named, *(expressions.Named(name, value, value.span) for name, value in extra if value is not None)]
     if tree.by is not None:
-        named.append(syntax.Named("by", syntax.Text(tree.by, tree.span), tree.span))
+        named.append(expressions.Named("by", expressions.Text(tree.by, tree.span), tree.span))
     value = inference.infer(replace(query, named=tuple(named)), ANYWHERE)
     if tree.default is None:
         return value
@@ -53,7 +53,7 @@ def metric(inference: Inference, tree: syntax.Metric) -> typed.Typed:
     return operators.otherwise(value, default, inference.found, span=tree.span, at=tree.default.span)
 
 
-def _expanded(inference: Inference, definition: Definition, expr: syntax.Call, scope: Scope) -> typed.Typed:
+def _expanded(inference: Inference, definition: Definition, expr: expressions.Call, scope: Scope) -> typed.Typed:
     """Return the body of a `def` with the arguments of one call."""
     tree = definition.tree
     definition.used = True

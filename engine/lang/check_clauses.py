@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from engine.diagnostics import Diagnostic, Label, Span
-from engine.lang import checked, operators, syntax, typed
+from engine.lang import checked, expressions, operators, syntax, typed
 from engine.lang import codes_meaning as meaning
 from engine.lang import codes_policy as codes
 from engine.lang.binding import constant_of
@@ -85,7 +85,7 @@ class ClauseChecks:
         value: typed.Typed,
         condition: typed.Typed | None,
         *,
-        weight: syntax.Expr | None = None,
+        weight: expressions.Expr | None = None,
     ) -> checked.Test:
         return checked.Test(kind, tree, name, value, condition, self.number(weight, "weight", low=0))
 
@@ -172,8 +172,8 @@ class ClauseChecks:
         condition = self._condition(tree.condition, scope)
         return checked.Quota(ClauseKind.LIMIT, tree, name, measure, self._key(tree.key, "limit"), bound, condition)
 
-    def _measure(self, tree: syntax.Expr) -> typed.Typed | None:
-        if isinstance(tree, syntax.Call) and not tree.named:
+    def _measure(self, tree: expressions.Expr) -> typed.Typed | None:
+        if isinstance(tree, expressions.Call) and not tree.named:
             if tree.function == "count" and not tree.arguments:
                 return None
             if tree.function == "sum" and len(tree.arguments) == 1:
@@ -214,14 +214,14 @@ class ClauseChecks:
         """Return the scope of a statement that speaks about the pod alone."""
         return Scope(statement, nodes=False)
 
-    def truth(self, tree: syntax.Expr, scope: Scope) -> typed.Typed:
+    def truth(self, tree: expressions.Expr, scope: Scope) -> typed.Typed:
         """Return what a condition means."""
         return operators.truth(self.inference.top(tree, scope), self.found)
 
-    def _condition(self, tree: syntax.Expr | None, scope: Scope) -> typed.Typed | None:
+    def _condition(self, tree: expressions.Expr | None, scope: Scope) -> typed.Typed | None:
         return None if tree is None else self.truth(tree, scope)
 
-    def _key(self, tree: syntax.Expr, statement: str) -> typed.Typed:
+    def _key(self, tree: expressions.Expr, statement: str) -> typed.Typed:
         value = self.inference.top(tree, self.pod_scope(statement))
         if operators.bad(value):
             return value
@@ -241,7 +241,7 @@ class ClauseChecks:
         return value
 
     def number(
-        self, tree: syntax.Expr | None, what: str, *, low: float, unit: Unit = PLAIN, default: float = 1.0
+        self, tree: expressions.Expr | None, what: str, *, low: float, unit: Unit = PLAIN, default: float = 1.0
     ) -> float:
         """Return a constant, or the default after reporting that it is none."""
         if tree is None:
@@ -263,7 +263,7 @@ class ClauseChecks:
             self.found.append(codes.NUMBER.at(tree.span, message, help=advice))
         return default
 
-    def whole(self, tree: syntax.Expr, what: str, *, low: float) -> float:
+    def whole(self, tree: expressions.Expr, what: str, *, low: float) -> float:
         """Return a constant whole number."""
         value = self.number(tree, what, low=low)
         if value != int(value):

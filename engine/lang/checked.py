@@ -133,3 +133,21 @@ class CheckedPolicy:
     definitions: Mapping[str, Definition]
     statements: tuple[syntax.Statement, ...]
     """As written, those of used files included."""
+
+
+def values_of(clause: Clause) -> tuple[Typed, ...]:
+    """Return the expressions of a clause."""
+    match clause:
+        case Test(value=value, condition=condition):
+            given: tuple[Typed | None, ...] = (value, condition)
+        case Grouping(key=key, condition=condition):
+            given = (key, condition)
+        case Ordering(keys=keys):
+            given = tuple(value for value, _ in keys)
+        case Quota(measure=measure, key=key, bound=bound, condition=condition):
+            given = (measure, key, bound, condition)
+        case Gang(key=key, size=size, condition=condition):
+            given = (key, size, condition)
+        case Preemption(condition=condition, evict=evict):
+            given = (condition, evict)
+    return tuple(value for value in given if value is not None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.diagnostics import Edit, Fix
 from engine.lang import codes_meaning as codes
-from engine.lang import syntax
+from engine.lang import expressions
 from engine.lang.scope import Scope
 
 if TYPE_CHECKING:
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 _DASHED = re.compile(r"[A-Za-z]\w*(-\w+)+")
 
 
-def dash(inference: Inference, expr: syntax.Binary, scope: Scope) -> bool:
+def dash(inference: Inference, expr: expressions.Binary, scope: Scope) -> bool:
     """Report `node.label.disk-type`, which is a subtraction by the grammar and a key by intention."""
     left, right = expr.left, expr.right
     if expr.operator == "-" and _bare_text(inference, expr, scope):
         return True
-    if expr.operator != "-" or not isinstance(left, syntax.Member) or not isinstance(right, syntax.Name):
+    if expr.operator != "-" or not isinstance(left, expressions.Member) or not isinstance(right, expressions.Name):
         return False
     touching = left.span.end == expr.operator_span.start and expr.operator_span.end == right.span.start
     if not touching or right.name in inference.definitions or right.name in scope.parameters:
@@ -34,12 +34,12 @@ def dash(inference: Inference, expr: syntax.Binary, scope: Scope) -> bool:
     return True
 
 
-def _bare_text(inference: Inference, expr: syntax.Binary, scope: Scope) -> bool:
+def _bare_text(inference: Inference, expr: expressions.Binary, scope: Scope) -> bool:
     """Report `eu-central-1a`, a text without quotes."""
     text, first = expr.span.text, expr.left
-    while isinstance(first, syntax.Binary):
+    while isinstance(first, expressions.Binary):
         first = first.left
-    if not isinstance(first, syntax.Name) or not _DASHED.fullmatch(text):
+    if not isinstance(first, expressions.Name) or not _DASHED.fullmatch(text):
         return False
     if first.name in inference.definitions or first.name in scope.parameters:
         return False

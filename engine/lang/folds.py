@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.lang import codes_meaning as codes
-from engine.lang import operators, syntax, typed
+from engine.lang import expressions, operators, typed
 from engine.lang.environment import CLUSTER
 from engine.lang.literals import label_problem
 from engine.lang.operators import unknown
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NOWHERE = object()
 
 
-def aggregate(inference: Inference, expr: syntax.Aggregate, scope: Scope) -> typed.Typed:
+def aggregate(inference: Inference, expr: expressions.Aggregate, scope: Scope) -> typed.Typed:
     """Return the value of an aggregate."""
     found, span = inference.found, expr.span
     if scope.items:
@@ -45,16 +45,16 @@ def aggregate(inference: Inference, expr: syntax.Aggregate, scope: Scope) -> typ
     return typed.Fold(info, span, expr.function, topology, value, where)
 
 
-def _topology(inference: Inference, collection: syntax.Expr) -> object:
+def _topology(inference: Inference, collection: expressions.Expr) -> object:
     """Return the label key of the domains whose pods are meant, None for the node, or `_NOWHERE` after reporting."""
     topologies = inference.environment.topologies
-    if isinstance(collection, syntax.Member) and collection.name == "pods":
+    if isinstance(collection, expressions.Member) and collection.name == "pods":
         match collection.base:
-            case syntax.Name(name="cluster"):
+            case expressions.Name(name="cluster"):
                 return CLUSTER
-            case syntax.Name(name=name) if name in topologies:
+            case expressions.Name(name=name) if name in topologies:
                 return topologies[name]
-            case syntax.Call(function="domain", arguments=(syntax.Text(value=key, span=at),), named=()):
+            case expressions.Call(function="domain", arguments=(expressions.Text(value=key, span=at),), named=()):
                 problem = label_problem(key, of="key")
                 if not problem:
                     return key
@@ -66,7 +66,7 @@ def _topology(inference: Inference, collection: syntax.Expr) -> object:
     return _NOWHERE
 
 
-def _checked(inference: Inference, expr: syntax.Aggregate, value: typed.Typed | None) -> typed.Typed | None:
+def _checked(inference: Inference, expr: expressions.Aggregate, value: typed.Typed | None) -> typed.Typed | None:
     """Return the value that is aggregated, reporting one of the wrong kind or one too many."""
     found = inference.found
     match expr.function:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from engine.diagnostics import Diagnostic, Span
-from engine.lang import calls, folds, operators, syntax, typed
+from engine.lang import calls, expressions, folds, operators, syntax, typed
 from engine.lang import codes_meaning as codes
 from engine.lang.dashes import dash
 from engine.lang.environment import Environment
@@ -71,7 +71,7 @@ class Inference:
     """Expressions looked at for the statement at hand, those of expanded names included."""
     known_levels: dict[int, tuple[int, typed.Typed]] = field(default_factory=dict)
 
-    def infer(self, expr: syntax.Expr, scope: Scope) -> typed.Typed:
+    def infer(self, expr: expressions.Expr, scope: Scope) -> typed.Typed:
         """Return what an expression means in a scope."""
         self.level += 1
         self.deepest = max(self.deepest, self.level)
@@ -84,7 +84,7 @@ class Inference:
         finally:
             self.level -= 1
 
-    def top(self, expr: syntax.Expr, scope: Scope) -> typed.Typed:
+    def top(self, expr: expressions.Expr, scope: Scope) -> typed.Typed:
         """Return what a whole expression of a statement means, or unknown where it is too large."""
         self.deepest = self.steps = 0
         before = len(self.found)
@@ -101,33 +101,33 @@ class Inference:
         self.total += cost
         return value
 
-    def _infer(self, expr: syntax.Expr, scope: Scope) -> typed.Typed:
+    def _infer(self, expr: expressions.Expr, scope: Scope) -> typed.Typed:
         found, span = self.found, expr.span
         match expr:
-            case syntax.Number():
+            case expressions.Number():
                 return _number(expr)
-            case syntax.Text(value=text):
+            case expressions.Text(value=text):
                 return typed.Constant(Info(TEXT), span, text)
-            case syntax.Truth(value=true):
+            case expressions.Truth(value=true):
                 return typed.Constant(Info(TRUTH), span, true)
-            case syntax.Name():
+            case expressions.Name():
                 return name_value(self, expr, scope)
-            case syntax.Member() | syntax.Index():
+            case expressions.Member() | expressions.Index():
                 return read_member(self, expr, scope)
-            case syntax.Call():
+            case expressions.Call():
                 return calls.call(self, expr, scope)
-            case syntax.Aggregate():
+            case expressions.Aggregate():
                 return folds.aggregate(self, expr, scope)
-            case syntax.Unary(operator="-", operand=operand):
+            case expressions.Unary(operator="-", operand=operand):
                 return operators.negative(self.infer(operand, scope), found, span=span)
-            case syntax.Unary(operand=operand):
+            case expressions.Unary(operand=operand):
                 value = operators.truth(self.infer(operand, scope), found)
                 return unknown(span) if operators.bad(value) else typed.Not(value.info, span, value)
-            case syntax.Binary():
+            case expressions.Binary():
                 return self._binary(expr, scope)
-            case syntax.Logical(operator=operator, operands=operands):
+            case expressions.Logical(operator=operator, operands=operands):
                 return self._logic(operator, [self.infer(o, scope) for o in operands], span)
-            case syntax.Conditional(condition=condition, then=then, otherwise=otherwise):
+            case expressions.Conditional(condition=condition, then=then, otherwise=otherwise):
                 return operators.choose(
                     self.infer(condition, scope),
                     self.infer(then, scope),
@@ -135,16 +135,16 @@ class Inference:
                     found,
                     span=span,
                 )
-            case syntax.IsMissing(operand=operand, negated=negated):
+            case expressions.IsMissing(operand=operand, negated=negated):
                 return operators.missing(self.infer(operand, scope), negated=negated, span=span)
-            case syntax.LabelTest():
+            case expressions.LabelTest():
                 return self._label_test(expr, scope)
-            case syntax.ListOf(items=items):
+            case expressions.ListOf(items=items):
                 return self._list([self.infer(item, scope) for item in items], span)
             case _:
                 assert_never(expr)
 
-    def _binary(self, expr: syntax.Binary, scope: Scope) -> typed.Typed:
+    def _binary(self, expr: expressions.Binary, scope: Scope) -> typed.Typed:
         if dash(self, expr, scope):
             return unknown(expr.span)
         left, right = self.infer(expr.left, scope), self.infer(expr.right, scope)
@@ -186,7 +186,7 @@ class Inference:
         shape, maybe, depends = operators.joined(*items)
         return typed.Listed(replace(info, shape=shape, maybe=maybe, depends=depends), span, tuple(items))
 
-    def _label_test(self, expr: syntax.LabelTest, scope: Scope) -> typed.Typed:
+    def _label_test(self, expr: expressions.LabelTest, scope: Scope) -> typed.Typed:
         environment = self.environment
         source = environment.fields.get(f"{expr.subject}.label")
         if source is None:
@@ -280,7 +280,7 @@ def _short(span: Span) -> str:
     return text if len(text) <= 40 else text[:37] + "…"
 
 
-def _number(expr: syntax.Number) -> typed.Typed:
+def _number(expr: expressions.Number) -> typed.Typed:
     unit: Unit
     literal: Literal | None
     if expr.suffix in DURATIONS:

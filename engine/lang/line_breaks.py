@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.lang import syntax
+from engine.lang import expressions, syntax
 from engine.lang.layout import goes_on
 from engine.lang.walk import children
 
@@ -123,16 +123,18 @@ class _Grouping:
 
     def _inner(self, tree: Any, start: int, end: int) -> Group | str:
         match tree:
-            case syntax.Call() | syntax.Aggregate() | syntax.ListOf() | syntax.LabelTest() if end > start:
+            case expressions.Call() | expressions.Aggregate() | expressions.ListOf() | expressions.LabelTest() if (
+                end > start
+            ):
                 return self._bracketed(tree, start, end)
-            case syntax.Index():
+            case expressions.Index():
                 return self._plain(tree, start, end)
         below = _in_order(tree)
-        if isinstance(tree, syntax.Binary):
+        if isinstance(tree, expressions.Binary):
             below = _chain(tree)
         if not below:
             return self._text[start:end]
-        if isinstance(tree, syntax.Binary | syntax.Logical | syntax.Conditional):
+        if isinstance(tree, expressions.Binary | expressions.Logical | expressions.Conditional):
             return self._operators(below, start, end)
         return self._plain(tree, start, end)
 
@@ -160,13 +162,13 @@ class _Grouping:
     def _bracketed(self, tree: Any, start: int, end: int) -> Group | str:
         """Break after the opening bracket, after commas, before `for` and `where`, before the closing one."""
         text, below = self._text, _in_order(tree)
-        opening = start if isinstance(tree, syntax.ListOf) else text.find("(", start, end)
+        opening = start if isinstance(tree, expressions.ListOf) else text.find("(", start, end)
         if opening < 0 or end - opening <= 2:
             return text[start:end]
         group, at = Group([text[start : opening + 1]]), opening + 1
         self._depth += 1
         self._break(group, at, at)
-        if isinstance(tree, syntax.LabelTest):
+        if isinstance(tree, expressions.LabelTest):
             self._list(group, at, end - 1)
             at = end - 1
         for child in below:
@@ -211,10 +213,10 @@ def _in_order(tree: Any) -> list[Any]:
     return sorted(children(tree), key=lambda child: child.span.start)
 
 
-def _chain(tree: syntax.Binary) -> list[Any]:
+def _chain(tree: expressions.Binary) -> list[Any]:
     """Return the operands of `a + b - c`, which group to the left."""
     level, operands, left = _LEVELS.get(tree.operator), [tree.right], tree.left
-    while level is not None and isinstance(left, syntax.Binary) and _LEVELS.get(left.operator) == level:
+    while level is not None and isinstance(left, expressions.Binary) and _LEVELS.get(left.operator) == level:
         operands.append(left.right)
         left = left.left
     return [left, *reversed(operands)]

@@ -15,7 +15,7 @@ from lark import Token
 
 from engine.diagnostics import Edit, Fix, Span
 from engine.lang import codes_syntax as codes
-from engine.lang import syntax
+from engine.lang import expressions
 from engine.lang.literals import label_problem, number
 from engine.lang.lowering import at, current, string_value, text_or_word, whole
 
@@ -28,10 +28,10 @@ AGGREGATES = frozenset({"count", "sum", "min", "max", "avg", "any", "all"})
 class _Members:
     """`p in collection where …` or `x for p in collection where …`, before the function is known."""
 
-    value: syntax.Expr | None
+    value: expressions.Expr | None
     variable: str
-    collection: syntax.Expr
-    where: syntax.Expr | None
+    collection: expressions.Expr
+    where: expressions.Expr | None
     span: Span
 
 
@@ -51,10 +51,10 @@ class _Condition:
 class Expressions:
     """Rules of expressions."""
 
-    def name(self, items: list[Any]) -> syntax.Expr:
-        return syntax.Name(str(items[0]), whole(items))
+    def name(self, items: list[Any]) -> expressions.Expr:
+        return expressions.Name(str(items[0]), whole(items))
 
-    def number(self, items: list[Any]) -> syntax.Expr:
+    def number(self, items: list[Any]) -> expressions.Expr:
         text = str(items[0])
         span = whole(items)
         value, suffix, problem = number(text)
@@ -67,42 +67,42 @@ class Expressions:
                 written = problem.removeprefix("write `").removesuffix("`")
                 fix = Fix(f"write {written}", (Edit(span, written),))
             current().report(codes.NUMBER, span, f"`{text}` is not a number or quantity", help=problem, fix=fix)
-        return syntax.Number(value, suffix, text, span)
+        return expressions.Number(value, suffix, text, span)
 
-    def text(self, items: list[Any]) -> syntax.Expr:
-        return syntax.Text(string_value(items[0]), whole(items))
+    def text(self, items: list[Any]) -> expressions.Expr:
+        return expressions.Text(string_value(items[0]), whole(items))
 
-    def truth(self, items: list[Any]) -> syntax.Expr:
-        return syntax.Truth(items[0].type == "TRUE", whole(items))
+    def truth(self, items: list[Any]) -> expressions.Expr:
+        return expressions.Truth(items[0].type == "TRUE", whole(items))
 
-    def parenthesised(self, items: list[Any]) -> syntax.Expr:
-        wide: syntax.Expr = replace(items[1], span=whole(items))
+    def parenthesised(self, items: list[Any]) -> expressions.Expr:
+        wide: expressions.Expr = replace(items[1], span=whole(items))
         return wide
 
-    def list_of(self, items: list[Any]) -> syntax.Expr:
-        return syntax.ListOf(tuple(items[1]), whole(items))
+    def list_of(self, items: list[Any]) -> expressions.Expr:
+        return expressions.ListOf(tuple(items[1]), whole(items))
 
     def items(self, items: list[Any]) -> list[Any]:
         return [item for item in items if not isinstance(item, Token)]
 
     arguments = items
 
-    def member(self, items: list[Any]) -> syntax.Expr:
+    def member(self, items: list[Any]) -> expressions.Expr:
         base, _, name = items
-        return syntax.Member(base, str(name), at(name), whole(items))
+        return expressions.Member(base, str(name), at(name), whole(items))
 
-    def index(self, items: list[Any]) -> syntax.Expr:
-        return syntax.Index(items[0], items[2], whole(items))
+    def index(self, items: list[Any]) -> expressions.Expr:
+        return expressions.Index(items[0], items[2], whole(items))
 
-    def minus(self, items: list[Any]) -> syntax.Expr:
-        return syntax.Unary("-", items[1], whole(items))
+    def minus(self, items: list[Any]) -> expressions.Expr:
+        return expressions.Unary("-", items[1], whole(items))
 
-    def negation(self, items: list[Any]) -> syntax.Expr:
-        return syntax.Unary("not", items[1], whole(items))
+    def negation(self, items: list[Any]) -> expressions.Expr:
+        return expressions.Unary("not", items[1], whole(items))
 
-    def arithmetic(self, items: list[Any]) -> syntax.Expr:
+    def arithmetic(self, items: list[Any]) -> expressions.Expr:
         left, operator, right = items
-        return syntax.Binary(str(operator), left, right, at(operator), whole(items))
+        return expressions.Binary(str(operator), left, right, at(operator), whole(items))
 
     def comparator(self, items: list[Any]) -> Token:
         token: Token = items[0]
@@ -113,43 +113,47 @@ class Expressions:
 
     compare = arithmetic
 
-    def is_missing(self, items: list[Any]) -> syntax.Expr:
-        return syntax.IsMissing(items[0], len(items) == 4, whole(items))
+    def is_missing(self, items: list[Any]) -> expressions.Expr:
+        return expressions.IsMissing(items[0], len(items) == 4, whole(items))
 
-    def conjunction(self, items: list[Any]) -> syntax.Expr:
+    def conjunction(self, items: list[Any]) -> expressions.Expr:
         return self._chain("and", items)
 
-    def disjunction(self, items: list[Any]) -> syntax.Expr:
+    def disjunction(self, items: list[Any]) -> expressions.Expr:
         return self._chain("or", items)
 
-    def _chain(self, operator: str, items: list[Any]) -> syntax.Expr:
-        operands: list[syntax.Expr] = []
+    def _chain(self, operator: str, items: list[Any]) -> expressions.Expr:
+        operands: list[expressions.Expr] = []
         for item in items[::2]:
-            if isinstance(item, syntax.Logical) and item.operator == operator:
+            if isinstance(item, expressions.Logical) and item.operator == operator:
                 operands.extend(item.operands)
             else:
                 operands.append(item)
-        return syntax.Logical(operator, tuple(operands), whole(items))
+        return expressions.Logical(operator, tuple(operands), whole(items))
 
-    def conditional(self, items: list[Any]) -> syntax.Expr:
-        return syntax.Conditional(items[1], items[3], items[5], whole(items))
+    def conditional(self, items: list[Any]) -> expressions.Expr:
+        return expressions.Conditional(items[1], items[3], items[5], whole(items))
 
     # --- calls -------------------------------------------------------------------------------------------
 
-    def named(self, items: list[Any]) -> syntax.Named:
-        return syntax.Named(str(items[0]), items[2], whole(items))
+    def named(self, items: list[Any]) -> expressions.Named:
+        return expressions.Named(str(items[0]), items[2], whole(items))
 
-    def members(self, items: list[Any]) -> _Members | syntax.Expr:
+    def members(self, items: list[Any]) -> _Members | expressions.Expr:
         inside, _, where = items
         found = self._membership(inside, where)
         if found is None:
             advice = 'write it as `count(p in node.pods where p.label.app == "web")`'
             current().report(codes.UNEXPECTED, inside.span, "`where` belongs after `NAME in PODS`", help=advice)
-            return syntax.Truth(True, whole(items))
+            return expressions.Truth(True, whole(items))
         return found
 
-    def _membership(self, inside: syntax.Expr, where: syntax.Expr | None) -> _Members | None:
-        if isinstance(inside, syntax.Binary) and inside.operator == "in" and isinstance(inside.left, syntax.Name):
+    def _membership(self, inside: expressions.Expr, where: expressions.Expr | None) -> _Members | None:
+        if (
+            isinstance(inside, expressions.Binary)
+            and inside.operator == "in"
+            and isinstance(inside.left, expressions.Name)
+        ):
             span = inside.span.to(where.span) if where else inside.span
             return _Members(None, inside.left.name, inside.right, where, span)
         return None
@@ -159,7 +163,7 @@ class Expressions:
         where = items[6] if len(items) > 5 else None
         return _Members(value, str(variable), collection, where, whole(items))
 
-    def call(self, items: list[Any]) -> syntax.Expr:
+    def call(self, items: list[Any]) -> expressions.Expr:
         callee, _, arguments, _ = items
         span, lowering = whole(items), current()
         function = str(callee)
@@ -168,17 +172,17 @@ class Expressions:
             if not isinstance(members, _Members):
                 members = self._membership(members, None) or members
             if isinstance(members, _Members):
-                return syntax.Aggregate(
+                return expressions.Aggregate(
                     function, members.variable, members.value, members.collection, members.where, at(callee), span
                 )
         for argument in arguments:
             if isinstance(argument, _Members):
                 advice = f"{', '.join(sorted(AGGREGATES))} go over pods, one at a time"
                 lowering.report(codes.UNEXPECTED, argument.span, f"`{function}` does not go over pods", help=advice)
-        named = tuple(a for a in arguments if isinstance(a, syntax.Named))
-        return syntax.Call(
+        named = tuple(a for a in arguments if isinstance(a, expressions.Named))
+        return expressions.Call(
             function,
-            tuple(a for a in arguments if not isinstance(a, syntax.Named | _Members)),
+            tuple(a for a in arguments if not isinstance(a, expressions.Named | _Members)),
             named,
             at(callee),
             span,
@@ -212,8 +216,8 @@ class Expressions:
         values = tuple(item.key for item in items if isinstance(item, _Label))
         return _Condition(operator, values, whole(items))
 
-    def label_test(self, items: list[Any]) -> syntax.Expr:
+    def label_test(self, items: list[Any]) -> expressions.Expr:
         key, condition = items[-2:]
         subject = "pod" if items[0].type == "POD" else "node"
         span = current().span(items[0], condition if condition.span else key)
-        return syntax.LabelTest(subject, key.key, condition.operator, condition.values, span)
+        return expressions.LabelTest(subject, key.key, condition.operator, condition.values, span)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.lang import codes_syntax as codes
-from engine.lang import syntax
+from engine.lang import expressions, syntax
 from engine.lang.lowering import Part, at, current, string_value, text_or_word, whole
 
 PARTS = {
@@ -85,8 +85,8 @@ class Statements:
     def let(self, items: list[Any]) -> syntax.Statement:
         return syntax.Let(str(items[1]), items[3], at(items[1]), whole(items))
 
-    def parameters(self, items: list[Any]) -> tuple[syntax.Name, ...]:
-        return tuple(syntax.Name(str(item), at(item)) for item in items[::2])
+    def parameters(self, items: list[Any]) -> tuple[expressions.Name, ...]:
+        return tuple(expressions.Name(str(item), at(item)) for item in items[::2])
 
     def define(self, items: list[Any]) -> syntax.Statement:
         return syntax.Def(str(items[1]), items[3], items[6], at(items[1]), whole(items))

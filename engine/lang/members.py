@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.diagnostics import Diagnostic, closest
 from engine.lang import codes_meaning as codes
-from engine.lang import codes_syntax, foreign, operators, syntax, typed
+from engine.lang import codes_syntax, expressions, foreign, operators, typed
 from engine.lang.environment import Field, Key
 from engine.lang.literals import label_problem
 from engine.lang.operators import unknown
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from engine.lang.infer import Inference
 
 
-def read_member(inference: Inference, expr: syntax.Member | syntax.Index | syntax.Name, scope: Scope) -> typed.Typed:
+def read_member(
+    inference: Inference, expr: expressions.Member | expressions.Index | expressions.Name, scope: Scope
+) -> typed.Typed:
     """Return the field that a path leads to, or an element of a list."""
     path = _path(expr)
     if path is None:
@@ -67,20 +69,20 @@ def read_member(inference: Inference, expr: syntax.Member | syntax.Index | synta
     return value
 
 
-def _path(expr: syntax.Expr) -> tuple[syntax.Name, list[Step]] | None:
+def _path(expr: expressions.Expr) -> tuple[expressions.Name, list[Step]] | None:
     """Return the root and the steps of a path; None where it does not begin with a name."""
     steps: list[Step] = []
     while True:
         match expr:
-            case syntax.Name():
+            case expressions.Name():
                 return expr, steps[::-1]
-            case syntax.Member(base=base, name=name, name_span=span):
+            case expressions.Member(base=base, name=name, name_span=span):
                 steps.append(Step(name, span, False))
                 expr = base
-            case syntax.Index(base=base, key=syntax.Text(value=text, span=span)):
+            case expressions.Index(base=base, key=expressions.Text(value=text, span=span)):
                 steps.append(Step(text, span, True))
                 expr = base
-            case syntax.Index(base=base, key=syntax.Number(value=value, suffix="", span=span)):
+            case expressions.Index(base=base, key=expressions.Number(value=value, suffix="", span=span)):
                 position = int(value) if value == int(value) else None
                 steps.append(Step("", span, True, position))
                 expr = base
@@ -88,7 +90,7 @@ def _path(expr: syntax.Expr) -> tuple[syntax.Name, list[Step]] | None:
                 return None
 
 
-def _shown(expr: syntax.Expr) -> str:
+def _shown(expr: expressions.Expr) -> str:
     return " ".join(expr.span.text.split())
 
 
@@ -103,10 +105,10 @@ def _field(inference: Inference, subject: str, steps: list[Step]) -> tuple[Field
     return None
 
 
-def _no_root(inference: Inference, root: syntax.Name, expr: syntax.Expr, scope: Scope) -> typed.Typed:
+def _no_root(inference: Inference, root: expressions.Name, expr: expressions.Expr, scope: Scope) -> typed.Typed:
     if root.name in inference.definitions or root.name in scope.parameters:
         value = inference.infer(root, scope)
-        if isinstance(expr, syntax.Index):
+        if isinstance(expr, expressions.Index):
             return _element(inference, expr, scope)
         if not operators.bad(value):
             inference.found.append(operators.wrong_type(value, "something that has fields"))
@@ -123,7 +125,7 @@ def _no_root(inference: Inference, root: syntax.Name, expr: syntax.Expr, scope: 
     return unknown(expr.span)
 
 
-def _key_missing(found: Field, expr: syntax.Expr) -> Diagnostic:
+def _key_missing(found: Field, expr: expressions.Expr) -> Diagnostic:
     example = {Key.RESOURCE: "cpu", Key.LABEL: "app", Key.ANNOTATION: "owner", Key.CONDITION: "MemoryPressure"}
     assert found.key is not None
     message = f"`{_shown(expr)}` needs the {found.key.value} after it"
@@ -158,11 +160,11 @@ def _key(inference: Inference, kind: Key, step: Step) -> str | None:
             return step.text
 
 
-def _element(inference: Inference, expr: syntax.Expr, scope: Scope) -> typed.Typed:
+def _element(inference: Inference, expr: expressions.Expr, scope: Scope) -> typed.Typed:
     """Return an element of a list, or report that the value has none."""
-    if isinstance(expr, syntax.Index):
+    if isinstance(expr, expressions.Index):
         base = inference.infer(expr.base, scope)
-        position = expr.key.value if isinstance(expr.key, syntax.Number) and expr.key.suffix == "" else None
+        position = expr.key.value if isinstance(expr.key, expressions.Number) and expr.key.suffix == "" else None
         if position is None or position != int(position):
             kind, advice = inference.infer(expr.key, scope), "elements are counted from 0: `[0]`"
             if not operators.bad(kind, base):
@@ -170,7 +172,7 @@ def _element(inference: Inference, expr: syntax.Expr, scope: Scope) -> typed.Typ
                 inference.found.append(codes.NOT_CONSTANT.at(expr.key.span, message, help=advice))
             return unknown(expr.span)
         return _step(inference, base, Step("", expr.key.span, True, int(position)))
-    assert isinstance(expr, syntax.Member)
+    assert isinstance(expr, expressions.Member)
     base = inference.infer(expr.base, scope)
     if not operators.bad(base):
         message = f"{base.info.type} has no field `{expr.name}`"

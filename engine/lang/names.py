@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from engine.diagnostics import Span
 from engine.lang import codes_meaning as codes
-from engine.lang import operators, syntax, typed
+from engine.lang import expressions, operators, syntax, typed
 from engine.lang.members import read_member
 from engine.lang.operators import unknown
 from engine.lang.scope import Scope
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from engine.lang.infer import Definition, Inference
 
 
-def name_value(inference: Inference, expr: syntax.Name, scope: Scope) -> typed.Typed:
+def name_value(inference: Inference, expr: expressions.Name, scope: Scope) -> typed.Typed:
     """Return what a bare name stands for."""
     name = expr.name
     if name in scope.parameters:

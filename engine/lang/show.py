@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import assert_never
 
-from engine.lang import syntax
+from engine.lang import expressions, syntax
 from engine.lang.literals import quoted
 
 # how tightly an operator binds; a part that binds less tightly than its place needs parentheses
@@ -24,7 +24,7 @@ class _Printer:
     keep: bool
     """Whether brackets stay that mix operations more clearly, though the precedence says the same."""
 
-    def show(self, expr: syntax.Expr, place: int = _CONDITIONAL, *, around: syntax.Expr | None = None) -> str:
+    def show(self, expr: expressions.Expr, place: int = _CONDITIONAL, *, around: expressions.Expr | None = None) -> str:
         """Return the text of an expression.
 
         Args:
@@ -35,34 +35,34 @@ class _Printer:
         text, binds = self._shown(expr)
         return f"({text})" if binds < place or (around is not None and self._clarified(expr, around)) else text
 
-    def _clarified(self, expr: syntax.Expr, around: syntax.Expr) -> bool:
+    def _clarified(self, expr: expressions.Expr, around: expressions.Expr) -> bool:
         """Return whether brackets that are to be kept stand around an operand: operations of two kinds were mixed."""
         return self.keep and _mixed(expr, around) and _bracketed(expr)
 
-    def _shown(self, expr: syntax.Expr) -> tuple[str, int]:
+    def _shown(self, expr: expressions.Expr) -> tuple[str, int]:
         match expr:
-            case syntax.Number(text=text):
+            case expressions.Number(text=text):
                 return text, _UNARY  # `1.x` and `80%.x` would be numbers with wrong units
-            case syntax.Text(value=value):
+            case expressions.Text(value=value):
                 return quoted(value), _POSTFIX
-            case syntax.Truth(value=value):
+            case expressions.Truth(value=value):
                 return ("true" if value else "false"), _POSTFIX
-            case syntax.Name(name=name):
+            case expressions.Name(name=name):
                 return name, _POSTFIX
-            case syntax.Member(base=base, name=name):
+            case expressions.Member(base=base, name=name):
                 return f"{self.show(base, _POSTFIX)}.{name}", _POSTFIX
-            case syntax.Index(base=base, key=key):
+            case expressions.Index(base=base, key=key):
                 return f"{self.show(base, _POSTFIX)}[{self.show(key)}]", _POSTFIX
-            case syntax.Call(function=function, arguments=arguments, named=named):
+            case expressions.Call(function=function, arguments=arguments, named=named):
                 shown = [self.show(a) for a in arguments] + [f"{n.name}={self.show(n.value)}" for n in named]
                 return f"{function}({', '.join(shown)})", _POSTFIX
-            case syntax.Aggregate():
+            case expressions.Aggregate():
                 return self._aggregate(expr), _POSTFIX
-            case syntax.Unary(operator="-", operand=operand):
+            case expressions.Unary(operator="-", operand=operand):
                 return f"-{self.show(operand, _UNARY)}", _UNARY
-            case syntax.Unary(operand=operand):
+            case expressions.Unary(operand=operand):
                 return f"not {self.show(operand, _NOT, around=expr)}", _NOT
-            case syntax.Binary(operator=operator, left=left, right=right):
+            case expressions.Binary(operator=operator, left=left, right=right):
                 binds = _BINARY.get(operator, _COMPARE)
                 # operators of one level group to the left; comparisons do not group at all
                 first = binds if binds is not _COMPARE else _SUM
@@ -70,28 +70,28 @@ class _Printer:
                     f"{self.show(left, first, around=expr)} {operator} {self.show(right, binds + 1, around=expr)}",
                     binds,
                 )
-            case syntax.Logical(operator=operator, operands=operands):
+            case expressions.Logical(operator=operator, operands=operands):
                 binds = _AND if operator == "and" else _OR
                 return f" {operator} ".join(self.show(o, binds + 1, around=expr) for o in operands), binds
-            case syntax.Conditional(condition=condition, then=then, otherwise=otherwise):
+            case expressions.Conditional(condition=condition, then=then, otherwise=otherwise):
                 return f"if {self.show(condition)} then {self.show(then)} else {self.show(otherwise)}", _CONDITIONAL
-            case syntax.IsMissing(operand=operand, negated=negated):
+            case expressions.IsMissing(operand=operand, negated=negated):
                 return f"{self.show(operand, _SUM)} is {'not ' if negated else ''}missing", _COMPARE
-            case syntax.LabelTest():
+            case expressions.LabelTest():
                 return self._label_test(expr), _NOT
-            case syntax.ListOf(items=items):
+            case expressions.ListOf(items=items):
                 return f"[{', '.join(self.show(item) for item in items)}]", _POSTFIX
             case _:
                 assert_never(expr)
 
-    def _aggregate(self, expr: syntax.Aggregate) -> str:
+    def _aggregate(self, expr: expressions.Aggregate) -> str:
         collection = self.show(expr.collection, _POSTFIX)
         where = f" where {self.show(expr.where)}" if expr.where is not None else ""
         if expr.value is None:
             return f"{expr.function}({expr.variable} in {collection}{where})"
         return f"{expr.function}({self.show(expr.value)} for {expr.variable} in {collection}{where})"
 
-    def _label_test(self, expr: syntax.LabelTest) -> str:
+    def _label_test(self, expr: expressions.LabelTest) -> str:
         subject = "pod label " if expr.subject == "pod" else "label "
         key = expr.key if _BARE_KEY.fullmatch(expr.key) else quoted(expr.key)
         values = [value if _BARE_VALUE.fullmatch(value) else quoted(value) for value in expr.values]
@@ -176,7 +176,7 @@ class _Printer:
             case _:
                 assert_never(clause)
 
-    def _part(self, word: str, value: syntax.Expr | None) -> str:
+    def _part(self, word: str, value: expressions.Expr | None) -> str:
         return f" {word} {self.show(value)}" if value is not None else ""
 
     def _over(self, topology: syntax.Topology | None) -> str:
@@ -198,30 +198,30 @@ class _Printer:
         return text + self._part("weight", weight)
 
 
-def _mixed(expr: syntax.Expr, around: syntax.Expr) -> bool:
+def _mixed(expr: expressions.Expr, around: expressions.Expr) -> bool:
     """Return whether an operation inside another one is easily read in another order than it has."""
     match expr, around:
-        case syntax.Logical(operator=inner), syntax.Logical(operator=outer):
+        case expressions.Logical(operator=inner), expressions.Logical(operator=outer):
             return inner != outer
-        case syntax.Binary(operator=inner), syntax.Binary(operator=outer) if inner in _KINDS:
+        case expressions.Binary(operator=inner), expressions.Binary(operator=outer) if inner in _KINDS:
             return _KINDS[inner] != _KINDS.get(outer) and (outer in _KINDS or inner == "??")
-        case syntax.Binary(), syntax.Unary(operator="not"):
+        case expressions.Binary(), expressions.Unary(operator="not"):
             return True
         case _:
             return False
 
 
-def _bracketed(expr: syntax.Expr) -> bool:
+def _bracketed(expr: expressions.Expr) -> bool:
     """Return whether an operation stands in brackets of its own where it was written."""
     match expr:
-        case syntax.Logical(operands=(first, *_)) | syntax.Binary(left=first):
+        case expressions.Logical(operands=(first, *_)) | expressions.Binary(left=first):
             start = expr.span.start
             return expr.span.source.text.startswith("(", start) and first.span.start > start
         case _:
             return False
 
 
-def show(expr: syntax.Expr) -> str:
+def show(expr: expressions.Expr) -> str:
     """Return the canonical text of an expression."""
     return _CANONICAL.show(expr)
 

@@ -1,4 +1,4 @@
-"""The syntax tree of a policy: what was written, frozen, with spans. Nothing here has a meaning yet.
+"""The syntax tree of statements: what was written, frozen, with spans. Nothing here has a meaning yet.
 
 Spans take no part in comparison: two trees are equal where the texts say the same.
 """
@@ -9,186 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from engine.diagnostics import Source, Span
-
-# --- expressions -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A literal with its suffix: `2`, `500m`, `4Gi`, `30s`, `80%`."""
-
-    value: float
-    """In the base unit: `500m` is 0.5, `4Gi` 4294967296, `2h` 7200, `80%` 0.8."""
-    suffix: str
-    text: str
-    span: Span = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A string literal; `value` has its escapes resolved."""
-
-    value: str
-    span: Span = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """`true` or `false`."""
-
-    value: bool
-    span: Span = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A bare name."""
-
-    name: str
-    span: Span = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """`base.name`"""
-
-    base: Expr
-    name: str
-    name_span: Span = field(compare=False, repr=False)
-    span: Span = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """`base[key]`"""
-
-    base: Expr
-    key: Expr
-    span: Span = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A named argument of a call."""
-
-    name: str
-    value: Expr
-    span: Span = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """`function(arguments, name=value)`"""
-
-    function: str
-    arguments: tuple[Expr, ...]
-    named: tuple[Named, ...]
-    name_span: Span = field(compare=False, repr=False)
-    span: Span = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregate:
-    """`count(p in node.pods where …)`, `sum(p.request.cpu for p in node.pods where …)`"""
-
-    function: str
-    variable: str
-    value: Expr | None
-    collection: Expr
-    where: Expr | None
-    name_span: Span = field(compare=False, repr=False)
-    span: Span = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Unary:
-    """`-x` or `not x`"""
-
-    operator: str
-    operand: Expr
-    span: Span = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Binary:
-    """Arithmetic, comparison, `in`, `not in`, `matches`, `??`."""
-
-    operator: str
-    left: Expr
-    right: Expr
-    operator_span: Span = field(compare=False, repr=False)
-    span: Span = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Logical:
-    """A chain of `and`, or of `or`; at least two operands."""
-
-    operator: str
-    operands: tuple[Expr, ...]
-    span: Span = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Conditional:
-    """`if condition then then else otherwise`"""
-
-    condition: Expr
-    then: Expr
-    otherwise: Expr
-    span: Span = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class IsMissing:
-    """`x is missing`, `x is not missing`"""
-
-    operand: Expr
-    negated: bool
-    span: Span = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class LabelTest:
-    """`label KEY`, `label KEY=VALUE`, `pod label KEY in (a, b)`: Kubernetes' selector syntax."""
-
-    subject: str
-    """node or pod"""
-    key: str
-    operator: str
-    """exists, =, !=, in or notin"""
-    values: tuple[str, ...]
-    span: Span = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ListOf:
-    """`[a, b]`"""
-
-    items: tuple[Expr, ...]
-    span: Span = field(compare=False, repr=False)
-
-
-Expr: TypeAlias = (
-    Number
-    | Text
-    | Truth
-    | Name
-    | Member
-    | Index
-    | Call
-    | Aggregate
-    | Unary
-    | Binary
-    | Logical
-    | Conditional
-    | IsMissing
-    | LabelTest
-    | ListOf
-)
-
-
-# --- statements ------------------------------------------------------------------------------------------
+from engine.lang import expressions
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +32,7 @@ class SchedulerName:
 class ForPods:
     """`for pods where CONDITION`"""
 
-    condition: Expr
+    condition: expressions.Expr
     span: Span = field(compare=False, repr=False)
 
 
@@ -219,7 +40,7 @@ class ForPods:
 class Priority:
     """`priority N`"""
 
-    value: Expr
+    value: expressions.Expr
     span: Span = field(compare=False, repr=False)
 
 
@@ -261,7 +82,7 @@ class UseKubernetes:
 class UseScores:
     """`use kubernetes scores [weight N]`"""
 
-    weight: Expr | None
+    weight: expressions.Expr | None
     span: Span = field(compare=False, repr=False)
 
 
@@ -279,7 +100,7 @@ class Let:
     """`let NAME = EXPR`"""
 
     name: str
-    value: Expr
+    value: expressions.Expr
     name_span: Span = field(compare=False, repr=False)
     span: Span = field(compare=False, repr=False)
 
@@ -289,8 +110,8 @@ class Def:
     """`def NAME(a, b) = EXPR`"""
 
     name: str
-    parameters: tuple[Name, ...]
-    value: Expr
+    parameters: tuple[expressions.Name, ...]
+    value: expressions.Expr
     name_span: Span = field(compare=False, repr=False)
     span: Span = field(compare=False, repr=False)
 
@@ -300,10 +121,10 @@ class Metric:
     """`metric NAME = promql("…") [every D] [stale after D] [default EXPR] [by LABEL]`"""
 
     name: str
-    query: Expr
-    every: Expr | None
-    stale_after: Expr | None
-    default: Expr | None
+    query: expressions.Expr
+    every: expressions.Expr | None
+    stale_after: expressions.Expr | None
+    default: expressions.Expr | None
     by: str | None
     name_span: Span = field(compare=False, repr=False)
     span: Span = field(compare=False, repr=False)
@@ -313,9 +134,9 @@ class Metric:
 class Require:
     """`require EXPR [as NAME] [if COND] [else "why"]`"""
 
-    value: Expr
+    value: expressions.Expr
     name: str | None
-    condition: Expr | None
+    condition: expressions.Expr | None
     reason: str | None
     span: Span = field(compare=False, repr=False)
 
@@ -324,9 +145,9 @@ class Require:
 class Filter:
     """`filter EXPR [as NAME] [if COND] [else "why"]`"""
 
-    value: Expr
+    value: expressions.Expr
     name: str | None
-    condition: Expr | None
+    condition: expressions.Expr | None
     reason: str | None
     span: Span = field(compare=False, repr=False)
 
@@ -335,10 +156,10 @@ class Filter:
 class Score:
     """`score EXPR [as NAME] [if COND] [weight N]`"""
 
-    value: Expr
+    value: expressions.Expr
     name: str | None
-    condition: Expr | None
-    weight: Expr | None
+    condition: expressions.Expr | None
+    weight: expressions.Expr | None
     span: Span = field(compare=False, repr=False)
 
 
@@ -346,7 +167,7 @@ class Score:
 class Hold:
     """`hold if EXPR [as NAME] [else "why"]`"""
 
-    condition: Expr
+    condition: expressions.Expr
     name: str | None
     reason: str | None
     span: Span = field(compare=False, repr=False)
@@ -356,7 +177,7 @@ class Hold:
 class OrderKey:
     """One key of `order by`."""
 
-    value: Expr
+    value: expressions.Expr
     descending: bool
     span: Span = field(compare=False, repr=False)
 
@@ -381,14 +202,14 @@ class Topology:
 class Spread:
     """`spread by KEY [over TOPOLOGY] [max skew N [min domains N]] [as NAME] [if COND] [else "why"] [weight N]`"""
 
-    key: Expr
+    key: expressions.Expr
     topology: Topology | None
-    max_skew: Expr | None
-    min_domains: Expr | None
+    max_skew: expressions.Expr | None
+    min_domains: expressions.Expr | None
     name: str | None
-    condition: Expr | None
+    condition: expressions.Expr | None
     reason: str | None
-    weight: Expr | None
+    weight: expressions.Expr | None
     span: Span = field(compare=False, repr=False)
 
 
@@ -396,11 +217,11 @@ class Spread:
 class Pack:
     """`pack by KEY [over TOPOLOGY] [as NAME] [if COND] [weight N]`"""
 
-    key: Expr
+    key: expressions.Expr
     topology: Topology | None
     name: str | None
-    condition: Expr | None
-    weight: Expr | None
+    condition: expressions.Expr | None
+    weight: expressions.Expr | None
     span: Span = field(compare=False, repr=False)
 
 
@@ -408,11 +229,11 @@ class Pack:
 class Limit:
     """`limit EXPR by KEY to EXPR [as NAME] [if COND] [else "why"]`"""
 
-    measure: Expr
-    key: Expr
-    bound: Expr
+    measure: expressions.Expr
+    key: expressions.Expr
+    bound: expressions.Expr
     name: str | None
-    condition: Expr | None
+    condition: expressions.Expr | None
     reason: str | None
     span: Span = field(compare=False, repr=False)
 
@@ -421,11 +242,11 @@ class Limit:
 class Gang:
     """`gang by KEY size EXPR [within DURATION] [as NAME] [if COND]`"""
 
-    key: Expr
-    size: Expr
-    within: Expr | None
+    key: expressions.Expr
+    size: expressions.Expr
+    within: expressions.Expr | None
     name: str | None
-    condition: Expr | None
+    condition: expressions.Expr | None
     span: Span = field(compare=False, repr=False)
 
 
@@ -433,9 +254,9 @@ class Gang:
 class Preempt:
     """`preempt if EXPR [evict where EXPR]`, `preempt never`"""
 
-    condition: Expr | None
+    condition: expressions.Expr | None
     """None: never"""
-    evict: Expr | None
+    evict: expressions.Expr | None
     span: Span = field(compare=False, repr=False)
 
 

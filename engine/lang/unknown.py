@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.diagnostics import Diagnostic, Edit, Fix, Span, closest
 from engine.lang import codes_meaning as codes
-from engine.lang import foreign, syntax
+from engine.lang import expressions, foreign
 from engine.lang.lower_expressions import AGGREGATES
 from engine.lang.scope import Scope
 from engine.lang.types import RESOURCE_WORDS
@@ -28,7 +28,7 @@ class Step:
     position: int | None = None
 
 
-def unknown_name(inference: Inference, expr: syntax.Name, scope: Scope) -> Diagnostic:
+def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> Diagnostic:
     """Return the diagnostic of a bare name that nothing has."""
     name = expr.name
     if name in ("node", "pod") or name in scope.items:
@@ -60,7 +60,7 @@ def unknown_name(inference: Inference, expr: syntax.Name, scope: Scope) -> Diagn
     return codes.UNKNOWN_NAME.at(expr.span, f"unknown name `{name}`", help=advice)
 
 
-def unknown_field(inference: Inference, subject: str, root: syntax.Name, steps: list[Step]) -> Diagnostic:
+def unknown_field(inference: Inference, subject: str, root: expressions.Name, steps: list[Step]) -> Diagnostic:
     """Return the diagnostic of a path that leads to no field."""
     first = steps[0]
     names = sorted({p.split(".")[1] for p in inference.environment.fields if p.startswith(f"{subject}.")})
@@ -88,7 +88,7 @@ def unknown_field(inference: Inference, subject: str, root: syntax.Name, steps: 
     return codes.UNKNOWN_FIELD.at(first.span, message, help=advice, fix=fix)
 
 
-def unknown_function(inference: Inference, expr: syntax.Call) -> Diagnostic:
+def unknown_function(inference: Inference, expr: expressions.Call) -> Diagnostic:
     """Return the diagnostic of a function that there is none of."""
     name = expr.function
     if name in AGGREGATES:
@@ -98,7 +98,7 @@ def unknown_function(inference: Inference, expr: syntax.Call) -> Diagnostic:
             "all": "write `all(CONDITION for p in node.pods)`",
         }.get(name, f"write `{name}(p.request.cpu for p in node.pods)`")
         first = expr.arguments[0] if expr.arguments else None
-        if isinstance(first, syntax.Call) and first.function == "promql":
+        if isinstance(first, expressions.Call) and first.function == "promql":
             advice = f'aggregate inside the query: `promql("{name} by (node) (…)")`'
         elif name == "sum" and len(expr.arguments) > 1:
             advice = "add with `+`"

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
-from engine.lang import syntax
+from engine.lang import expressions, syntax
 
-TREE_TYPES = (
-    syntax.Number, syntax.Text, syntax.Truth, syntax.Name, syntax.Member, syntax.Index, syntax.Named, syntax.Call,
-    syntax.Aggregate, syntax.Unary, syntax.Binary, syntax.Logical, syntax.Conditional, syntax.IsMissing,
-    syntax.LabelTest, syntax.ListOf, syntax.OrderKey,
-)  # fmt: skip
+TREE_TYPES = (*get_args(expressions.Expr), expressions.Named, syntax.OrderKey)
 
 
 @cache

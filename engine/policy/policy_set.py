@@ -15,7 +15,7 @@ from engine.cluster.signals import Query
 from engine.diagnostics import Diagnostic, Source, errors, in_order
 from engine.framework.frame import Frame
 from engine.framework.profile import Profile
-from engine.lang.compiled import compile_policy
+from engine.lang.compile_policy import compile_policy
 from engine.lang.environment import Environment
 from engine.lang.load import Checked, check_sources
 from engine.lint.runner import lint
@@ -31,6 +31,8 @@ class PolicySet:
     policies: tuple[Policy, ...]
     default_schedulers: frozenset[str] = DEFAULT_SCHEDULERS
     """The schedulerNames that policies serve which name none."""
+    stands_in_as: frozenset[str] = frozenset()
+    """Pods of any scheduler are looked at as though they asked for one of these too."""
     _nothing: Cluster = field(default_factory=Cluster, repr=False)
 
     @classmethod
@@ -56,8 +58,9 @@ class PolicySet:
     def governing(self, pod: PodInfo) -> Policy | None:
         """Return the policy that governs a pod: of those that match, the first; None where none does."""
         frame = Frame(pod, self._nothing, 0.0)
+        asked_for = self.stands_in_as | {pod.scheduler_name}
         for policy in self.policies:
-            if pod.scheduler_name in self.served_by(policy) and policy.governs(frame):
+            if not asked_for.isdisjoint(self.served_by(policy)) and policy.governs(frame):
                 return policy
         return None
 

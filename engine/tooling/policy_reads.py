@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine.diagnostics import Span
 from engine.lang import checked, typed
-from engine.lang.compiled import values_of
+from engine.lang.checked import values_of
 from engine.policy.policy import Policy
 
 

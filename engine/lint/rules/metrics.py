@@ -10,7 +10,7 @@ from typing import Any
 import promql_parser
 
 from engine.diagnostics import Severity, Span
-from engine.lang import syntax
+from engine.lang import expressions
 from engine.lang.checked import CheckedPolicy
 from engine.lang.literals import offsets
 from engine.lang.walk import walk
@@ -23,14 +23,14 @@ _EXACTLY, _BEYOND = 200, 20
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
 
 
-def _queries(policy: CheckedPolicy) -> Iterator[tuple[syntax.Text, syntax.Call]]:
+def _queries(policy: CheckedPolicy) -> Iterator[tuple[expressions.Text, expressions.Call]]:
     """Yield the text of each `promql("…")` in a policy."""
     for statement in policy.statements:
         for tree in walk(statement) if "promql" in statement.span.text else ():
-            if isinstance(tree, syntax.Call) and tree.function == "promql" and tree.arguments:
+            if isinstance(tree, expressions.Call) and tree.function == "promql" and tree.arguments:
                 text = tree.arguments[0]
                 # a longer one is refused, and must not reach a parser that recurses
-                if isinstance(text, syntax.Text) and len(text.value) <= _MAX_QUERY:
+                if isinstance(text, expressions.Text) and len(text.value) <= _MAX_QUERY:
                     yield text, tree
 
 
@@ -63,7 +63,7 @@ def promql_syntax_error(policy: CheckedPolicy) -> Iterator[Finding]:
             yield Finding(_inside(text), message, "correct it; try it in Prometheus' own console")
 
 
-def _inside(text: syntax.Text) -> Span:
+def _inside(text: expressions.Text) -> Span:
     """Return the place where a query stops being one: an unmatched bracket, or the end of the longest good prefix."""
     query, places = text.value, offsets(text.span.text)
     at = _unmatched(query)

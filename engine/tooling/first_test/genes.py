@@ -12,8 +12,7 @@ from typing import Any
 
 from engine.cluster.signals import Query
 from engine.lang import checked, typed
-from engine.lang.checked import CheckedPolicy, ClauseKind
-from engine.lang.compiled import values_of
+from engine.lang.checked import CheckedPolicy, ClauseKind, values_of
 from engine.lang.types import Depends, Shape
 from engine.tooling.first_test.values import DOMAINS, REGION, SHARED, ZONE, Place, Values, texts_of
 

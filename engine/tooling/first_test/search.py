@@ -15,7 +15,7 @@ from engine.cluster.signals import Query
 from engine.documents.yaml_document import DocumentError
 from engine.framework.frame import Frame
 from engine.lang import typed
-from engine.lang.compiled import values_of
+from engine.lang.checked import values_of
 from engine.lang.environment import Pods
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet

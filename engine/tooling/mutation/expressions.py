@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from engine.diagnostics import Span
-from engine.lang import syntax
+from engine.lang import expressions
 from engine.lang.literals import quoted
 from engine.lang.show import show
 from engine.lang.walk import children
@@ -45,7 +45,7 @@ _OPAQUE = frozenset({"promql"})
 _LABELLED = ("label", "annotation")
 
 
-def expression(expr: syntax.Expr, *, truth: bool = False) -> Iterator[Mutant]:
+def expression(expr: expressions.Expr, *, truth: bool = False) -> Iterator[Mutant]:
     """Yield the mutants of an expression and of all below it, outermost first.
 
     Args:
@@ -58,75 +58,78 @@ def expression(expr: syntax.Expr, *, truth: bool = False) -> Iterator[Mutant]:
     yield from _below(expr)
 
 
-def _below(expr: syntax.Expr) -> Iterator[Mutant]:
+def _below(expr: expressions.Expr) -> Iterator[Mutant]:
     match expr:
-        case syntax.Logical(operands=operands):
+        case expressions.Logical(operands=operands):
             for operand in operands:
                 yield from expression(operand, truth=True)
-        case syntax.Unary(operator="not", operand=operand):
+        case expressions.Unary(operator="not", operand=operand):
             yield from expression(operand)  # to negate it once more is to drop the `not`
-        case syntax.Conditional(condition=condition, then=then, otherwise=otherwise):
+        case expressions.Conditional(condition=condition, then=then, otherwise=otherwise):
             yield from expression(condition, truth=True)
             yield from expression(then)
             yield from expression(otherwise)
-        case syntax.Aggregate(value=value, where=where):
+        case expressions.Aggregate(value=value, where=where):
             if value is not None:
                 yield from expression(value, truth=expr.function in ("any", "all"))
             if where is not None:
                 yield from expression(where, truth=True)
-        case syntax.Call(function=function, arguments=arguments, named=named):
+        case expressions.Call(function=function, arguments=arguments, named=named):
             given = (*arguments, *(each.value for each in named))
             for argument in given:
-                if function not in _OPAQUE or not isinstance(argument, syntax.Text):
+                if function not in _OPAQUE or not isinstance(argument, expressions.Text):
                     yield from expression(argument)
-        case syntax.Index(base=syntax.Member(name=name), key=syntax.Text()) if name in _LABELLED:
+        case expressions.Index(base=expressions.Member(name=name), key=expressions.Text()) if name in _LABELLED:
             pass  # the key is changed as a label's
-        case syntax.Index(base=base):
+        case expressions.Index(base=base):
             yield from expression(base)
         case _:
             for child in children(expr):
                 yield from expression(child)
 
 
-def _of(expr: syntax.Expr) -> Iterator[Mutant]:
+def _of(expr: expressions.Expr) -> Iterator[Mutant]:
     match expr:
-        case syntax.Number():
+        case expressions.Number():
             yield from numbers(expr)
-        case syntax.Text(value=value, span=span):
+        case expressions.Text(value=value, span=span):
             yield _other_text(value, span)
-        case syntax.Truth(value=value, span=span):
+        case expressions.Truth(value=value, span=span):
             yield Mutant("constant", span, "false" if value else "true", f"a case where it matters that it is {value}")
-        case syntax.Member(base=syntax.Member(name=kind) as base, name=name, span=span) if kind in _LABELLED:
+        case expressions.Member(base=expressions.Member(name=kind) as base, name=name, span=span) if kind in _LABELLED:
             yield _other_label(base, name, span)
-        case syntax.Index(base=syntax.Member(name=kind) as base, key=syntax.Text(value=name), span=span) if (
-            kind in _LABELLED
-        ):
+        case expressions.Index(
+            base=expressions.Member(name=kind) as base, key=expressions.Text(value=name), span=span
+        ) if kind in _LABELLED:
             yield _other_label(base, name, span)
-        case syntax.Binary():
+        case expressions.Binary():
             yield from _binary(expr)
-        case syntax.Logical():
+        case expressions.Logical():
             yield from _chain(expr)
-        case syntax.Unary(operator=operator, operand=operand, span=span):
+        case expressions.Unary(operator=operator, operand=operand, span=span):
             word = "`not`" if operator == "not" else "the sign"
             kind = "negation" if operator == "not" else "sign"
             yield Mutant(kind, span, f"({operand.span.text})", f"a case that is decided otherwise without {word}")
-        case syntax.IsMissing(operand=operand, negated=negated, span=span):
+        case expressions.IsMissing(operand=operand, negated=negated, span=span):
             text = f"{operand.span.text} is {'' if negated else 'not '}missing"
             yield Mutant("negation", span, text, f"a case where {_text(operand)} is missing, or one where it is not")
-        case syntax.LabelTest():
+        case expressions.LabelTest():
             yield from _label_test(expr)
-        case syntax.Call(function=function, name_span=span) | syntax.Aggregate(function=function, name_span=span):
+        case (
+            expressions.Call(function=function, name_span=span)
+            | expressions.Aggregate(function=function, name_span=span)
+        ):
             if function in _FUNCTIONS:
                 hint = f"a case that tells {function} from {_FUNCTIONS[function]}"
                 yield Mutant("function", span, _FUNCTIONS[function], hint)
-            if isinstance(expr, syntax.Aggregate) and expr.where is not None:
+            if isinstance(expr, expressions.Aggregate) and expr.where is not None:
                 hint = f"a case with an existing pod for which `{_text(expr.where)}` is false"
                 yield Mutant("condition", expr.where.span, "true", hint)
         case _:
             pass
 
 
-def numbers(expr: syntax.Number) -> Iterator[Mutant]:
+def numbers(expr: expressions.Number) -> Iterator[Mutant]:
     """Yield a literal doubled and halved; 0 becomes 1."""
     digits = _DIGITS.match(expr.text)
     if digits is None:
@@ -138,7 +141,7 @@ def numbers(expr: syntax.Number) -> Iterator[Mutant]:
         yield Mutant("constant", expr.span, text, hint)
 
 
-def _binary(expr: syntax.Binary) -> Iterator[Mutant]:
+def _binary(expr: expressions.Binary) -> Iterator[Mutant]:
     operator, span, left = expr.operator, expr.operator_span, _text(expr.left)
     for other in _COMPARISONS.get(operator, ()):
         if (operator, other) in _BOUNDARIES:
@@ -152,12 +155,12 @@ def _binary(expr: syntax.Binary) -> Iterator[Mutant]:
     if operator == "??":
         hint = f"a case where {left} has a value that differs from {_text(expr.right)}"
         yield Mutant("fall-back", expr.span, f"({expr.right.span.text})", hint)
-        if not isinstance(expr.right, syntax.Number):
+        if not isinstance(expr.right, expressions.Number):
             hint = f"a case where {left} is missing"
             yield Mutant("fall-back", expr.span, f"({expr.left.span.text})", hint)
 
 
-def _chain(expr: syntax.Logical) -> Iterator[Mutant]:
+def _chain(expr: expressions.Logical) -> Iterator[Mutant]:
     operator, operands = expr.operator, expr.operands
     other = "or" if operator == "and" else "and"
     text = _text_between(expr, lambda gap: re.sub(rf"\b{operator}\b", other, gap))
@@ -170,7 +173,7 @@ def _chain(expr: syntax.Logical) -> Iterator[Mutant]:
         yield Mutant("operand", Span(expr.span.source, start, end), "", hint)
 
 
-def _text_between(expr: syntax.Logical, change: Callable[[str], str]) -> str:
+def _text_between(expr: expressions.Logical, change: Callable[[str], str]) -> str:
     """Return the text of a chain with what stands between its operands changed."""
     text, at, done = expr.span.source.text, expr.span.start, ""
     for operand in expr.operands:
@@ -179,25 +182,31 @@ def _text_between(expr: syntax.Logical, change: Callable[[str], str]) -> str:
     return done + text[at : expr.span.end]
 
 
-def _negated(expr: syntax.Expr) -> Iterator[Mutant]:
+def _negated(expr: expressions.Expr) -> Iterator[Mutant]:
     match expr:
-        case syntax.Binary() | syntax.Logical() | syntax.IsMissing() | syntax.Unary() | syntax.Truth():
+        case (
+            expressions.Binary()
+            | expressions.Logical()
+            | expressions.IsMissing()
+            | expressions.Unary()
+            | expressions.Truth()
+        ):
             pass  # their own mutants say the opposite
-        case syntax.LabelTest(operator=operator) if operator != "exists":
+        case expressions.LabelTest(operator=operator) if operator != "exists":
             pass
         case _:
             hint = f"a case that `{_text(expr)}` decides"
             yield Mutant("negation", expr.span, f"(not {_wrapped(expr)})", hint)
 
 
-def _wrapped(expr: syntax.Expr) -> str:
-    return f"({expr.span.text})" if isinstance(expr, syntax.Conditional) else expr.span.text
+def _wrapped(expr: expressions.Expr) -> str:
+    return f"({expr.span.text})" if isinstance(expr, expressions.Conditional) else expr.span.text
 
 
-def _label_test(expr: syntax.LabelTest) -> Iterator[Mutant]:
+def _label_test(expr: expressions.LabelTest) -> Iterator[Mutant]:
     def changed(**parts: object) -> str:
         values = {"subject": expr.subject, "key": expr.key, "operator": expr.operator, "values": expr.values}
-        return show(syntax.LabelTest(**{**values, **parts}, span=expr.span))  # type: ignore[arg-type]
+        return show(expressions.LabelTest(**{**values, **parts}, span=expr.span))  # type: ignore[arg-type]
 
     if expr.operator in _LABELS:
         hint = f"a case that `{_text(expr)}` decides"
@@ -210,7 +219,7 @@ def _label_test(expr: syntax.LabelTest) -> Iterator[Mutant]:
         yield Mutant("label", expr.span, changed(values=values), hint)
 
 
-def _other_label(base: syntax.Member, name: str, span: Span) -> Mutant:
+def _other_label(base: expressions.Member, name: str, span: Span) -> Mutant:
     text = f"{base.span.text}[{quoted(f'{name}-other')}]"
     return Mutant("label", span, text, f"a case where {base.name} {name} changes the outcome")
 
@@ -223,5 +232,5 @@ def _other_text(value: str, span: Span) -> Mutant:
     return Mutant("constant", span, quoted(f"{value}-other"), f'a case where it matters that it is "{value}"')
 
 
-def _text(expr: syntax.Expr) -> str:
+def _text(expr: expressions.Expr) -> str:
     return " ".join(expr.span.text.split())

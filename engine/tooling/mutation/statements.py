@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from engine.diagnostics import Span
-from engine.lang import syntax
+from engine.lang import expressions, syntax
 from engine.lang.show import show
 from engine.tooling.mutation.expressions import expression
 from engine.tooling.mutation.mutant import Mutant
@@ -64,14 +64,14 @@ def _clause(clause: syntax.Clause) -> Iterator[Mutant]:
         )
         yield Mutant("condition", condition.span, "true", hint)
         yield from expression(condition, truth=True)
-    weight: syntax.Expr | None = getattr(clause, "weight", None)
+    weight: expressions.Expr | None = getattr(clause, "weight", None)
     if weight is not None:
         yield from expression(weight)
     match clause:
         case syntax.Require(value=value) | syntax.Filter(value=value):
             yield from expression(value, truth=True)
         case syntax.Score(value=value):
-            if not (isinstance(value, syntax.Unary) and value.operator == "-"):
+            if not (isinstance(value, expressions.Unary) and value.operator == "-"):
                 yield Mutant("sign", value.span, f"-({value.span.text})", "a case that this score decides")
             yield from expression(value)
         case syntax.Hold(condition=held):
@@ -127,7 +127,7 @@ def _order_key(key: syntax.OrderKey, keys: Sequence[syntax.OrderKey]) -> Iterato
     yield from expression(key.value)
 
 
-def _domains(key: syntax.Expr, topology: syntax.Topology | None) -> Iterator[Mutant]:
+def _domains(key: expressions.Expr, topology: syntax.Topology | None) -> Iterator[Mutant]:
     yield from expression(key)
     if topology is not None and topology.key != "node":
         yield Mutant("topology", topology.span, "node", "a case with two nodes in one domain, one of them empty")
