@@ -13,7 +13,6 @@ from engine.lang.environment import Members
 from engine.lang.types import Depends, Info
 
 
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
     """A subexpression of a clause, for explanations."""

@@ -23,7 +23,7 @@ MAX_BRACKETS = 40
 
 _BEGINS = re.compile(
     r"[ \t]*(?:for[ \t]+pods|policy|scheduler|priority|use|let|def|metric|require|filter|score|hold|order"
-    r"|spread|pack|limit|gang|preempt)(?:[ \t]+[\w\".(\[-]|[ \t]*$)",
+    r"|spread|pack|limit|gang|preempt|canary)(?:[ \t]+[\w\".(\[-]|[ \t]*$)",
     re.MULTILINE,
 )
 _BEGINS_IN_BRACKETS = re.compile(r"[ \t]*(?:priority|filter|require|score|limit|let|order|use|metric)\(", re.MULTILINE)

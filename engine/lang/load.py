@@ -77,7 +77,7 @@ def resolved(name: str, path: str) -> str:
 
 
 def _headers(file: syntax.File) -> list[syntax.Statement]:
-    kinds = syntax.PolicyName | syntax.SchedulerName | syntax.ForPods | syntax.Priority
+    kinds = syntax.PolicyName | syntax.SchedulerName | syntax.ForPods | syntax.Priority | syntax.Canary
     return [statement for statement in file.statements if isinstance(statement, kinds)]
 
 

@@ -59,6 +59,15 @@ class Statements:
     def priority(self, items: list[Any]) -> syntax.Statement:
         return syntax.Priority(items[1], whole(items))
 
+    def canary_share(self, items: list[Any]) -> syntax.Statement:
+        return syntax.Canary(str(items[2]), self._share(items[4]), None, at(items[2]), whole(items))
+
+    def canary_pods(self, items: list[Any]) -> syntax.Statement:
+        return syntax.Canary(str(items[2]), None, items[6], at(items[2]), whole(items))
+
+    def canary_share_of_pods(self, items: list[Any]) -> syntax.Statement:
+        return syntax.Canary(str(items[2]), self._share(items[4]), items[8], at(items[2]), whole(items))
+
     def ties(self, items: list[Any]) -> syntax.Statement:
         return syntax.Ties(str(items[2]), at(items[2]), whole(items))
 

@@ -114,6 +114,10 @@ class _Printer:
                 return f"for pods where {self.show(condition)}"
             case syntax.Priority(value=value):
                 return f"priority {self.show(value)}"
+            case syntax.Canary(of=of, share=share, condition=condition):
+                pods = f"pods where {self.show(condition)}" if condition is not None else ""
+                parts = [self.show(share) if share is not None else "", pods]
+                return f"canary of {of} for {' of '.join(part for part in parts if part)}"
             case syntax.Ties(word=word):
                 return f"ties by {word}"
             case syntax.Devices(word=word):

@@ -39,6 +39,21 @@ STATEMENTS: tuple[StatementForm, ...] = (
     ),
     StatementForm("priority", "priority N", "", "Which policy wins where several are for a pod.", "priority 10"),
     StatementForm(
+        "canary",
+        "canary of NAME for SHARE [of pods where CONDITION]",
+        "",
+        "Tries this policy out on a share of the pods that the policy NAME is for, whole workloads at a time; the others"
+        " stay with NAME. Scheduler, pods and priority are NAME's.",
+        "canary of batch for 10%",
+    ),
+    StatementForm(
+        "canary",
+        "canary of NAME for pods where CONDITION",
+        "",
+        "The same for some of its pods, such as those of one namespace.",
+        'canary of batch for pods where pod.namespace == "team-a"',
+    ),
+    StatementForm(
         "ties",
         "ties by hash|name",
         "",

@@ -45,6 +45,17 @@ class Priority:
 
 
 @dataclass(frozen=True, slots=True)
+class Canary:
+    """`canary of NAME for SHARE`, `… for pods where CONDITION`, `… for SHARE of pods where CONDITION`"""
+
+    of: str
+    share: expressions.Number | None
+    condition: expressions.Expr | None
+    of_span: Span = field(compare=False, repr=False)
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Ties:
     """`ties by WORD`"""
 
@@ -260,7 +271,7 @@ class Preempt:
     span: Span = field(compare=False, repr=False)
 
 
-Header: TypeAlias = PolicyName | SchedulerName | ForPods | Priority
+Header: TypeAlias = PolicyName | SchedulerName | ForPods | Priority | Canary
 Definition: TypeAlias = Let | Def | Metric
 Clause: TypeAlias = Require | Filter | Score | Hold | Order | Spread | Pack | Limit | Gang | Preempt
 Choice: TypeAlias = Ties | Devices
