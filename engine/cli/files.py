@@ -14,6 +14,7 @@ import click
 from engine.diagnostics import Diagnostic, Source, Span, render
 
 STANDARD_INPUT = Path("-")
+TEST_SUFFIX = ".test.yaml"
 _SKIPPED = frozenset({"__pycache__", "node_modules", "venv"})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from engine.cli.suites import SUFFIX
+from engine.cli import files
 
 STANDARD_OUTPUT = "-"
 
@@ -44,7 +44,7 @@ def write_first_test(policy_path: Path, output: str | None) -> int:
 
 
 def _beside(policy_path: Path) -> Path:
-    return policy_path.with_name(policy_path.name.removesuffix(".policy") + SUFFIX)
+    return policy_path.with_name(policy_path.name.removesuffix(".policy") + files.TEST_SUFFIX)
 
 
 def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
@@ -62,7 +62,7 @@ def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
     scheduler = min(policies.schedulers)
     search = Search(policy, pods=environment().pods, scheduler=scheduler)
     found = search.run()
-    shown_as = target if target is not None else Path(f"<stdout>{SUFFIX}")
+    shown_as = target if target is not None else Path(f"<stdout>{files.TEST_SUFFIX}")
     path = Path(os.path.relpath(policy_path, shown_as.parent)).as_posix()
     cases = search.cases(found)
     text = text_of(cases, found, policy=path, name=policy.name)

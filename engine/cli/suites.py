@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from engine.tooling.tester.run import SuiteRun
     from engine.tooling.tester.suite import Fixtures, Part, Suite
 
-SUFFIX = ".test.yaml"
 _OBJECTS = (".yaml", ".yml", ".json")
 
 

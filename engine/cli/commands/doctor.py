@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from pathlib import Path
@@ -109,6 +108,8 @@ def _signals(policy_set: PolicySet, metrics: Path | None, url: str | None, now: 
 
 
 def _access(kubeconfig: Path | None, context: str | None) -> Access:
+    import asyncio
+
     from engine.adapters.kube.access import clock_skew, reviews
     from engine.adapters.kube.errors import KubeError
     from engine.tooling.doctor.access import NEEDED, Access

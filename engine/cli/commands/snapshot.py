@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -168,6 +167,8 @@ def _key(path: Path | None) -> bytes | None:
 
 
 def _listing(clusters: Sequence[Path], kubeconfig: Path | None, context: str | None) -> Listing:
+    import asyncio
+
     from engine.adapters.kube.errors import KubeError
     from engine.adapters.kube.lists import Listing, survey
 

@@ -12,7 +12,6 @@ import click
 
 from engine.cli import files
 from engine.cli.suite_runs import FORMATS, Session, Shown, formatted, output_of, write
-from engine.cli.suites import SUFFIX
 
 if TYPE_CHECKING:
     from engine.cli.coverage import Coverage
@@ -103,7 +102,7 @@ def command(
     if init is not None:
         return _first_test(init, paths, outputs)
     if not paths:
-        raise click.UsageError(f"name a {SUFFIX} file or a folder")
+        raise click.UsageError(f"name a {files.TEST_SUFFIX} file or a folder")
     if update and _is_ci():
         raise click.UsageError("--update writes what came as what is wanted: not where the environment has CI")
     coverage = coverage or coverage_out is not None
@@ -111,7 +110,7 @@ def command(
         raise click.UsageError("--threshold is about --coverage or --mutate: give one of them")
     also = [output_of(text) for text in outputs]
     only = _regular_expression(pattern)
-    tests = files.expanded(paths, suffix=SUFFIX)
+    tests = files.expanded(paths, suffix=files.TEST_SUFFIX)
     shown = Shown(form, quiet=quiet)
     measure = _coverage() if coverage else None
     session = Session(only, shuffle=_is_ci() if shuffle is None else shuffle, shown=shown, coverage=measure)
