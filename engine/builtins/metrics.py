@@ -11,7 +11,7 @@ from engine.builtins.arrivals import arrivals
 from engine.cluster.node_identities import TableIdentities
 from engine.cluster.nodes import FloatArray, NodeTable
 from engine.cluster.signal_join import SignalColumns
-from engine.cluster.signals import DEFAULT_EVERY_SECONDS, DEFAULT_STALE_AFTER_SECONDS, Query
+from engine.cluster.signals import DEFAULT_EVERY_SECONDS, DEFAULT_STALE_AFTER_SECONDS, Query, Signals
 from engine.framework.frame import Frame
 from engine.lang.signature import ConstantDuration, ConstantText, MaybeNumber, MaybeNumberReader, Number, builtin
 from engine.lang.types import Depends, Shape
@@ -54,11 +54,15 @@ _JOINS: WeakKeyDictionary[NodeTable, _Joins] = WeakKeyDictionary()
 
 def whole_column(query: Query, frame: Frame) -> FloatArray:
     """Return `float64[nodes]`, whatever rows the frame looks at."""
-    nodes = frame.cluster.nodes
+    return column_of(query, frame.cluster.nodes, signals=frame.signals, now=frame.now)
+
+
+def column_of(query: Query, nodes: NodeTable, *, signals: Signals, now: float) -> FloatArray:
+    """Return `float64[nodes]`: the values of a query at `now`, Unix seconds; joined once for each reading."""
     joins = _JOINS.get(nodes)
     if joins is None:
         joins = _JOINS[nodes] = _Joins(nodes)
-    column = joins.columns.column(query, signals=frame.signals, nodes=joins.identities, now=frame.now)
+    column = joins.columns.column(query, signals=signals, nodes=joins.identities, now=now)
     if column.join is None:
         return column.values
     known = joins.bounded.get(query)

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from engine.adapters.kube.binding import Outcome
+from engine.cluster.nodes import NodeTable
 from engine.cluster.pods import PodInfo
+from engine.cluster.signals import Signals
 from engine.daemon.preempting import PreemptionReporter
 from engine.framework.cycle import Decision
 from engine.framework.frame import Frame
@@ -71,6 +73,10 @@ class Policies(Protocol):
 
     def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
         """Return when the pod's turn is."""
+        ...
+
+    def lay_out(self, signals: Signals, nodes: NodeTable, *, now: float) -> Mapping[str, int]:
+        """Lay new readings over the nodes ahead of decisions; return by PromQL how many nodes have no value."""
         ...
 
     def unit(self, pod: PodInfo, *, by_pod: bool) -> str:

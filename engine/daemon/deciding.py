@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -33,14 +33,27 @@ class Deciding:
         """changes: a number that grows with everything that may change a decision, but for our own placements."""
         self.policies: Policies | None = None
         """None until a policy set is in force: nothing is decided without one."""
-        self.signals = Signals.EMPTY
+        self.missing_nodes: Mapping[str, int] = {}
+        """By PromQL: how many nodes had no value in the last reading."""
+        self._signals = Signals.EMPTY
         self._cluster = cluster
-        self._cycle = cycle
+        self.cycle = cycle
         self._clock = clock
         self._changes = changes
         self._refused = RefusalMemo()
         self.sharding: Sharding | None = None
         """Which pods and nodes are ours; None: all of them."""
+
+    @property
+    def signals(self) -> Signals:
+        """The readings that decisions rest on."""
+        return self._signals
+
+    @signals.setter
+    def signals(self, signals: Signals) -> None:
+        self._signals = signals
+        if self.policies is not None:
+            self.missing_nodes = self.policies.lay_out(signals, self._cluster.nodes, now=self._clock())
 
     def frame(self, queued: QueuedPod) -> Frame:
         """Return what rules may look at for a pod, now."""
@@ -99,13 +112,13 @@ class Deciding:
     def _decide(self, queued: QueuedPod, profile: Profile) -> Decision:
         frame, sharding = self.frame(queued), self.sharding
         if sharding is None or sharding.is_alone:
-            return self._cycle.decide(frame, profile)
+            return self.cycle.decide(frame, profile)
         # a gang is all of one replica's, or part of it might bind though another replica refuses the rest
         is_bound_to_ours = bool(queued.groups)
-        decision = self._cycle.decide(frame, sharding.narrowed(profile, preempts=is_bound_to_ours))
+        decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=is_bound_to_ours))
         if decision.host is not None or is_bound_to_ours or sharding.was_passed_here(queued.pod):
             return decision
-        return self._cycle.decide(frame, profile)
+        return self.cycle.decide(frame, profile)
 
     def record(self, queued: QueuedPod, decision: Decision, *, seconds: float, waits: bool = False) -> Decided:
         """Return a decision as observers are told it."""

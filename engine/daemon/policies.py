@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from engine.adapters.policy_sources import PolicySources
+from engine.cluster.nodes import NodeTable
 from engine.cluster.pods import PodInfo
-from engine.cluster.signals import Query
+from engine.cluster.signals import Query, Signals
 from engine.daemon.reload import Accepted, Refused
 from engine.diagnostics import Diagnostic, Severity, Source, render
 from engine.framework.frame import Frame
@@ -15,6 +16,7 @@ from engine.framework.profile import Profile
 from engine.framework.queue import QueuedPod, Turn, gates, priority_sort, priority_turn
 from engine.policy.pod_groups import pod_group_claims
 from engine.policy.policy_set import PolicySet, load
+from engine.policy.readings import missing_nodes
 from engine.policy.units import unit_of
 
 
@@ -58,6 +60,10 @@ class LivePolicies:
         policy = self._set.governing(queued.pod) if self._has_gangs else None
         gangs = policy.claims(frame) if policy is not None and policy.gangs else ()
         return (*pod_group_claims(frame), *gangs)
+
+    def lay_out(self, signals: Signals, nodes: NodeTable, *, now: float) -> Mapping[str, int]:
+        """Lay new readings over the nodes ahead of decisions; return by PromQL how many nodes have no value."""
+        return missing_nodes(self.queries, nodes, signals=signals, now=now)
 
     def unit(self, pod: PodInfo, *, by_pod: bool) -> str:
         """Return the unit of pods that one replica decides alone, as `engine.policy.units` has it."""
