@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from engine.adapters.prometheus import (
@@ -159,6 +159,13 @@ class SignalSource:
             log.info("policies start without the first values of some metrics after %g s", timeout_seconds)
         self._snapshot()
         return self.signals
+
+    def clock_was_set(self, seconds: float) -> None:
+        """Take note that our clock was set: readings are as old as they were."""
+        for tracked in self._tracked.values():
+            if tracked.reading is not None:
+                tracked.reading = replace(tracked.reading, fetched_at=tracked.reading.fetched_at + seconds)
+        asyncio.get_running_loop().call_soon(self._snapshot)  # whoever asked for the time is in the middle of something
 
     def health(self) -> tuple[QueryHealth, ...]:
         """Return how each query is doing now, in the order of their texts."""

@@ -23,6 +23,7 @@ from engine.adapters.kube.pod_status import PodStatusWriter
 from engine.adapters.kube.synchronization import collection_deferred, wait_synced
 from engine.adapters.kube.transport import Transport
 from engine.adapters.policy_directory import PolicyDirectory
+from engine.adapters.settable_clock import SettableClock
 from engine.cluster.cluster import Cluster
 from engine.daemon.config_map_events import ConfigMapEvents
 from engine.daemon.freshness import Freshness
@@ -90,6 +91,7 @@ class Daemon:
         )
         self._reload_events = self._make_reload_events()
         self._queue = SchedulingQueue()
+        clock = SettableClock()
         cluster = Cluster()
         self._scheduler = Scheduler(
             cluster,
@@ -101,7 +103,9 @@ class Daemon:
             reporter=ApiReporter(self._events, self._statuses),
             observer=self.observers,
             nominator=self._statuses if sharing.enabled else None,
+            clock=clock,
         )
+        clock.on_set(self._scheduler.clock_was_set)
         if sharing.enabled:
             unit = partial(self._scheduler.deciding.unit, by_pod=sharing.unit == "pod")
             self._scheduler.deciding.sharding = Sharding(self._identity, unit=unit)
@@ -111,7 +115,7 @@ class Daemon:
         nodes_and_pods = self._reflectors[:2]
         self._leading.attach(self._scheduler, self._reflectors[1], transport=self._transport, random=self._random)
         self._scheduler.is_current = Freshness(nodes_and_pods, is_reachable=lambda: self._transport.is_reachable)
-        self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals)
+        self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals, clock=clock)
         self._reloader = PolicyReloader(
             compile_policies=PolicyCompiler(frozenset(settings.scheduler_names)),
             activate=self._activate,

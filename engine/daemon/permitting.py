@@ -202,6 +202,11 @@ class Permitting:
             self._rests[claim.group] = (now + claim.within_seconds * 2.0 ** min(times, MOST_RESTS), times)
         self._return_places(gone, "not enough members had a place in time")
 
+    def clock_was_set(self, seconds: float) -> None:
+        """Move all times by as much as the clock was set."""
+        self.permit.clock_was_set(seconds)
+        self._rests = {group: (until + seconds, times) for group, (until, times) in self._rests.items()}
+
     def _return_places(self, gone: Mapping[str, Claim], why: str) -> None:
         """Free the places first, then back off with all, and only then wake others: they are to have the room."""
         numbers = {claim.group: self.trial.placed(claim) for claim in gone.values()}

@@ -159,6 +159,12 @@ class Scheduler:
         self.deciding.signals = signals
         self.informer.signals_changed()
 
+    def clock_was_set(self, seconds: float) -> None:
+        """Take note that the clock was set by so many seconds: what was to last a second still does."""
+        self.queue.clock_was_set(seconds)
+        self.permitting.clock_was_set(seconds)
+        self._wake.set()
+
     def lead(self, leading: bool) -> None:
         """Begin or stop to decide."""
         self.leading = leading

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from engine.adapters.prometheus import PrometheusEndpoint
+from engine.adapters.settable_clock import SettableClock
 from engine.adapters.signal_source import SignalSource
 from engine.cluster.signals import Query, Signals
 from engine.daemon.live_metrics import SignalRow
@@ -19,7 +20,9 @@ logger = logging.getLogger(__name__)
 class SignalFeed:
     """The signals of a daemon; without Prometheus every value is missing, and said to be."""
 
-    def __init__(self, settings: PrometheusSettings | None, *, publish: Callable[[Signals], None]) -> None:
+    def __init__(
+        self, settings: PrometheusSettings | None, *, publish: Callable[[Signals], None], clock: SettableClock
+    ) -> None:
         """publish: is handed every new snapshot."""
         self._settings = settings
         self._queries: Sequence[Query] = ()
@@ -33,7 +36,8 @@ class SignalFeed:
                 client_certificate_file=settings.client_certificate_file,
                 client_key_file=settings.client_key_file,
             )
-            self._source = SignalSource(endpoint, publish=publish, node_label=settings.node_label)
+            self._source = SignalSource(endpoint, publish=publish, node_label=settings.node_label, clock=clock)
+            clock.on_set(self._source.clock_was_set)
 
     async def __aenter__(self) -> Self:
         if self._source is not None:

@@ -124,6 +124,11 @@ class Permit:
                 self.leave(uid)
         return gone
 
+    def clock_was_set(self, seconds: float) -> None:
+        """Move all times by as much as the clock was set."""
+        self._since = {group: since + seconds for group, since in self._since.items()}
+        self._due = {group: due + seconds for group, due in self._due.items()}
+
     def next_due(self) -> float | None:
         """Return when the next group's time is up, unix seconds."""
         return min(self._due.values(), default=None)

@@ -267,6 +267,17 @@ class SchedulingQueue:
             if queued.ticket == ticket and queued.place is Place.BACKOFF:
                 self._push_active(queued)
 
+    def clock_was_set(self, seconds: float) -> None:
+        """Move all times by as much as the clock was set: nobody waits longer for it, or gets ahead of others."""
+        for queued in self._pods.values():
+            queued.queued += seconds
+            queued.timestamp += seconds
+        self._backoff = [(_backoff_end(q), q.ticket, q) for q in self._pods.values() if q.place is Place.BACKOFF]
+        heapq.heapify(self._backoff)
+        self._active.clear()
+        for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
+            self._push_active(queued)
+
     def flush_leftovers(self, now: float) -> int:
         """Try pods again that no event has concerned for long; return how many."""
         left = [q for q in self._unschedulable.values() if now - q.timestamp > UNSCHEDULABLE_TIMEOUT_SECONDS]

@@ -100,6 +100,8 @@ class ApiServer:
         """Node by uid of every pod ever bound."""
         self.quota: dict[str, int] = {}
         self.requests = 0
+        self.clock_ahead = 0.0
+        """Seconds by which the scheduler's machine is ahead of the truth, because somebody set its clock."""
         self.leases: dict[str, Json] = {}
         self._version = 0
         self._uids = 0

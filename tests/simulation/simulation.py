@@ -13,6 +13,7 @@ from typing import Any
 from engine.adapters.kube.binding import Binder, Outcome
 from engine.adapters.kube.eviction import Evictor
 from engine.adapters.policy_sources import PolicySources
+from engine.adapters.settable_clock import SettableClock
 from engine.cluster.cluster import Cluster
 from engine.daemon.observing import Observer
 from engine.daemon.policies import LivePolicies, PolicyCompiler
@@ -91,18 +92,20 @@ class Process:
         transport: Any = self.connection
         self._binder = Binder(transport, random=Random(seed))
         ticks = itertools.count()
+        clock = SettableClock(wall=lambda: server.now() + server.clock_ahead, steady=asyncio.get_running_loop().time)
         self.scheduler = Scheduler(
             Cluster(),
             SchedulingQueue(),
             cycle=Cycle(seed=seed),
             binder=self,
-            evictor=Evictor(transport, controller="policy-scheduler", clock=server.now),
+            evictor=Evictor(transport, controller="policy-scheduler", clock=clock),
             volumes=told,
             reporter=told,
             observer=told,
-            clock=server.now,
+            clock=clock,
             stopwatch=lambda: next(ticks) * 0.0005,  # a batch ends after some ten decisions
         )
+        clock.on_set(self.scheduler.clock_was_set)
         informer = self.scheduler.informer
         self.watches = [
             Watch(
@@ -227,6 +230,7 @@ class Simulation:
             (1, self._restart),
             (3, self._reload),
             (2, self._faults),
+            (1, self._set_clock),
             (10, lambda: None),
         ]
         weights = [weight for weight, _ in actions]
@@ -314,6 +318,9 @@ class Simulation:
     def _faults(self) -> None:
         self.server.fault_rate = self.random.choice((0.0, 0.1, 0.5))
         self.server.lag_seconds = self.random.choice((0.01, 0.2, 3.0))
+
+    def _set_clock(self) -> None:
+        self.server.clock_ahead = self.random.choice((0.0, 0.0, 40.0, -40.0, 3 * 3600.0, -3 * 3600.0))
 
     # --- what must hold ------------------------------------------------------------------------------
 

@@ -1,0 +1,196 @@
+"""Somebody sets the clock of the scheduler's machine, by hours: nobody waits for it, and nobody gets ahead by it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine.adapters.prometheus import PrometheusEndpoint, PrometheusUnreachableError
+from engine.adapters.settable_clock import SettableClock
+from engine.adapters.signal_source import SignalSource
+from engine.cluster.signals import Query, Reading, Signals
+from engine.framework.queue import Place
+from tests.simulation.calm import Calm, story
+
+PLAIN = "score node.free.cpu\n"
+JUMPS = pytest.mark.parametrize("seconds", [3 * 3600.0, -3 * 3600.0], ids=["forward", "back"])
+GANG = "gang by pod.label.job size number(pod.label.size) within 40s if pod.label.job\n"
+
+
+def gang_of(calm: Calm, job: str, *, size: int, members: int, millis: int = 1000) -> None:
+    for number in range(members):
+        calm.pod(f"{job}-{number}", millis=millis, job=job, size=str(size))
+
+
+@JUMPS
+def test_a_pod_whose_binding_broke_is_tried_again_as_soon_as_without(seconds: float) -> None:
+    async def tell(calm: Calm) -> None:
+        await calm.after(2)
+        calm.process.connection.is_cut = True
+        calm.pod("a")
+        for _ in range(1000):
+            await calm.after(0.2)  # one binding is tried for two minutes
+            if calm.told.told["failed"]:
+                break
+        assert calm.process.scheduler.queue.counts()[Place.BACKOFF] == 1
+        calm.server.clock_ahead = seconds
+        calm.process.connection.is_cut = False
+        await calm.after(15)
+        assert calm.on_nodes() == ["a"]
+
+    story(PLAIN, tell, cpus=(4,))
+
+
+@JUMPS
+def test_what_no_event_concerned_is_looked_at_again_after_five_minutes_all_the_same(seconds: float) -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("a", millis=9000)
+        await calm.after(10)
+        calm.server.clock_ahead = seconds
+        before = calm.told.told["unschedulable"]
+        await calm.after(250)
+        assert calm.told.told["unschedulable"] == before
+        await calm.after(100)
+        assert calm.told.told["unschedulable"] == before + 1
+
+    story(PLAIN, tell, cpus=(4,))
+
+
+@JUMPS
+def test_a_group_holds_its_places_for_as_long_as_it_may_and_no_longer(seconds: float) -> None:
+    async def tell(calm: Calm) -> None:
+        gang_of(calm, "j", size=3, members=3, millis=1500)
+        await calm.after(5)
+        assert len(calm.waiting()) == 2
+        calm.server.clock_ahead = seconds
+        await calm.after(20)
+        assert len(calm.waiting()) == 2, "given back too early"
+        await calm.after(25)
+        assert calm.waiting() == [], "held too long"
+
+    story(GANG, tell, cpus=(3,))
+
+
+@JUMPS
+def test_pods_that_came_before_stay_before_those_that_come_after(seconds: float) -> None:
+    async def tell(calm: Calm) -> None:
+        calm.process.scheduler.lead(False)
+        calm.pod("first", millis=4000)
+        await calm.after(2)
+        calm.server.clock_ahead = seconds
+        calm.pod("second", millis=4000)
+        await calm.after(2)
+        calm.process.scheduler.lead(True)
+        await calm.after(5)
+        assert calm.on_nodes() == ["first"]
+
+    story(PLAIN, tell, cpus=(4,))
+
+
+def test_a_hold_until_some_hour_goes_by_the_new_time() -> None:
+    # the simulation begins at 08:00 UTC
+    async def tell(calm: Calm) -> None:
+        calm.pod("a")
+        await calm.after(20)
+        assert calm.on_nodes() == []
+        calm.server.clock_ahead = 3 * 3600.0
+        await calm.after(10)
+        assert calm.on_nodes() == ["a"]
+        calm.server.clock_ahead = 0.0
+        calm.pod("b")
+        await calm.after(20)
+        assert calm.on_nodes() == ["a"]
+
+    story('hold if not between("10:00", "20:00")\n', tell, cpus=(4,))
+
+
+def test_a_pod_that_is_to_wait_some_seconds_waits_them() -> None:
+    async def tell(calm: Calm) -> None:
+        calm.pod("a")
+        await calm.after(10)
+        calm.server.clock_ahead = 3 * 3600.0
+        await calm.after(20)
+        assert calm.on_nodes() == []
+        calm.server.clock_ahead = 0.0
+        await calm.after(20)
+        assert calm.on_nodes() == []
+        await calm.after(20)
+        assert calm.on_nodes() == ["a"]
+
+    story("hold if pod.waiting < 60s\n", tell, cpus=(4,))
+
+
+class Machine:
+    """A wall clock and one that never jumps."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+        self.set_by = 0.0
+
+    def clock(self) -> SettableClock:
+        return SettableClock(wall=lambda: 1e9 + self.passed + self.set_by, steady=lambda: self.passed)
+
+
+def test_a_clock_tells_by_how_much_it_was_set_before_it_shows_the_new_time(caplog: pytest.LogCaptureFixture) -> None:
+    machine, told = Machine(), list[float]()
+    clock = machine.clock()
+    clock.on_set(told.append)
+    machine.passed = 5000.0
+    assert clock() == 1e9 + 5000
+    machine.set_by = -3600.0
+    assert clock() == 1e9 + 1400
+    assert clock() == 1e9 + 1400
+    machine.set_by = 0.0
+    clock()
+    assert told == [-3600.0, 3600.0]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the clock was set back by 3600 s: back-offs and time-outs go by what passed",
+        "the clock was set forward by 3600 s: back-offs and time-outs go by what passed",
+    ]
+
+
+def test_a_clock_that_ntp_pulls_slowly_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    machine, told = Machine(), list[float]()
+    clock = machine.clock()
+    clock.on_set(told.append)
+    for _ in range(100):
+        machine.passed += 10.0
+        machine.set_by += 0.005
+        clock()
+    assert told == []
+
+
+@JUMPS
+async def test_readings_of_a_prometheus_that_is_gone_are_as_old_as_they_are(seconds: float) -> None:
+    machine = Machine()
+    clock = machine.clock()
+    query = Query("up", every_seconds=15.0, stale_after_seconds=60.0)
+    published: list[Signals] = []
+
+    class Client:
+        asked = 0
+
+        def fetch(self, asked: Query) -> Reading:
+            Client.asked += 1
+            if Client.asked > 1:
+                raise PrometheusUnreachableError("gone")
+            return Reading(asked.promql, (), evaluated_at=clock(), fetched_at=clock(), scalar=1.0)
+
+        def close(self) -> None:
+            pass
+
+    source = SignalSource(
+        PrometheusEndpoint("http://nowhere"), publish=published.append, clock=clock, connect=lambda _: Client()
+    )
+    clock.on_set(source.clock_was_set)
+    async with source:
+        source.set_queries([query])
+        await source.prime([query], timeout_seconds=5.0)
+        machine.passed, machine.set_by = 30.0, seconds
+        assert source.health()[0].age_seconds == pytest.approx(30.0)
+        await asyncio.sleep(0)
+        machine.passed = 90.0
+        assert source.health()[0].age_seconds == pytest.approx(90.0)
+        assert source.health()[0].stale
+    assert not published[-1].usable(query, now=clock())
