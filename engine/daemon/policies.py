@@ -27,7 +27,10 @@ class LivePolicies:
         """scheduler_names: those that we serve whatever the policies say."""
         self._set = policy_set
         self._names = scheduler_names | policy_set.schedulers
+        # what no policy says is asked of none: ten thousand pods that wait at a start are ten thousand questions less
         self._has_gangs = any(policy.gangs for policy in policy_set.policies)
+        self._has_holds = any(policy.holds for policy in policy_set.policies)
+        self._has_orders = any(policy.order is not None for policy in policy_set.policies)
         self.queries: Sequence[Query] = policy_set.queries
 
     @property
@@ -48,7 +51,7 @@ class LivePolicies:
         waits = gates(queued)
         if waits is not None:
             return waits
-        policy = self._set.governing(queued.pod)
+        policy = self._set.governing(queued.pod) if self._has_holds else None
         return policy.hold_reason(frame) if policy is not None and policy.holds else None
 
     def claims(self, queued: QueuedPod, frame: Frame) -> tuple[Claim, ...]:
@@ -71,7 +74,7 @@ class LivePolicies:
 
     def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
         """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""
-        policy = self._set.governing(queued.pod)
+        policy = self._set.governing(queued.pod) if self._has_orders else None
         if policy is None or policy.order is None:
             return priority_turn(queued)
         return Turn(policy.name, (policy.order(frame), *priority_sort(queued)))
