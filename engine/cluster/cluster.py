@@ -236,6 +236,10 @@ class Cluster:
                     if not mounting:
                         del self.disk_users[disk]
 
+    def recount(self, name: str) -> None:
+        """Write the columns of a node in the table anew, from the pods there."""
+        self.nodes.recount(self.nodes.rows[name], (pod.demand for pod in self.pods_on(name).values()))
+
     # --- nominations ---------------------------------------------------------------------------------
 
     def nominate(self, pod: PodInfo, node_name: str) -> None:

@@ -7,7 +7,7 @@ raises `version`; *dynamic* (what is requested) is written to a journal of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -245,6 +245,15 @@ class NodeTable:
         column("nonzero", "memory")[row] += sign * demand.nonzero_memory_bytes
         column("count", "pods")[row] += sign
         self.touch(row)
+
+    def recount(self, row: int, demands: Iterable[Demand]) -> None:
+        """Write all columns of a node anew: from what it offers, and the pods there."""
+        for (kind, _), column in self._columns.items():
+            if kind != "allocatable":
+                column[row] = 0
+        self._write_allocatable(self.infos[row])
+        for demand in demands:
+            self.hold(row, demand, sign=1)
 
     def touch(self, row: int) -> None:
         """Note in the journal that something dynamic about a row changed."""

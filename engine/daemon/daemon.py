@@ -31,6 +31,7 @@ from engine.daemon.leading import Leading
 from engine.daemon.metrics import SchedulerMetrics
 from engine.daemon.observing import Observers
 from engine.daemon.policies import LivePolicies, PolicyCompiler
+from engine.daemon.recounting import Recounting
 from engine.daemon.reload import PolicyReloader, ReloadRecord
 from engine.daemon.reporter import ApiReporter
 from engine.daemon.scheduler import Scheduler
@@ -106,6 +107,13 @@ class Daemon:
             clock=clock,
         )
         clock.on_set(self._scheduler.clock_was_set)
+        self._recounting = Recounting(
+            cluster,
+            self._queue,
+            informer=self._scheduler.informer,
+            found=self.metrics.violated,
+            stopwatch=time.perf_counter,
+        )
         if sharing.enabled:
             unit = partial(self._scheduler.deciding.unit, by_pod=sharing.unit == "pod")
             self._scheduler.deciding.sharding = Sharding(self._identity, unit=unit)
@@ -163,6 +171,8 @@ class Daemon:
             ]
             if self._reload_events is not None:
                 background.append(self._reload_events.run())
+            if every := self._settings.scheduling.recount_every:
+                background.append(self._recounting.run(every_seconds=every))
             tasks = [asyncio.create_task(_guarded(work)) for work in background]
             stack.push_async_callback(_cancel, tasks)
             await stack.enter_async_context(self._signals)

@@ -143,6 +143,15 @@ class SchedulerMetrics(Observer):
         self.decisions = Children(
             counter("policy_scheduler_decisions", "Decisions, by policy and result.", "policy", "result")
         )
+        self._violations = Children(
+            counter(
+                "policy_scheduler_invariant_violations",
+                "What a recount found wrong in the scheduler's books, by kind; anything above 0 is a fault of ours.",
+                "kind",
+            )
+        )
+        for kind in ("node", "pod", "queue"):
+            self._violations.of(kind)
         self._reload_successful = gauge(
             "policy_scheduler_policy_last_reload_successful",
             "1 while the newest policies are those in use; 0 while they could not be taken over.",
@@ -208,6 +217,10 @@ class SchedulerMetrics(Observer):
         self.api_requests.of(verb, resource, code).inc()
         self.rest_client_requests.of(code, _METHODS.get(verb, verb.upper()), host).inc()
         self.rest_client_seconds.of(verb.upper(), host).observe(seconds)
+
+    def violated(self, kind: str) -> None:
+        """Count an invariant that did not hold."""
+        self._violations.of(kind).inc()
 
     def on_reloaded(self, record: ReloadRecord) -> None:
         """Record the end of a policy reload."""

@@ -52,6 +52,10 @@ class ActiveQueue:
     def __bool__(self) -> bool:
         return self._next() is not None
 
+    def tickets(self) -> set[int]:
+        """Return the numbers of all entries, stale ones included."""
+        return {ticket for heap in self._heaps.values() for _, ticket, _ in heap}
+
     def pop(self) -> QueuedPod | None:
         """Take the pod whose turn it is."""
         found = self._next()

@@ -87,6 +87,30 @@ class SchedulingQueue:
         """Return the pending pods of a group by uid, without those held for a reason of their own."""
         return self._groups.get(group, _NOBODY)
 
+    def misplaced(self) -> list[str]:
+        """Return which pods are not where they say they are, and so would never be found; nobody, if all is well."""
+        ready = self._active.tickets() | {ticket for _, ticket, _ in self._backoff}
+        in_flight = sum(queued.place is Place.IN_FLIGHT for queued in self._pods.values())
+        found = [f"{self._in_flight} pods are said to be in flight, and {in_flight} are"]
+        found = found if in_flight != self._in_flight else []
+        for uid, queued in self._pods.items():
+            match queued.place:
+                case Place.ACTIVE | Place.BACKOFF:
+                    right = queued.ticket in ready
+                case Place.HELD:
+                    right = self._held.get(uid) is queued
+                case Place.UNSCHEDULABLE:
+                    waits = all(uid in self._waiting_for.get(event, ()) for event in _wake_keys(queued))
+                    right = waits and self._unschedulable.get(uid) is queued
+                case Place.IN_FLIGHT | Place.PERMIT:
+                    right = True
+                case _:
+                    assert_never(queued.place)
+            if not right:
+                found.append(f"pod {queued.pod.key} says that it is {queued.place.value}, and is not there")
+        gone = [*(self._held.keys() - self._pods.keys()), *(self._unschedulable.keys() - self._pods.keys())]
+        return found + [f"pod {uid} waits and is not pending any more" for uid in sorted(gone)]
+
     def next_due(self) -> float | None:
         """Return when a pod may next come out of back-off, unix seconds; None where none backs off."""
         self._drop_stale()
