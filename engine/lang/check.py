@@ -54,6 +54,7 @@ class _Checker(ClauseChecks):
     scores: float | None = None
     ties: str | None = None
     devices: str | None = None
+    canary: checked.Canary | None = None
 
     # --- names -------------------------------------------------------------------------------------------
 
@@ -107,6 +108,9 @@ class _Checker(ClauseChecks):
             case syntax.Priority(value=value):
                 if self.once("priority", tree.span):
                     self.priority = int(self.whole(value, "priority", low=-1e9))
+            case syntax.Canary():
+                if self.once("canary", tree.span):
+                    self.canary = self._canary(tree)
             case syntax.Ties(word=word, word_span=span):
                 if self.once("ties", tree.span):
                     self.ties = self._choice(word, span, self.inference.environment.ties)
@@ -132,6 +136,20 @@ class _Checker(ClauseChecks):
         advice = f"did you mean `{meant}`?" if meant else f"it can be {', '.join(f'`{each}`' for each in known)}"
         self.found.append(codes.NO_CHOICE.at(span, f"there is no choice `by {word}` here", help=advice))
         return None
+
+    def _canary(self, tree: syntax.Canary) -> checked.Canary:
+        share, condition = 1.0, None
+        if tree.share is not None:
+            share = tree.share.value
+            if not 0 < share <= 1 or tree.share.suffix not in ("", "%"):
+                message = f"a canary's share is above 0% and at most 100%, this is {tree.share.text}"
+                whole = share > 1 and share <= 100 and not tree.share.suffix
+                advice = f"write `{share:g}%`" if whole else "write a share such as `10%`"
+                self.found.append(codes.NUMBER.at(tree.share.span, message, help=advice))
+                share = 1.0
+        if tree.condition is not None:
+            condition = self.settled(self.truth(tree.condition, self.pod_scope("for pods where")), "canary")
+        return checked.Canary(tree, share, condition)
 
     def _leave_out(self, without: tuple[syntax.PluginName, ...]) -> None:
         plugins = self.inference.environment.plugins
@@ -161,4 +179,5 @@ class _Checker(ClauseChecks):
             devices=self.devices,
             definitions=self.inference.definitions,
             statements=statements,
+            canary=self.canary,
         )

@@ -111,6 +111,22 @@ Clause: TypeAlias = Test | Grouping | Ordering | Quota | Gang | Preemption
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Canary:
+    """Of which policy another one takes some pods over, and which."""
+
+    tree: syntax.Canary
+    share: float
+    """Of the workloads, above 0 to 1; 1 where only a condition was given."""
+    condition: Typed | None
+    """None: any pod of the stable policy."""
+
+    @property
+    def of(self) -> str:
+        """Return the name of the stable policy."""
+        return self.tree.of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CheckedPolicy:
     """One policy without errors."""
 
@@ -133,6 +149,13 @@ class CheckedPolicy:
     definitions: Mapping[str, Definition]
     statements: tuple[syntax.Statement, ...]
     """As written, those of used files included."""
+    canary: Canary | None = None
+    """What makes it one. Scheduler, pods and priority are then the stable policy's (`engine.lang.canaries`)."""
+
+    @property
+    def condition(self) -> Typed | None:
+        """Return what its own file says of the pods that it is for; None: nothing."""
+        return self.canary.condition if self.canary is not None else self.governs
 
 
 def values_of(clause: Clause) -> tuple[Typed, ...]:

@@ -85,6 +85,29 @@ NO_CHOICE = Code(
     bad="ties by age",
     good="ties by name",
 )
+NO_STABLE = Code(
+    "P0213",
+    "unknown-stable-policy",
+    "A canary takes over some pods of another policy, which must be there, and be no canary itself. Where only one file"
+    " is checked, give the stable policy's file too.",
+    bad="# in batch.policy\nfilter node.ready\n# in batch-next.policy\ncanary of bach for 10%\nfilter fits(cpu)",
+    good="# in batch.policy\nfilter node.ready\n# in batch-next.policy\ncanary of batch for 10%\nfilter fits(cpu)",
+)
+CANARY_HEADER = Code(
+    "P0214",
+    "header-in-canary",
+    "A canary has the scheduler, the pods and the priority of its stable policy, so it cannot say any of them itself.",
+    bad="# in a.policy\nfilter node.ready\n# in b.policy\ncanary of a for 10%\npriority 10\nfilter fits(cpu)",
+    good="# in a.policy\npriority 10\nfilter node.ready\n# in b.policy\ncanary of a for 10%\nfilter fits(cpu)",
+)
+SECOND_CANARY = Code(
+    "P0215",
+    "second-canary",
+    "A policy has one canary at a time: with two, no number would say what the change of either one does.",
+    bad="# in a.policy\nfilter node.ready\n# in b.policy\ncanary of a for 10%\nfilter fits(cpu)\n# in c.policy\n"
+    "canary of a for 10%\nfilter fits(mem)",
+    good="# in a.policy\nfilter node.ready\n# in b.policy\ncanary of a for 10%\nfilter fits(cpu)",
+)
 BUILTIN_NAME = Code(
     "P0211",
     "builtin-name",

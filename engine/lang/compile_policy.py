@@ -45,6 +45,7 @@ def compile_policy(policy: CheckedPolicy, environment: Environment) -> CompiledP
         scheduler=policy.scheduler,
         governs=maker.yes(policy.governs),
         priority=policy.priority,
+        canary=policy.canary,
         clauses=clauses,
         without=policy.without,
         kubernetes_scores=policy.kubernetes_scores,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from engine.diagnostics import Span
-from engine.lang.checked import CheckedPolicy, ClauseKind
+from engine.lang.checked import Canary, CheckedPolicy, ClauseKind
 from engine.lang.compile import Evaluate
 from engine.lang.environment import Members
 from engine.lang.types import Depends, Info
@@ -143,6 +143,8 @@ class CompiledPolicy:
     governs: Evaluate | None
     """From a frame (only its pod is read) to bool; None: all pods of the scheduler."""
     priority: int
+    canary: Canary | None
+    """Of which policy it takes a share of the pods over; `governs` has its condition."""
     clauses: tuple[CompiledClause, ...]
     without: frozenset[str]
     kubernetes_scores: float | None

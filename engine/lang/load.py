@@ -9,6 +9,7 @@ from posixpath import basename, dirname, join, normpath
 from engine.diagnostics import Diagnostic, Label, Source, Span, closest, errors, in_order
 from engine.lang import codes_policy as codes
 from engine.lang import syntax
+from engine.lang.canaries import join_canaries
 from engine.lang.check import check
 from engine.lang.checked import CheckedPolicy
 from engine.lang.environment import Environment
@@ -57,6 +58,8 @@ def check_sources(sources: Sequence[Source], environment: Environment, *, librar
         found.extend(diagnostics)
     found.extend(gatherer.found)
     found.extend(_same_names(policies))
+    policies, misplaced = join_canaries(policies)
+    found.extend(misplaced)
     policies.sort(key=lambda policy: policy.name)
     return Checked(tuple(policies), tuple(file for file, _ in parsed.values()), in_order(found))
 

@@ -59,14 +59,10 @@ class Statements:
     def priority(self, items: list[Any]) -> syntax.Statement:
         return syntax.Priority(items[1], whole(items))
 
-    def canary_share(self, items: list[Any]) -> syntax.Statement:
-        return syntax.Canary(str(items[2]), self._share(items[4]), None, at(items[2]), whole(items))
-
-    def canary_pods(self, items: list[Any]) -> syntax.Statement:
-        return syntax.Canary(str(items[2]), None, items[6], at(items[2]), whole(items))
-
-    def canary_share_of_pods(self, items: list[Any]) -> syntax.Statement:
-        return syntax.Canary(str(items[2]), self._share(items[4]), items[8], at(items[2]), whole(items))
+    def canary(self, items: list[Any]) -> syntax.Statement:
+        share = items[4] if isinstance(items[4], expressions.Number) else None
+        condition = items[-1] if len(items) > 5 else None
+        return syntax.Canary(str(items[2]), share, condition, at(items[2]), whole(items))
 
     def ties(self, items: list[Any]) -> syntax.Statement:
         return syntax.Ties(str(items[2]), at(items[2]), whole(items))

@@ -116,8 +116,8 @@ class _Printer:
                 return f"priority {self.show(value)}"
             case syntax.Canary(of=of, share=share, condition=condition):
                 pods = f"pods where {self.show(condition)}" if condition is not None else ""
-                parts = [self.show(share) if share is not None else "", pods]
-                return f"canary of {of} for {' of '.join(part for part in parts if part)}"
+                chosen = " of ".join(part for part in (self.show(share) if share is not None else "", pods) if part)
+                return f"canary of {of} for {chosen}"
             case syntax.Ties(word=word):
                 return f"ties by {word}"
             case syntax.Devices(word=word):

@@ -42,8 +42,8 @@ STATEMENTS: tuple[StatementForm, ...] = (
         "canary",
         "canary of NAME for SHARE [of pods where CONDITION]",
         "",
-        "Tries this policy out on a share of the pods that the policy NAME is for, whole workloads at a time; the others"
-        " stay with NAME. Scheduler, pods and priority are NAME's.",
+        "Tries this policy out on a share of the pods that the policy NAME is for, whole workloads at a time; the"
+        " others stay with NAME. Scheduler, pods and priority are NAME's.",
         "canary of batch for 10%",
     ),
     StatementForm(

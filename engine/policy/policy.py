@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from engine.framework.kubernetes import kubernetes_filters, kubernetes_scores
 from engine.framework.permit import Claim
 from engine.framework.plugin import FilterPlugin, Weighted
 from engine.framework.profile import PreemptionRule, Profile
-from engine.lang.checked import ClauseKind
+from engine.lang.checked import Canary, ClauseKind
 from engine.lang.compiled import (
     CompiledClause,
     CompiledGang,
@@ -30,6 +30,7 @@ from engine.lang.compiled import (
     CompiledTest,
 )
 from engine.lang.types import Depends
+from engine.policy.canary import takes
 from engine.policy.clauses import FilterClause, LimitClause, RequireClause, ScoreClause
 from engine.policy.gangs import claim_of
 from engine.policy.groupings import GroupingScore, SpreadFilter
@@ -43,6 +44,8 @@ class Policy:
     compiled: CompiledPolicy
     profile: Profile = field(repr=False)
     """Default filters first, then the policy's; compared by identity, so kept answers end with the policy."""
+    stable: Policy | None = field(default=None, repr=False)
+    """The policy that it is a canary of."""
 
     @property
     def name(self) -> str:
@@ -69,9 +72,25 @@ class Policy:
         """Return the metric queries that it reads."""
         return queries(self.compiled.inputs)
 
+    @property
+    def canary(self) -> Canary | None:
+        """Return what makes it a canary, None where it is none."""
+        return self.compiled.canary
+
+    def joined(self, stable: Policy | None) -> Policy:
+        """Return the canary of a stable policy."""
+        return replace(self, stable=stable)
+
     def governs(self, frame: Frame) -> bool:
         """Return whether it is for this pod; only `frame.pod` is looked at. The scheduler's name is not asked for."""
-        return self.compiled.governs is None or bool(self.compiled.governs(frame))
+        if self.compiled.governs is not None and not self.compiled.governs(frame):
+            return False
+        canary = self.canary
+        return canary is None or takes(frame, share=canary.share, salt=canary.of, gangs=self._gangs_of_both)
+
+    @cached_property
+    def _gangs_of_both(self) -> tuple[CompiledGang, ...]:
+        return (*(self.stable.gangs if self.stable is not None else ()), *self.gangs)
 
     # --- queue -------------------------------------------------------------------------------------------
 

@@ -26,7 +26,8 @@ DEFAULT_SCHEDULERS = frozenset({"policy-scheduler"})
 
 @dataclass(frozen=True, eq=False)
 class PolicySet:
-    """Policies in the order in which they are asked: by priority, the highest first, then by name."""
+    """Policies in the order in which they are asked: by priority, the highest first, then by name; a canary comes
+    before its stable policy, to which the pods fall that it does not take."""
 
     policies: tuple[Policy, ...]
     default_schedulers: frozenset[str] = DEFAULT_SCHEDULERS
@@ -38,8 +39,10 @@ class PolicySet:
     @classmethod
     def of(cls, policies: Iterable[Policy], *, default_schedulers: frozenset[str] = DEFAULT_SCHEDULERS) -> PolicySet:
         """Return the set of some policies."""
-        ordered = sorted(policies, key=lambda policy: (-policy.priority, policy.name))
-        return cls(tuple(ordered), default_schedulers)
+        ordered = sorted(policies, key=_place)
+        stable = {policy.name: policy for policy in ordered if policy.canary is None}
+        joined = (p.joined(stable.get(p.canary.of)) if p.canary is not None else p for p in ordered)
+        return cls(tuple(joined), default_schedulers)
 
     @property
     def schedulers(self) -> frozenset[str]:
@@ -72,6 +75,11 @@ class PolicySet:
         """Return the plugins that serve a pod, None where no policy governs it."""
         policy = self.governing(pod)
         return policy.profile if policy is not None else None
+
+
+def _place(policy: Policy) -> tuple[int, str, bool, str]:
+    canary = policy.canary
+    return -policy.priority, canary.of if canary is not None else policy.name, canary is None, policy.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,9 @@ def shadowed_policy(checked: Checked) -> Iterator[Finding]:
         priority 10
         filter node.ready and fits()
     """
-    for lower in checked.policies:
-        for upper in checked.policies:
+    policies = [policy for policy in checked.policies if policy.canary is None]
+    for lower in policies:
+        for upper in policies:
             same = upper.scheduler == lower.scheduler and upper is not lower
             if same and upper.priority > lower.priority and _covers(upper, lower):
                 message = f"policy `{lower.name}` never decides: `{upper.name}` governs all of its pods"
@@ -90,7 +91,7 @@ def undecided_overlap(checked: Checked) -> Iterator[Finding]:
         for pods where pod.namespace == "shop"
         filter node.ready and fits()
     """
-    policies = checked.policies
+    policies = [policy for policy in checked.policies if policy.canary is None]
     facts = [assume(policy.governs, True) if policy.governs is not None else NO_FACTS for policy in policies]
     for at, other in enumerate(policies):
         rivals = [
@@ -107,6 +108,41 @@ def undecided_overlap(checked: Checked) -> Iterator[Finding]:
             message = f"policies {names} can be for the same pod, with the same priority"
             label = Label(_place(rivals[0]), f"`{rivals[0].name}` would win by its name")
             yield Finding(_place(other), message, "give one of them a higher `priority`", (label,))
+
+
+_HEADER = syntax.PolicyName | syntax.SchedulerName | syntax.ForPods | syntax.Priority | syntax.Canary
+
+
+@set_rule("P0347")
+def canary_of_the_same(checked: Checked) -> Iterator[Finding]:
+    """The canary says what its stable policy says, so trying it out shows nothing.
+
+    Avoid::
+
+        # in batch.policy
+        filter node.ready
+        # in batch-next.policy
+        canary of batch for 10%
+        filter node.ready
+
+    Prefer::
+
+        # in batch.policy
+        filter node.ready
+        # in batch-next.policy
+        canary of batch for 10%
+        filter node.ready and fits()
+    """
+    said = {policy.name: _said(policy) for policy in checked.policies}
+    for policy in checked.policies:
+        canary = policy.canary
+        if canary is not None and said[policy.name] == said.get(canary.of):
+            message = f"the canary `{policy.name}` says the same as `{canary.of}`"
+            yield Finding(canary.tree.span, message, "change it, or remove the file")
+
+
+def _said(policy: CheckedPolicy) -> tuple[syntax.Statement, ...]:
+    return tuple(s for s in policy.statements if not isinstance(s, _HEADER | syntax.UseFile))
 
 
 _SAFETY = frozenset(

@@ -90,10 +90,10 @@ class _Watched:
 
     def governs(self, frame: Frame) -> None:
         """Count the `for pods` line."""
-        governs = self._policy.compiled.checked.governs
-        if governs is not None:
-            self._clauses_seen.add(span_key(governs.span))
-            self._answers.visit(governs, frame, _ONE)
+        condition = self._policy.compiled.checked.condition
+        if condition is not None:
+            self._clauses_seen.add(span_key(condition.span))
+            self._answers.visit(condition, frame, _ONE)
             self._count()
 
     def decide(self, frame: Frame) -> None:

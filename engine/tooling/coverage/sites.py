@@ -93,9 +93,10 @@ def clause_sites(policy: CheckedPolicy, *, alone: bool) -> Iterator[ClauseSites]
         policy: what is covered.
         alone: whether no other policy takes the pods that this one does not govern: a test has no such pods then.
     """
-    if policy.governs is not None:
-        sites = () if alone else _together(_walk(policy.governs, NO_FACTS))
-        yield ClauseSites("for pods", "for pods", policy.governs.span, sites)
+    condition = policy.condition
+    if condition is not None:
+        sites = () if alone else _together(_walk(condition, NO_FACTS))
+        yield ClauseSites("for pods", "for pods", condition.span, sites)
     for clause in policy.clauses:
         if clause.kind is not ClauseKind.ORDER:
             yield ClauseSites(clause.kind.value, clause.name, clause.tree.span, _together(_of_clause(clause)))

@@ -33,6 +33,9 @@ def _statement(statement: syntax.Statement, *, several: bool) -> Iterator[Mutant
                 yield from expression(value)
         case syntax.ForPods(condition=condition):
             yield from expression(condition, truth=True)
+        case syntax.Canary(condition=condition):
+            if condition is not None:
+                yield from expression(condition, truth=True)
         case syntax.UseKubernetes(without=without):
             for plugin in without:
                 yield _left_out(statement.span, f"a case that {plugin.name} alone decides")
