@@ -9,6 +9,9 @@ import numpy as np
 from engine.cluster.cluster import Cluster
 from engine.cluster.nodes import FloatArray, NodeTable
 
+_STARTED_WITHIN_SECONDS = 1.0
+"""`status.startTime` is cut to whole seconds: a pod that started just after the sample says that it was just before."""
+
 
 class _Arrivals:
     """Arrivals since one moment, counted once and then kept up to date from the node table's journal."""
@@ -23,7 +26,8 @@ class _Arrivals:
 
     def _on(self, cluster: Cluster, name: str) -> int:
         # a pod that no kubelet has started yet uses nothing, however long ago it was bound
-        return sum(1 for pod in cluster.pods_on(name).values() if pod.started is None or pod.started > self.since)
+        since = self.since - _STARTED_WITHIN_SECONDS
+        return sum(1 for pod in cluster.pods_on(name).values() if pod.started is None or pod.started > since)
 
     def refresh(self, cluster: Cluster) -> bool:
         """Count again on the nodes that pods came to or left; False where too much has changed."""

@@ -95,18 +95,26 @@ _MOST_PODS = 1e9
     reads_inputs=True,
     shape=Shape.NODE,
     depends=Depends.SIGNAL | Depends.ROW,
-    bounds=lambda x, y: (x[0] + min(0.0, y[0] * _MOST_PODS), x[1] + max(0.0, y[1] * _MOST_PODS)),
+    bounds=lambda x, y, *_: (x[0] + min(0.0, y[0] * _MOST_PODS), x[1] + max(0.0, y[1] * _MOST_PODS)),
 )
-def predicted(frame: Frame, inputs: tuple[Query, ...], metric: MaybeNumber, per_pod: Number) -> MaybeNumber:
+def predicted(
+    frame: Frame,
+    inputs: tuple[Query, ...],
+    metric: MaybeNumber,
+    per_pod: Number,
+    *,
+    lag: ConstantDuration = 0.0,
+) -> MaybeNumber:
     """Return a metric plus per_pod for each pod that came to the node after the metric's last sample.
 
     A metric knows nothing of what was placed since: without this, a burst of pods goes to one node until the next
-    sample. `predicted(promql("cpu_usage"), 5)` takes each new pod for 5 points of it.
+    sample. `predicted(promql("cpu_usage"), 5)` takes each new pod for 5 points of it. Where a metric follows with a
+    delay, as averages and rates do, `lag=2min` takes pods for new so much longer.
     """
     reading = frame.signals.reading(inputs[0])
     if reading is None:
         return metric
-    newer = arrivals(frame.cluster, since=reading.fetched_at - sample_age(inputs[0], frame))
+    newer = arrivals(frame.cluster, since=reading.fetched_at - sample_age(inputs[0], frame) - lag)
     result: FloatArray = metric + per_pod * newer[frame.rows]
     return result
 

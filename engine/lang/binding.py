@@ -194,7 +194,7 @@ def _inputs(values: Sequence[typed.Typed]) -> tuple[Any, ...]:
 
 
 def _with_inputs(kernel: Callable[..., Any], inputs: tuple[Any, ...]) -> Callable[..., Any]:
-    return lambda frame, *values: kernel(frame, inputs, *values)
+    return lambda frame, *values, **named: kernel(frame, inputs, *values, **named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,6 +327,33 @@ def test_predicted_adds_what_was_placed_since_the_sample() -> None:
     assert values() == [-10, -15]
 
 
+def test_predicted_takes_pods_for_new_as_long_as_the_metric_lags() -> None:
+    nodes = cluster(node("a"), node("b"))
+    nodes.place(pod(nodes, "quiet", status={"startTime": "2027-01-15T07:57:00Z"}), "a")
+    nodes.place(pod(nodes, "busy", status={"startTime": "2027-01-15T07:59:00Z"}), "b")
+    found = signals("load", {"a": 10, "b": 10})
+
+    def values(lag: str) -> list[float]:
+        predicting = policy(f'score -predicted(promql("load"), 5{lag}) ?? 0')
+        result = decide(predicting, pod(nodes, "p"), nodes, signals=found)
+        return list(next(iter(result.scores.values())).tolist())
+
+    assert values("") == [-10, -10]
+    assert values(", lag=2min") == [-10, -15]
+    assert values(", lag=10min") == [-15, -15]
+
+
+def test_a_pod_that_started_within_the_second_of_the_sample_is_new() -> None:
+    nodes = cluster(node("a"), node("b"))
+    nodes.place(pod(nodes, "new", status={"startTime": "2027-01-15T07:59:59Z"}), "a")
+    predicting = policy('score -predicted(promql("load"), 5) ?? 0')
+    found = signals("load", {"a": 10, "b": 10}, age=0.5)
+
+    result = decide(predicting, pod(nodes, "p"), nodes, signals=found)
+
+    assert next(iter(result.scores.values())).tolist() == [-15, -10]
+
+
 def test_a_policy_tells_which_queries_it_reads() -> None:
     text = """
 metric load = promql("load1") every 30s stale after 5min by instance
