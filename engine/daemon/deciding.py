@@ -120,6 +120,14 @@ class Deciding:
             return decision
         return self.cycle.decide(frame, profile)
 
+    def would_decide(self, frame: Frame, profile: Profile) -> Decision:
+        """Return what a profile that does not govern the pod would decide; nothing of it is remembered."""
+        sharding = self.sharding
+        if sharding is None or sharding.is_alone:
+            return self.cycle.decide(frame, profile)
+        decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=False))
+        return decision if decision.host is not None else self.cycle.decide(frame, profile)
+
     def record(self, queued: QueuedPod, decision: Decision, *, seconds: float, waits: bool = False) -> Decided:
         """Return a decision as observers are told it."""
         profile = self.profile(queued.pod)
