@@ -1,15 +1,22 @@
-"""The manifests of deploy/, as plain objects, resolved without kubectl."""
+"""The manifests of deploy/, as plain objects: the base resolved without kubectl, overlays built by it."""
 
 from __future__ import annotations
 
+import functools
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.integration.control_plane import assets
+
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 BASE = DEPLOY / "base"
+OVERLAYS = sorted(path.parent for path in DEPLOY.glob("overlays/*/kustomization.yaml"))
+NAMESPACE = "policy-scheduler"
 
 Json = dict[str, Any]
 
@@ -20,7 +27,7 @@ def kustomization() -> Json:
 
 
 def written_objects() -> list[Json]:
-    """Return the objects of the resource files, in order."""
+    """Return the objects of the base's resource files, in order."""
     return [
         found
         for name in kustomization()["resources"]
@@ -30,30 +37,53 @@ def written_objects() -> list[Json]:
 
 
 def generated_objects() -> list[Json]:
-    """Return the ConfigMaps that kustomize makes from files."""
-    namespace = kustomization()["namespace"]
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": generator["name"], "namespace": namespace},
-            "data": {Path(file).name: (BASE / file).read_text() for file in generator["files"]},
-        }
-        for generator in kustomization()["configMapGenerator"]
-    ]
+    """Return the ConfigMaps that kustomize makes from files of the base."""
+    made = []
+    for generator in kustomization()["configMapGenerator"]:
+        metadata: Json = {"name": generator["name"], "namespace": kustomization()["namespace"]}
+        if labels := generator.get("options", {}).get("labels"):
+            metadata["labels"] = labels
+        data = {Path(file).name: (BASE / file).read_text() for file in generator["files"]}
+        made.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+    return made
 
 
 def objects() -> list[Json]:
+    """Return the objects of the base."""
     return [*written_objects(), *generated_objects()]
 
 
-def named(kind: str, name: str) -> Json:
-    found = [o for o in objects() if o["kind"] == kind and o["metadata"]["name"] == name]
+@functools.cache
+def _built(folder: Path) -> str:
+    programs = assets()
+    program = str(programs / "kubectl") if programs is not None else "kubectl"
+    done = subprocess.run([program, "kustomize", str(folder)], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr, "a deprecation: " + done.stderr
+    return done.stdout
+
+
+def built(folder: Path) -> list[Json]:
+    """Return what kubectl builds from a folder with a kustomization."""
+    return list(yaml.safe_load_all(_built(folder)))
+
+
+def named(kind: str, name: str, *, among: Sequence[Json] | None = None) -> Json:
+    found = [o for o in (objects() if among is None else among) if o["kind"] == kind and o["metadata"]["name"] == name]
     assert len(found) == 1, f"{kind} {name}: {len(found)} found"
     return found[0]
 
 
-def only(kind: str) -> Json:
-    found = [o for o in objects() if o["kind"] == kind]
+def only(kind: str, *, among: Sequence[Json] | None = None) -> Json:
+    found = [o for o in (objects() if among is None else among) if o["kind"] == kind]
     assert len(found) == 1, f"{kind}: {len(found)} found"
     return found[0]
+
+
+def pod_spec(deployment: Json) -> Json:
+    spec: Json = deployment["spec"]["template"]["spec"]
+    return spec
+
+
+def key(o: Json) -> tuple[str, str]:
+    return o["kind"], o["metadata"]["name"]

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-from typing import Any
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import kubernetes_validate
 import pytest
-import yaml
 
 from engine.daemon.settings import Settings, load_settings
-from tests.deploy.manifests import BASE, DEPLOY, Json, kustomization, named, objects, only
+from tests.deploy import manifests
+from tests.deploy.manifests import BASE, DEPLOY, OVERLAYS, Json, built, key, kustomization, named, objects, only
 
 VERSIONS = ("1.29", "1.33", "1.36")
+CLUSTER_WIDE = ("Namespace", "Cluster", "PriorityClass", "ValidatingWebhookConfiguration")
 
 
 def pod_spec() -> Json:
-    spec: Json = only("Deployment")["spec"]["template"]["spec"]
-    return spec
+    return manifests.pod_spec(only("Deployment"))
 
 
 def container() -> Json:
@@ -25,16 +25,35 @@ def container() -> Json:
     return dict(found)
 
 
+def invalid(found: list[Json], version: str) -> list[str]:
+    problems = []
+    for manifest in found:
+        try:
+            kubernetes_validate.validate(manifest, version, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            problems.append(f"{key(manifest)}: {error.message}")
+    return problems
+
+
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("manifest", objects(), ids=lambda o: f"{o['kind']}-{o['metadata']['name']}")
-def test_every_object_is_valid_by_the_schema_of_kubernetes(manifest: Json, version: str) -> None:
-    kubernetes_validate.validate(manifest, version, strict=True)
+def test_the_base_is_valid_by_the_schema_of_kubernetes(version: str) -> None:
+    assert invalid(objects(), version) == []
+
+
+@pytest.mark.needs("kubectl")
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: str(path.name))
+def test_every_overlay_is_valid_and_has_kinds_of_kubernetes_alone(overlay: Path) -> None:
+    found = built(overlay)
+    for version in VERSIONS:
+        assert invalid(found, version) == []
+    namespaces = {o["metadata"].get("namespace") for o in found if not o["kind"].startswith(CLUSTER_WIDE)}
+    assert namespaces == {manifests.NAMESPACE}
+    assert len({key(o) for o in found}) == len(found)
 
 
 def test_the_schema_check_would_see_a_misspelt_field() -> None:
     broken = {**only("Deployment"), "spec": {**only("Deployment")["spec"], "replica": 2}}
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(broken, VERSIONS[-1], strict=True)
+    assert invalid([broken], VERSIONS[-1])
 
 
 def test_every_file_of_the_base_is_used() -> None:
@@ -45,15 +64,7 @@ def test_every_file_of_the_base_is_used() -> None:
 
 @pytest.mark.needs("kubectl")
 def test_kubectl_builds_the_base_to_the_same_objects() -> None:
-    built = subprocess.run(["kubectl", "kustomize", str(BASE)], capture_output=True, text=True, check=True).stdout
-
-    def key(o: Any) -> tuple[str, str]:
-        return o["kind"], o["metadata"]["name"]
-
-    found = sorted(yaml.safe_load_all(built), key=key)
-    for made in found:
-        made["metadata"].pop("creationTimestamp", None)
-    assert found == sorted(objects(), key=key)
+    assert sorted(built(BASE), key=key) == sorted(objects(), key=key)
 
 
 class TestThePod:
@@ -102,17 +113,43 @@ def test_selectors_find_the_pods() -> None:
     wanted = [
         only("Deployment")["spec"]["selector"]["matchLabels"],
         only("Service")["spec"]["selector"],
-        only("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
-        *(constraint["labelSelector"]["matchLabels"] for constraint in pod_spec()["topologySpreadConstraints"]),
+        only("NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
     ]
     for selector in wanted:
         assert selector.items() <= labels.items()
 
 
-def test_an_upgrade_never_takes_the_last_replica() -> None:
-    spec = only("Deployment")["spec"]
-    assert spec["replicas"] > only("PodDisruptionBudget")["spec"]["minAvailable"]
-    assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+def test_an_upgrade_starts_the_new_replica_first() -> None:
+    assert only("Deployment")["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+def test_the_quota_of_critical_pods_has_room_for_all_overlays() -> None:
+    quota = only("ResourceQuota")["spec"]
+    assert quota["scopeSelector"]["matchExpressions"][0]["values"] == [pod_spec()["priorityClassName"]]
+    assert int(quota["hard"]["pods"]) >= 10
+
+
+class TestTheNetworkPolicy:
+    """Nobody else may connect; nothing else is asked."""
+
+    def test_lets_prometheus_in_and_nobody_else(self) -> None:
+        (rule,) = only("NetworkPolicy")["spec"]["ingress"]
+        (who,) = rule["from"]
+        assert who["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "monitoring"}
+        assert [port["port"] for port in rule["ports"]] == [port["name"] for port in container()["ports"]]
+
+    def test_lets_out_to_what_the_configuration_names(self) -> None:
+        spec = only("NetworkPolicy")["spec"]
+        assert spec["policyTypes"] == ["Ingress", "Egress"]
+        ports = {port["port"] for rule in spec["egress"] for port in rule["ports"]}
+        prometheus = load_settings(BASE / "config.yaml").prometheus
+        assert prometheus is not None
+        host = urlsplit(prometheus.url)
+        assert ports == {53, 443, 6443, host.port}
+        (to,) = [rule["to"] for rule in spec["egress"] if rule["ports"][0]["port"] == host.port]
+        assert to[0]["namespaceSelector"]["matchLabels"] == {
+            "kubernetes.io/metadata.name": str(host.hostname).partition(".")[2]
+        }
 
 
 class TestTheConfiguration:

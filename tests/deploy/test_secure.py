@@ -1,16 +1,13 @@
-"""deploy/secure: what it adds to the base, and nothing else."""
+"""components/secure: what it adds to the base, and nothing else."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.deploy.manifests import DEPLOY, Json, objects
-from tests.integration.kubectl import kubectl
+from tests.deploy.manifests import DEPLOY, Json, built, objects, only, pod_spec
 
-SECURE = DEPLOY / "secure"
+SECURE = DEPLOY / "components" / "secure"
 ROUTES = ["/", "/status", "/policies", "/metrics", "/configz", "/debug/decisions", "/debug/state"]
 
 
@@ -45,13 +42,11 @@ def test_the_viewer_sees_every_route_and_prometheus_one() -> None:
 
 
 @pytest.mark.needs("kubectl")
-def test_the_port_is_secure_and_its_probes_know(tmp_path: Path) -> None:
-    (tmp_path / "none").touch()
-    made = list(yaml.safe_load_all(kubectl(tmp_path / "none", "kustomize", str(SECURE))))
-    (deployment,) = [each for each in made if each["kind"] == "Deployment"]
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+@pytest.mark.parametrize("overlay", ["secure", "main-scheduler"])
+def test_the_port_is_secure_and_its_probes_know(overlay: str) -> None:
+    made = built(DEPLOY / "overlays" / overlay)
+    (container,) = pod_spec(only("Deployment", among=made))["containers"]
     assert "--http-secure" in container["args"]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert container[probe]["httpGet"]["scheme"] == "HTTPS"
-    (service,) = [each for each in made if each["kind"] == "Service"]
-    assert service["metadata"]["annotations"]["prometheus.io/scheme"] == "https"
+    assert only("Service", among=made)["metadata"]["annotations"]["prometheus.io/scheme"] == "https"

@@ -1,4 +1,4 @@
-"""The port with TLS and tokens, as `deploy/secure` has it: who gets in, who does not, and what that needs."""
+"""The port with TLS and tokens, as `deploy/overlays/secure` has it: who gets in, who does not, and what that needs."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def get(process: SchedulerProcess, path: str, *, authorization: str = "") -> tup
 def secured(
     cluster: Cluster, secure_front: Front, scheduler: StartScheduler, policies: ConfigMapVolume, tmp_path: Path
 ) -> SchedulerProcess:
-    """The scheduler under the roles of deploy/secure."""
-    kubectl(cluster.kubeconfig(tmp_path / "admin"), "apply", "-k", str(DEPLOY / "secure"))
+    """The scheduler under the roles of deploy/overlays/secure."""
+    kubectl(cluster.kubeconfig(tmp_path / "admin"), "apply", "-k", str(DEPLOY / "overlays" / "secure"))
     config = secure_front.kubeconfig(tmp_path / "kubeconfig", user={"token": cluster.token(HOME, ACCOUNT)})
     process = scheduler("--http-secure", kubeconfig=config).start_serving()
     eventually(lambda: get(process, "/readyz")[0] == 200, else_=process.log)

@@ -1,0 +1,153 @@
+"""What each overlay is for: what it changes, that an API server takes it, and that taking it twice changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from engine.daemon.settings import load_settings
+from tests.deploy.manifests import DEPLOY, NAMESPACE, OVERLAYS, Json, built, key, named, only, pod_spec
+from tests.integration.cluster import Cluster
+from tests.integration.conftest import cluster as cluster
+from tests.integration.conftest import control_plane as control_plane
+from tests.integration.kubectl import kubectl
+
+pytestmark = pytest.mark.needs("kubectl")
+EACH = pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: str(path.name))
+
+
+def overlay_named(name: str) -> list[Json]:
+    return built(DEPLOY / "overlays" / name)
+
+
+def arguments(made: list[Json]) -> list[str]:
+    (container,) = pod_spec(named("Deployment", "policy-scheduler", among=made))["containers"]
+    return list(container["args"])
+
+
+def test_there_is_an_overlay_for_each_way_to_run() -> None:
+    wanted = {"second-scheduler", "main-scheduler", "high-availability", "sharded", "secure", "local-trial"}
+    assert wanted <= {path.name for path in OVERLAYS}
+
+
+@EACH
+def test_an_api_server_takes_it_and_taking_it_again_changes_nothing(
+    cluster: Cluster, overlay: Path, tmp_path: Path
+) -> None:
+    config = cluster.kubeconfig(tmp_path / "admin")
+    said = kubectl(config, "apply", "--server-side", "--force-conflicts", "-k", str(overlay))
+    names = {(o["kind"].lower(), o["metadata"]["name"]) for o in built(overlay)}
+    assert len(said.splitlines()) == len(names)
+    before = versions(config, overlay)
+    kubectl(config, "apply", "--server-side", "--force-conflicts", "-k", str(overlay))
+    assert versions(config, overlay) == before
+
+
+def test_as_most_people_apply_it(cluster: Cluster, tmp_path: Path) -> None:
+    config, overlay = cluster.kubeconfig(tmp_path / "admin"), str(DEPLOY / "overlays" / "high-availability")
+    left = tmp_path / "left.yaml"  # by other overlays, if this cluster is not a new one
+    left.write_text(yaml.safe_dump_all(o for o in built(Path(overlay)) if o["kind"] != "Namespace"))
+    kubectl(config, "delete", "--ignore-not-found", "-f", str(left))
+    kubectl(config, "apply", "-k", overlay)
+    before = versions(config, Path(overlay))
+    again = kubectl(config, "apply", "-k", overlay)
+    # of a budget kubectl says "configured" whatever it is told, because its selector is replaced as a whole
+    assert [x for x in again.splitlines() if not x.endswith(" unchanged") and "poddisruptionbudget" not in x] == []
+    assert versions(config, Path(overlay)) == before
+    assert kubectl(config, "diff", "-k", overlay) == ""
+
+
+def versions(config: Path, overlay: Path) -> dict[tuple[str, str], str]:
+    found = yaml.safe_load(kubectl(config, "get", "-k", str(overlay), "-o", "yaml"))
+    return {key(o): o["metadata"]["resourceVersion"] for o in found["items"]}
+
+
+@EACH
+def test_its_configuration_is_one_that_the_program_takes(overlay: Path, tmp_path: Path) -> None:
+    for config_map in built(overlay):
+        if config_map["kind"] == "ConfigMap" and "config.yaml" in config_map["data"]:
+            file = tmp_path / "config.yaml"
+            file.write_text(config_map["data"]["config.yaml"])
+            settings = load_settings(file)
+            assert settings.policies.config_map == f"{NAMESPACE}/policies"
+
+
+@EACH
+def test_its_pods_are_restricted_and_disturb_nobody(overlay: Path) -> None:
+    for deployment in (o for o in built(overlay) if o["kind"] == "Deployment"):
+        spec = pod_spec(deployment)
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["priorityClassName"] == "system-cluster-critical"
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert not any("subPath" in mount for mount in container["volumeMounts"])
+            assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys()
+
+
+class TestReplicas:
+    """One that stands by, or several that share."""
+
+    def test_high_availability_is_two_on_two_nodes_of_which_one_always_stays(self) -> None:
+        made = overlay_named("high-availability")
+        deployment = only("Deployment", among=made)
+        assert deployment["spec"]["replicas"] == 2
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        terms = pod_spec(deployment)["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        assert terms[0]["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+        for term in terms:
+            assert term["podAffinityTerm"]["labelSelector"]["matchLabels"].items() <= labels.items()
+        budget = only("PodDisruptionBudget", among=made)["spec"]
+        assert budget["selector"]["matchLabels"].items() <= labels.items()
+        assert budget["minAvailable"] == 1
+
+    def test_a_budget_never_blocks_a_drain_of_a_single_replica(self) -> None:
+        for overlay in OVERLAYS:
+            made = built(overlay)
+            budgets = [o for o in made if o["kind"] == "PodDisruptionBudget"]
+            replicas = {o["metadata"]["name"]: o["spec"]["replicas"] for o in made if o["kind"] == "Deployment"}
+            for budget in budgets:
+                assert replicas[budget["metadata"]["name"]] > budget["spec"]["minAvailable"]
+
+    def test_sharded_replicas_may_keep_leases_of_their_own(self) -> None:
+        made = overlay_named("sharded")
+        assert "--sharding" in arguments(made)
+        assert only("Deployment", among=made)["spec"]["replicas"] == 3
+        (rule,) = named("Role", "policy-scheduler-shards", among=made)["rules"]
+        assert rule["resources"] == ["leases"]
+
+
+class TestMainScheduler:
+    """Its own pods do not wait for themselves."""
+
+    def test_serves_pods_that_name_no_scheduler(self) -> None:
+        assert "--scheduler-name=default-scheduler" in arguments(overlay_named("main-scheduler"))
+
+    def test_no_overlay_has_pods_that_only_itself_would_place(self) -> None:
+        for overlay in OVERLAYS:
+            made = built(overlay)
+            config = yaml.safe_load(named("ConfigMap", "policy-scheduler", among=made)["data"]["config.yaml"])
+            served = {*config.get("schedulerNames", ["policy-scheduler"])}
+            served |= {a.partition("=")[2] for a in arguments(made) if a.startswith("--scheduler-name=")}
+            for deployment in (o for o in made if o["kind"] == "Deployment"):
+                assert pod_spec(deployment)["schedulerName"] not in served
+
+    def test_what_kube_scheduler_is_to_be_told_names_our_pods_scheduler(self) -> None:
+        text = (DEPLOY / "overlays" / "main-scheduler" / "kube-scheduler.yaml").read_text()
+        profiles = yaml.safe_load(text)["profiles"]
+        spec = pod_spec(only("Deployment", among=overlay_named("main-scheduler")))
+        assert [profile["schedulerName"] for profile in profiles] == [spec["schedulerName"]]
+
+
+def test_the_trial_needs_nothing_that_small_clusters_lack() -> None:
+    made = overlay_named("local-trial")
+    (container,) = pod_spec(only("Deployment", among=made))["containers"]
+    assert container["imagePullPolicy"] == "Never"
+    assert "prometheus" not in named("ConfigMap", "policy-scheduler", among=made)["data"]["config.yaml"]
+    assert named("ConfigMap", "policies", among=made)["data"].keys() == {"trial.policy"}
