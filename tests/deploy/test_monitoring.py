@@ -14,9 +14,7 @@ import promql_parser
 import pytest
 import yaml
 
-from engine.daemon.clause_counts import ClauseCounts
-from engine.daemon.clause_metrics import ClauseMetrics
-from engine.daemon.metrics import SchedulerMetrics
+from tests.deploy.exported import registry
 
 MONITORING = Path(__file__).parents[2] / "deploy" / "components" / "monitoring"
 TESTS = Path(__file__).with_name("alerts.test.yaml")
@@ -65,10 +63,8 @@ def expressions() -> Iterator[str]:
 
 def exported() -> set[str]:
     """Every name that a scrape can show."""
-    metrics = SchedulerMetrics(version="1")
-    metrics.registry.register(ClauseMetrics(ClauseCounts(), policies=lambda: None))
     names = set()
-    for family in metrics.registry.collect():
+    for family in registry().collect():
         names.add(family.name)
         suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ())
         names.update(family.name + suffix for suffix in suffixes)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from engine.daemon.metrics import SchedulerMetrics
+from tests.deploy.exported import registry
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 TEXT = (DEPLOY / "OPERATIONS.md").read_text()
@@ -28,7 +28,7 @@ def test_each_alert_is_there_with_what_to_do() -> None:
 
 def test_each_metric_is_there_with_its_text() -> None:
     exported = {}
-    for family in SchedulerMetrics(version="1").registry.collect():
+    for family in registry().collect():
         if not family.name.startswith(("process_", "python_")):
             name = family.name + ("_total" if family.type == "counter" else "")
             exported[name] = f"{family.type} | {family.documentation.rstrip('.')}"
