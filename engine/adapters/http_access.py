@@ -1,11 +1,15 @@
-"""Who may use a route: a bearer token in, yes or a refusal out. Knows neither routes nor how tokens are judged."""
+"""Who may use a route: a token or a certificate in, yes or a refusal out.
+
+Knows neither routes nor how tokens are judged.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable
-from typing import assert_never
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -41,6 +45,37 @@ def guarded(handler: Handler, review: Review) -> Handler:
                 return web.Response(status=503, text=f"{verdict.why}\n")
             case _:
                 assert_never(verdict.access)
+
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Who is let in by a certificate that the server has checked."""
+
+    names: frozenset[str] = frozenset()
+    """Common names; empty: whoever has a certificate of the authority."""
+
+    def admit(self, certificate: Mapping[str, Any] | None) -> str:
+        """Return why a client is not let in, "" where it is; the certificate as `ssl` gives it."""
+        if not certificate:
+            return "a client certificate is needed here"
+        subject = certificate.get("subject", ())
+        name = next((value for part in subject for key, value in part if key == "commonName"), "")
+        return "" if not self.names or name in self.names else f"{name or 'a client without a name'} may not do this"
+
+
+def certified(handler: Handler, clients: Clients, *, otherwise: Handler | None) -> Handler:
+    """Return a handler for clients with a certificate; those without go to `otherwise`, if there is one."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        certificate = request.get_extra_info("peercert")
+        why = clients.admit(certificate)
+        if not why:
+            return await handler(request)
+        if otherwise is not None:
+            return await otherwise(request)
+        return web.Response(status=403 if certificate else 401, text=f"{why}\n")
 
     return answer
 

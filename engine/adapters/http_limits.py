@@ -66,6 +66,8 @@ class ConnectionLimits:
         self._first_request_seconds = first_request_seconds
         self._idle_seconds = idle_seconds
         self._request_seconds = request_seconds
+        self.bodies_at: frozenset[str] = frozenset()
+        """Paths where a request may have a body."""
         self._server: web.Server | None = None
         self._seen: dict[RequestHandler, float] = {}
         """Event loop time at which a connection was first seen."""
@@ -98,7 +100,7 @@ class ConnectionLimits:
 
         @web.middleware
         async def limited(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if request.body_exists:
+            if request.body_exists and request.path not in self.bodies_at:
                 response: web.StreamResponse = web.Response(status=413, text="no request here has a body\n")
                 response.force_close()
                 return response

@@ -17,7 +17,7 @@ from aiohttp.typedefs import Handler as AnyHandler
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from engine.adapters.http_access import Review, guarded
+from engine.adapters.http_access import Review, certified, guarded
 from engine.adapters.http_limits import HANDLER_LIMITS, HANDSHAKE_SECONDS, ConnectionLimits
 from engine.adapters.serving_certificate import ServingCertificate
 
@@ -68,6 +68,7 @@ class HttpServer:
         registry: CollectorRegistry,
         configuration: Callable[[], Mapping[str, Any]] = dict,
         routes: Mapping[str, Handler] | None = None,
+        posts: Mapping[str, Handler] | None = None,
         certificate: ServingCertificate | None = None,
         review: Review | None = None,
         limits: ConnectionLimits | None = None,
@@ -81,7 +82,8 @@ class HttpServer:
             registry: what a scrape gets.
             configuration: the settings in force, without secrets.
             routes: further GET handlers by path.
-            certificate: for TLS; None: plain HTTP.
+            posts: POST handlers by path; they bound the bodies that they read themselves.
+            certificate: for TLS; None: plain HTTP. Where it asks clients for theirs, `posts` are for who has one.
             review: who may use what is not a probe; None: everyone.
             limits: of connections and times; None: the usual ones.
         """
@@ -91,9 +93,11 @@ class HttpServer:
         self._registry = registry
         self._configuration = configuration
         self._routes = dict(routes or {})
+        self._posts = dict(posts or {})
         self._certificate = certificate
         self._review = review
         self._limits = limits or ConnectionLimits()
+        self._limits.bodies_at = frozenset(self._posts)
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._stack = contextlib.AsyncExitStack()
@@ -112,6 +116,8 @@ class HttpServer:
             app.router.add_get(f"/{path}/{{name}}", _single(checks))
         for path, handler in {"/metrics": self._metrics, "/configz": self._configz, **self._routes}.items():
             app.router.add_get(path, guarded(handler, self._review) if self._review is not None else handler)
+        for path, handler in self._posts.items():
+            app.router.add_post(path, self._guarded_post(handler))
         async with contextlib.AsyncExitStack() as stack:
             self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, **HANDLER_LIMITS)
             await self._runner.setup()
@@ -124,6 +130,13 @@ class HttpServer:
                 stack.callback(task.cancel)
             self._stack = stack.pop_all()
         return self
+
+    def _guarded_post(self, handler: Handler) -> Handler:
+        with_token = guarded(handler, self._review) if self._review is not None else None
+        certificate = self._certificate
+        if certificate is None or certificate.clients is None:
+            return with_token or handler
+        return certified(handler, certificate.clients, otherwise=with_token)
 
     @contextlib.asynccontextmanager
     async def _listening(self) -> AsyncIterator[None]:

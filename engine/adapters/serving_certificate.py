@@ -18,6 +18,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NoReturn
 
+from engine.adapters.http_access import Clients
+
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_SECONDS = 10.0
@@ -34,8 +36,21 @@ class CertificateError(Exception):
 class ServingCertificate:
     """A TLS context whose certificate is kept up to date."""
 
-    def __init__(self, *, certificate_file: Path | None = None, key_file: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        certificate_file: Path | None = None,
+        key_file: Path | None = None,
+        client_ca_file: Path | None = None,
+        clients: Clients | None = None,
+    ) -> None:
         """Load it; without files a certificate is made.
+
+        Args:
+            certificate_file: PEM; None: one is made.
+            key_file: its key.
+            client_ca_file: authorities of clients' certificates; None: no client is asked for one.
+            clients: which of their clients are let in where a certificate is wanted.
 
         Raises:
             CertificateError: a file cannot be read or the two do not fit.
@@ -43,6 +58,10 @@ class ServingCertificate:
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.set_alpn_protocols(["http/1.1"])
+        self.clients = (clients or Clients()) if client_ca_file is not None else None
+        """Who is let in by a certificate; None where no client is asked for one."""
+        self._client_ca_file, self._client_ca_digest = client_ca_file, b""
+        self._load_client_authorities()
         self._files = (certificate_file, key_file) if certificate_file and key_file else None
         self._digest = b""
         self._made_at = datetime.now(UTC)
@@ -65,7 +84,20 @@ class ServingCertificate:
                     problem = str(error)
                     log.error("the serving certificate cannot be renewed, the old one stays in use: %s", problem)
 
+    def _load_client_authorities(self) -> None:
+        """Take over the authorities of clients if they are other than before; old ones stay trusted until a restart."""
+        file = self._client_ca_file
+        if file is None or (digest := _digest(file)) == self._client_ca_digest:
+            return
+        try:
+            self.context.load_verify_locations(cafile=file)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise CertificateError(f"{file} holds no certificates of authorities in PEM") from error
+        self.context.verify_mode = ssl.CERT_OPTIONAL
+        self._client_ca_digest = digest
+
     def _renew(self) -> bool:
+        self._load_client_authorities()
         if self._files is None:
             if datetime.now(UTC) - self._made_at < _RENEW_AFTER:
                 return False

@@ -30,12 +30,12 @@ from engine.daemon.config_map_events import ConfigMapEvents
 from engine.daemon.freshness import Freshness
 from engine.daemon.leading import Leading
 from engine.daemon.metrics import SchedulerMetrics
+from engine.daemon.modes import make_mode, make_scheduler
 from engine.daemon.observing import Observers
 from engine.daemon.policies import LivePolicies, PolicyCompiler
 from engine.daemon.recounting import Recounting
 from engine.daemon.reload import PolicyReloader, ReloadRecord
 from engine.daemon.reporter import ApiReporter
-from engine.daemon.scheduler import Scheduler
 from engine.daemon.serving import Serving
 from engine.daemon.settings import Settings
 from engine.daemon.sharding import Sharding
@@ -60,7 +60,7 @@ class Daemon:
     """One replica of the scheduler."""
 
     def __init__(self, settings: Settings, *, version: str, random: Random | None = None) -> None:
-        self._settings = settings
+        self._settings = settings = settings.effective()
         self._random = random or Random()
         self._identity = f"{socket.gethostname()}_{uuid4()}"
         self.metrics = SchedulerMetrics(version=version)
@@ -95,7 +95,8 @@ class Daemon:
         self._queue = SchedulingQueue()
         clock = SettableClock()
         cluster = Cluster()
-        self._scheduler = Scheduler(
+        self._scheduler = make_scheduler(
+            settings,
             cluster,
             self._queue,
             cycle=Cycle(seed=settings.scheduling.seed),
@@ -126,13 +127,20 @@ class Daemon:
         self._scheduler.is_current = Freshness(nodes_and_pods, is_reachable=lambda: self._transport.is_reachable)
         self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals, clock=clock)
         self._reloader = PolicyReloader(
-            compile_policies=PolicyCompiler(frozenset(settings.scheduler_names)),
+            compile_policies=PolicyCompiler(frozenset(settings.scheduler_names), watched=settings.watched),
             activate=self._activate,
             report=self._report_reload,
             clock=time.time,
             prepare=self._prime,
         )
         self._synced = False
+        mode = make_mode(
+            settings,
+            scheduler=self._scheduler,
+            binder=self._binder,
+            metrics=self.metrics,
+            problem=lambda: self._check_sync() or self._check_policies(),
+        )
         self._serving = Serving(
             settings,
             scheduler=self._scheduler,
@@ -143,11 +151,12 @@ class Daemon:
             replica=partial(self._describe, version, time.time()),
             signals=self._signals.rows,
             identity=self._identity,
+            mode=mode,
         )
         self._canaries = Canaries(
             self.metrics.registry, decide=self._scheduler.deciding.would_decide, stopwatch=time.perf_counter
         )
-        for observer in (*self._serving.observers, self._canaries):
+        for observer in (*self._serving.observers, self._canaries, *mode.observers):
             self.observers.add(observer)
         self._observe_live_state()
 
@@ -170,8 +179,7 @@ class Daemon:
             announce(self._serving.http.url)
             background = [
                 *(reflector.run() for reflector in self._reflectors),
-                self._events.run(),
-                self._statuses.run(),
+                *self._writing(),
             ]
             if self._reload_events is not None:
                 background.append(self._reload_events.run())
@@ -225,6 +233,10 @@ class Daemon:
         )
         if not all(told):
             logger.warning("ending with %d events and %d conditions unsent", len(self._events), len(self._statuses))
+
+    def _writing(self) -> list[Coroutine[Any, Any, object]]:
+        """Return what sends events and conditions; who does not place pods has none to send."""
+        return [self._events.run(), self._statuses.run()] if self._settings.mode == "scheduler" else []
 
     def _binding(self) -> bool:
         return self._binder.unfinished > 0

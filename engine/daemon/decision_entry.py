@@ -37,6 +37,9 @@ class Entry:
     ties: int = 1
     score: float | None = None
     seconds: float = 0.0
+    theirs: str = ""
+    verdict: str = ""
+    margin: float | None = None
     repeats: int = 0
     last: float = 0.0
     """Unix seconds of the last repetition."""
@@ -66,6 +69,9 @@ def recorded(entry: Entry, *, seed: int, replica: str) -> DecisionRecord:
         top=_top(entry.detail),
         refused=refused(entry),
         metrics=_metrics(entry),
+        theirs=entry.theirs,
+        verdict=entry.verdict,
+        margin=entry.margin,
         victims=entry.victims,
         seconds=entry.seconds,
         bound_seconds=entry.bound_seconds,

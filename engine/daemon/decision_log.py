@@ -14,7 +14,7 @@ from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Signals
 from engine.daemon.clause_counts import ClauseCounts
 from engine.daemon.decision_entry import Entry, Readings, recorded
-from engine.daemon.observing import AttemptFailed, Decided, Held, Observer, PodBound
+from engine.daemon.observing import AttemptFailed, Compared, Decided, Held, Observer, PodBound
 from engine.framework.diagnosis import Diagnosis
 from engine.policy.detail import look
 from engine.policy.policy import Policy
@@ -120,6 +120,32 @@ class DecisionLog(Observer):
         if found is not None and found.victims:
             entry.victims = tuple(victim.key for victim in found.victims)
         self._look(entry, decided)
+        self._keep(entry)
+
+    def on_compared(self, compared: Compared) -> None:
+        """Keep what another scheduler did, beside what we would have done."""
+        entry = Entry(
+            compared.pod,
+            compared.at,
+            Outcome.SHADOW,
+            self._hash,
+            policy=compared.policy,
+            node=compared.ours,
+            message=compared.why,
+            queued=compared.queued,
+            score=compared.score,
+            theirs=compared.theirs,
+            verdict=compared.verdict.value,
+            margin=compared.margin,
+        )
+        self.decided += 1
+        decided = compared.decided
+        if decided is not None:
+            decision = decided.decision
+            entry.readings, entry.attempt = self._readings(decided), decided.attempts
+            entry.nodes, entry.feasible, entry.ties = decision.total, decision.feasible, decision.ties
+            entry.reasons = self._reasons(decision.diagnosis) if decision.diagnosis is not None else ()
+            self._look(entry, decided)
         self._keep(entry)
 
     def on_held(self, held: Held) -> None:

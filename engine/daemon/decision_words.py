@@ -16,8 +16,18 @@ _TONES: dict[Outcome, shown.Tone] = {
     Outcome.UNSCHEDULABLE: "bad",
     Outcome.PREEMPTING: "warn",
     Outcome.BIND_FAILED: "bad",
+    Outcome.SHADOW: "quiet",
     Outcome.FAILED: "bad",
 }
+_VERDICTS = {
+    "agreed": "{theirs} is as good by the policy",
+    "differed": "the other scheduler took {theirs}",
+    "refused": "the other scheduler took {theirs}, which the policy refuses",
+    "not-placed": "the other scheduler took {theirs}; the policy would have placed it nowhere",
+    "not-bound": "the other scheduler has not placed it",
+    "gone": "it was deleted before the other scheduler placed it",
+}
+"""What is said of a pod that another scheduler looks after, by verdict."""
 
 
 def explained(entry: Entry) -> shown.RecentDecision:
@@ -42,6 +52,9 @@ def explained(entry: Entry) -> shown.RecentDecision:
 
 
 def _why(entry: Entry) -> str:
+    if entry.outcome is Outcome.SHADOW:
+        text = "as the other scheduler" if entry.node == entry.theirs else _VERDICTS[entry.verdict]
+        return ": ".join(part for part in (text.format(theirs=entry.theirs), entry.message) if part)
     if entry.outcome not in (Outcome.ASSIGNED, Outcome.WAITING):
         return entry.message
     fits = f"{amount(entry.feasible)} of {plural(entry.nodes, 'node')} {'fits' if entry.feasible == 1 else 'fit'}"

@@ -47,6 +47,7 @@ class Informer:
         clock: Callable[[], float],
         wake: Callable[[], None],
         left: Callable[[str], None] = lambda uid: None,
+        placed: Callable[[PodInfo], None] = lambda pod: None,
         node_changed: Callable[[str], None] = lambda name: None,
         passed_to: Callable[[PodInfo], str | None] = lambda pod: None,
         keeps_room_for: Callable[[PodInfo], bool] = lambda pod: False,
@@ -60,6 +61,7 @@ class Informer:
             clock: unix seconds.
             wake: called when there may be something to decide.
             left: called with the uid of a pod that is gone or on a node, before the cluster knows.
+            placed: called with a pod that is on a node, before the cluster knows and before `left`.
             node_changed: called with the name of a node that went, or changed in what rules may read.
             passed_to: the node of another replica for which a pending pod was passed on, None where it was not.
             keeps_room_for: whether the nomination of another replica's pod is for a node of ours.
@@ -70,6 +72,7 @@ class Informer:
         self._clock = clock
         self._wake = wake
         self._left = left
+        self._placed = placed
         self._node_changed = node_changed
         self._passed_to = passed_to
         self._keeps_room_for = keeps_room_for
@@ -154,6 +157,10 @@ class Informer:
             self._queue.add(info, self._clock())
             self._wake()
 
+    def pending(self, uid: str) -> PodInfo | None:
+        """Return a pod that waits for another scheduler or replica, None where there is no such pod."""
+        return self._foreign.get(uid)
+
     def pod_deleted(self, pod: objects.Pod) -> None:
         """Take over a pod's end: deleted, or terminal and out of our view."""
         self._saw(pod.metadata.resource_version)
@@ -161,6 +168,7 @@ class Informer:
 
     def _pod_assigned(self, info: PodInfo) -> None:
         known = info.uid in self._cluster.pods
+        self._placed(info)
         self._left(info.uid)
         assumed = self.assumed.pop(info.uid, None) is not None
         self.passed.pop(info.uid, None)

@@ -34,6 +34,7 @@ Examples:
   policy-scheduler --policies ./policies                       # your current kubectl context
   policy-scheduler --config /etc/policy-scheduler/config.yaml  # as the manifests in deploy/ do
   policy-scheduler --policies ./policies --prometheus-url http://localhost:9090
+  policy-scheduler --policies ./policies --shadow              # what would it do with kube-scheduler's pods?
   policy-scheduler config --print-defaults > config.yaml       # every setting, with what it means
   policy-scheduler config config.yaml                          # is it right, and what is in force
 
@@ -71,6 +72,13 @@ Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 the lease was lost, something broke,
 @click.option(
     "--sharding/--no-sharding", default=None, help="Whether replicas share the work instead of electing a leader."
 )
+@click.option(
+    "--mode",
+    type=click.Choice(["scheduler", "shadow", "extender"]),
+    help="scheduler (default): place pods. shadow: decide what another scheduler places, and report. extender: answer"
+    " kube-scheduler.",
+)
+@click.option("--shadow", "mode", flag_value="shadow", help="Short for --mode shadow: binds nothing, writes nothing.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Default: info.")
 @click.pass_context
@@ -105,6 +113,7 @@ def override(
     http_secure: bool,
     leader_election: bool | None,
     sharding: bool | None,
+    mode: Literal["scheduler", "shadow", "extender"] | None,
     log_format: Literal["text", "json"] | None,
     log_level: Literal["debug", "info", "warning", "error"] | None,
 ) -> Settings:
@@ -136,6 +145,8 @@ def override(
         changes["leader_election"] = replace(settings.leader_election, enabled=leader_election)
     if sharding is not None:
         changes["sharding"] = replace(settings.sharding, enabled=sharding)
+    if mode is not None:
+        changes["mode"] = mode
     log = settings.log
     changes["log"] = replace(log, format=log_format or log.format, level=log_level or log.level)
     return replace(settings, **changes)

@@ -16,6 +16,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from engine.cluster.pods import PodInfo
 from engine.daemon.live_metrics import LiveMetrics, LiveState
+from engine.daemon.mode_metrics import ExtenderMetrics, ShadowMetrics
 from engine.daemon.observing import AttemptFailed, Decided, Observer, PodBound
 from engine.daemon.reload import ReloadRecord, ReloadResult
 
@@ -171,6 +172,8 @@ class SchedulerMetrics(Observer):
         self._policy_info = gauge(
             "policy_scheduler_policy_info", "The policies in use, always 1.", "hash", "generation"
         )
+        self.shadow = ShadowMetrics(registry)
+        self.extender = ExtenderMetrics(registry)
         gauge("policy_scheduler_build_info", "The program, always 1.", "version").labels(version).set(1)
         for result in ReloadResult:
             self._reloads.of(result.value)  # a counter that is there before its first event can be alerted on

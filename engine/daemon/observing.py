@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum
 from typing import TypeVar
 
 from engine.cluster.pods import PodInfo
@@ -85,6 +86,52 @@ class Held:
     """Unix seconds since which the pod waits."""
 
 
+class Verdict(Enum):
+    """How what was done compares with what we would have done."""
+
+    AGREED = "agreed"
+    """The pod is where we would have put it, or on a node that the policy rates as high."""
+    DIFFERED = "differed"
+    """Its node passes our filters, but another rates higher."""
+    REFUSED = "refused"
+    """Its node does not pass our filters; another does."""
+    NOT_PLACED = "not-placed"
+    """We would have placed it nowhere, at that moment."""
+    NOT_BOUND = "not-bound"
+    """We would have placed it, and the other has not for long."""
+    GONE = "gone"
+    """We would have placed it, and it was deleted before the other did."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """A pod that another scheduler looks after: its node, and ours."""
+
+    pod: PodInfo
+    verdict: Verdict
+    policy: str | None
+    at: float
+    """Unix seconds."""
+    queued: float
+    """Unix seconds since which the pod waited."""
+    ours: str = ""
+    """"" where there is none."""
+    theirs: str = ""
+    why: str = ""
+    """Why their node is refused, or why we have none."""
+    clauses: frozenset[str] = frozenset()
+    """Who refuses."""
+    score: float | None = None
+    """Of our node, by the policy; None where nothing was scored."""
+    their_score: float | None = None
+    margin: float | None = None
+    """Score of our node less that of theirs, as a share of the range over all feasible nodes: 0 to 1."""
+    late: bool = False
+    """It was bound before we had decided."""
+    decided: Decided | None = None
+    """Our decision of the same moment; None where one of before stands for it, or none was made."""
+
+
 class Observer:
     """Looks on; what a subclass does not override is of no interest to it."""
 
@@ -99,6 +146,9 @@ class Observer:
 
     def on_held(self, held: Held) -> None:
         """Note why a pod is held; told once per reason, some seconds after it came."""
+
+    def on_compared(self, compared: Compared) -> None:
+        """Note what another scheduler did with a pod, and what we would have done."""
 
     def on_reloaded(self, record: ReloadRecord) -> None:
         """Note that a policy set was read, and whether it is in force now."""
@@ -129,6 +179,10 @@ class Observers(Observer):
     def on_held(self, held: Held) -> None:
         """Pass it on."""
         self._tell(held, lambda observer: observer.on_held)
+
+    def on_compared(self, compared: Compared) -> None:
+        """Pass it on."""
+        self._tell(compared, lambda observer: observer.on_compared)
 
     def on_reloaded(self, record: ReloadRecord) -> None:
         """Pass it on."""

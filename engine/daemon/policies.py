@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from engine.adapters.policy_sources import PolicySources
 from engine.cluster.nodes import NodeTable
@@ -23,10 +24,20 @@ from engine.policy.units import unit_of
 class LivePolicies:
     """One policy set at work."""
 
-    def __init__(self, policy_set: PolicySet, *, scheduler_names: frozenset[str]) -> None:
-        """scheduler_names: those that we serve whatever the policies say."""
+    def __init__(
+        self, policy_set: PolicySet, *, scheduler_names: frozenset[str], watched: frozenset[str] | None = None
+    ) -> None:
+        """Make one.
+
+        Args:
+            policy_set: the policies.
+            scheduler_names: those that we serve whatever the policies say.
+            watched: names of other schedulers whose pods we look at, instead of serving our own; None: none.
+        """
+        if watched is not None:
+            policy_set = replace(policy_set, stands_in_as=scheduler_names)
         self._set = policy_set
-        self._names = scheduler_names | policy_set.schedulers
+        self._names = scheduler_names | policy_set.schedulers if watched is None else watched
         # what no policy says is asked of none: ten thousand pods that wait at a start are ten thousand questions less
         self._has_gangs = any(policy.gangs for policy in policy_set.policies)
         self._has_holds = any(policy.holds for policy in policy_set.policies)
@@ -83,15 +94,17 @@ class LivePolicies:
 class PolicyCompiler:
     """Compiles sources into a live policy set."""
 
-    def __init__(self, scheduler_names: frozenset[str]) -> None:
+    def __init__(self, scheduler_names: frozenset[str], *, watched: frozenset[str] | None = None) -> None:
+        """Take note of names; as for `LivePolicies`."""
         self._scheduler_names = scheduler_names
+        self._watched = watched
 
     def __call__(self, sources: PolicySources) -> Accepted[LivePolicies] | Refused:
         """Return the set, or what is wrong with the sources."""
         loaded = load([Source(name, text) for name, text in sources.files], default_schedulers=self._scheduler_names)
         if loaded.policy_set is None:
             return Refused(_rendered(loaded.diagnostics))
-        live = LivePolicies(loaded.policy_set, scheduler_names=self._scheduler_names)
+        live = LivePolicies(loaded.policy_set, scheduler_names=self._scheduler_names, watched=self._watched)
         return Accepted(live, _rendered(loaded.diagnostics))
 
 

@@ -81,7 +81,8 @@ class Scheduler:
             serves=self.deciding.serves,
             clock=clock,
             wake=self._wake.set,
-            left=lambda uid: self.permitting.forget(uid),
+            left=lambda uid: self._left(uid),
+            placed=lambda pod: self._placed(pod),
             node_changed=lambda name: self.permitting.node_changed(name),
             passed_to=self.deciding.passed_to,
             keeps_room_for=self.deciding.keeps_room_for,
@@ -164,6 +165,13 @@ class Scheduler:
         self.queue.clock_was_set(seconds)
         self.permitting.clock_was_set(seconds)
         self._wake.set()
+
+    def _left(self, uid: str) -> None:
+        """Take note that a pod is gone or on a node, before the cluster knows."""
+        self.permitting.forget(uid)
+
+    def _placed(self, pod: PodInfo) -> None:
+        """Take note that a pod is on a node, before the cluster knows; a shadow compares."""
 
     def lead(self, leading: bool) -> None:
         """Begin or stop to decide."""

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 from aiohttp import web
 
-from engine.adapters.http_access import Review
+from engine.adapters.http_access import Clients, Review
 from engine.adapters.http_server import Check, HealthChecks, HttpServer
 from engine.adapters.kube.reviews import AccessReviewer, Verdict
 from engine.adapters.kube.transport import Transport
@@ -27,6 +27,7 @@ from engine.daemon.decision_entry import Entry, select
 from engine.daemon.decision_log import DecisionLog
 from engine.daemon.live_metrics import SignalRow
 from engine.daemon.metrics import SchedulerMetrics
+from engine.daemon.modes import Mode
 from engine.daemon.observing import Observer
 from engine.daemon.policies import LivePolicies
 from engine.daemon.reload import PolicyReloader
@@ -99,6 +100,7 @@ class Serving:
         replica: Callable[[], Replica],
         signals: Callable[[], Sequence[SignalRow]],
         identity: str,
+        mode: Mode,
     ) -> None:
         """Set up; nothing is opened but the decision log's file.
 
@@ -140,7 +142,9 @@ class Serving:
                 "/policies": self._policies,
                 "/debug/decisions": self._decisions,
                 "/debug/state": self._state,
+                **mode.routes,
             },
+            posts=mode.posts,
         )
 
     @property
@@ -245,7 +249,12 @@ def http_server(settings: Settings, transport: Transport, **given: Any) -> HttpS
     http = settings.http
     certificate = None
     if http.tls is not None:
-        certificate = ServingCertificate(certificate_file=http.tls.certificate_file, key_file=http.tls.key_file)
+        certificate = ServingCertificate(
+            certificate_file=http.tls.certificate_file,
+            key_file=http.tls.key_file,
+            client_ca_file=http.tls.client_ca_file,
+            clients=Clients(frozenset(http.tls.client_names)),
+        )
     if http.authentication == "none" and http.host not in ("127.0.0.1", "::1", "localhost"):
         logger.warning(
             "whoever can connect to port %d sees pods, nodes and policies: set http.authentication, or keep others out"

@@ -7,45 +7,21 @@ The file is `kind: PolicySchedulerConfiguration`; every key is a field here in c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, assert_never
 
 from engine.adapters.kube.lease import JITTER
+from engine.daemon.mode_settings import ExtenderSettings, ShadowSettings
+from engine.daemon.setting_types import Duration, Name, Port, PositiveDuration, Url
 from engine.diagnostics import Diagnostic, Source
 from engine.documents.codes import MISSING_KEY, WRONG_VALUE
-from engine.documents.schema import EXPECTED, DocumentSchema
-from engine.documents.shape import DURATION_SECONDS, Shape, build, schema_of
+from engine.documents.schema import DocumentSchema
+from engine.documents.shape import Shape, build, schema_of
 from engine.documents.yaml_document import Document, DocumentError, parse_document, read_source
 
 API_VERSION = "policy-scheduler/v1alpha1"
 KIND = "PolicySchedulerConfiguration"
-
-Duration: TypeAlias = Annotated[float, DURATION_SECONDS]
-"""In seconds; written `15s`, `2min`."""
-PositiveDuration: TypeAlias = Annotated[
-    float,
-    DURATION_SECONDS,
-    Shape(
-        {"pattern": r"^(?=.*[1-9])(\d+(\.\d+)?(ms|s|min|h|d))+$", EXPECTED: "a duration above zero such as 15s or 2min"}
-    ),
-]
-Port: TypeAlias = Annotated[
-    int, Shape({"minimum": 0, "maximum": 65535, EXPECTED: "a port: 0 to 65535, 0 for a free one"})
-]
-Name: TypeAlias = Annotated[
-    str,
-    Shape(
-        {
-            "pattern": r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
-            EXPECTED: "a name as Kubernetes allows it: lower case letters, digits, - and .",
-        }
-    ),
-]
-Url: TypeAlias = Annotated[
-    str, Shape({"pattern": r"^https?://[^/\s]+\S*$", EXPECTED: "a URL such as http://prometheus.monitoring:9090"})
-]
-
 
 @dataclass(frozen=True, slots=True)
 class KubernetesSettings:
@@ -100,6 +76,12 @@ class TlsSettings:
     """PEM, with the certificates of authorities between behind it; read again when it changes. Needs `keyFile`."""
     key_file: Path | None = None
     """PEM, without a password. Needs `certificateFile`."""
+    client_ca_file: Path | None = None
+    """Authorities of clients' certificates, in PEM; read again when it changes. With `mode: extender` the verbs are
+    then for clients with such a certificate (kube-scheduler's `tlsConfig`), or a token where `authentication` is on."""
+    client_names: tuple[str, ...] = ()
+    """Common names of certificates that are let in, such as `system:kube-scheduler`; empty: every one of the
+    authorities. Name them where the authority is the cluster's own: it also signs for nodes and users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +179,9 @@ class SchedulingSettings:
 class Settings:
     """Everything an operator can set."""
 
+    mode: Literal["scheduler", "shadow", "extender"] = "scheduler"
+    """`scheduler` places the pods of `schedulerNames`. `shadow` decides the pods of another scheduler, binds nothing,
+    writes nothing, and reports where it differs. `extender` answers kube-scheduler, which keeps placing the pods."""
     scheduler_names: Annotated[tuple[Name, ...], Shape({"minItems": 1, "uniqueItems": True})] = ("policy-scheduler",)
     """`spec.schedulerName` of the pods to schedule; a policy can serve another with its `scheduler` line. Put
     `default-scheduler` here only where kube-scheduler does not run."""
@@ -210,6 +195,32 @@ class Settings:
     leader_election: LeaderElectionSettings = field(default_factory=LeaderElectionSettings)
     sharding: ShardingSettings = field(default_factory=ShardingSettings)
     scheduling: SchedulingSettings = field(default_factory=SchedulingSettings)
+    shadow: ShadowSettings = field(default_factory=ShadowSettings)
+    extender: ExtenderSettings = field(default_factory=ExtenderSettings)
+
+    @property
+    def watched(self) -> frozenset[str] | None:
+        """Return the schedulers whose pods are decided though they are not ours; None where we place our own."""
+        match self.mode:
+            case "scheduler":
+                return None
+            case "shadow":
+                return frozenset(self.shadow.scheduler_names)
+            case "extender":
+                return frozenset()
+            case _:
+                assert_never(self.mode)
+
+    def effective(self) -> Settings:
+        """Return the settings as the mode has them: who places no pods elects nobody and writes no events."""
+        if self.mode == "scheduler":
+            return self
+        return replace(
+            self,
+            leader_election=replace(self.leader_election, enabled=False),
+            sharding=replace(self.sharding, enabled=False),
+            policies=replace(self.policies, config_map=None),
+        )
 
 
 def settings_schema() -> dict[str, Any]:

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from engine.daemon.settings import API_VERSION, KIND, Duration, PositiveDuration, Settings
+from engine.daemon.setting_types import Duration, PositiveDuration
+from engine.daemon.settings import API_VERSION, KIND, Settings
 from engine.documents.shape import key_of
 
 WIDTH = 112

@@ -85,7 +85,7 @@ class Cycle:
         if len(feasible) == 1 or (nominated and (feasible == nodes.rows.get(nominated, -1)).any()):
             # room that preemption made is taken if it still does, without comparing; so does kube-scheduler
             only = int(feasible[0]) if len(feasible) == 1 else nodes.rows[nominated]
-            devices = self._devices(frame, profile, only)
+            devices = self.devices(frame, profile, only)
             return Decision(frame.pod, nodes.infos[only].name, feasible=len(feasible), total=total, devices=devices)
         totals = _totals(frame.at(feasible), cache)
         top = best(totals)
@@ -100,10 +100,19 @@ class Cycle:
             feasible=len(feasible),
             ties=len(top),
             total=total,
-            devices=self._devices(frame, profile, row),
+            devices=self.devices(frame, profile, row),
         )
 
-    def _devices(self, frame: Frame, profile: Profile, row: int) -> Mapping[str, Chosen]:
+    def feasible(self, frame: Frame, profile: Profile) -> IntArray:
+        """Return the rows that pass every filter, ascending; a part of `decide` for those who choose elsewhere."""
+        return _feasible(frame, self._kept.of(frame, profile))
+
+    def totals(self, frame: Frame, profile: Profile, rows: IntArray) -> FloatArray:
+        """Return `float64[rows]`: the weighted sum of all scores, as if just these rows were feasible."""
+        return _totals(frame.at(rows), self._kept.of(frame, profile))
+
+    def devices(self, frame: Frame, profile: Profile, row: int) -> Mapping[str, Chosen]:
+        """Return which devices of a node the pod gets, by resource."""
         if not frame.cluster.devices.tables:
             return _NO_DEVICES
         return choose_devices(frame, row, profile.devices, seed=self._seed)

@@ -34,6 +34,8 @@ class Outcome(Enum):
     """A policy, a gate or its incomplete group keeps it from being decided."""
     BIND_FAILED = "bind-failed"
     """The API server refused its binding to `node`."""
+    SHADOW = "shadow"
+    """Another scheduler has placed the pod on `theirs`; `node` is ours, `verdict` how the two compare."""
     FAILED = "failed"
     """The attempt broke."""
 
@@ -110,6 +112,12 @@ class DecisionRecord(_Part, frozen=True, tag_field="version", tag=VERSION):
     refused: dict[str, int] = {}
     """Nodes that each filter refuses, asked alone; filters that refuse none are left out."""
     metrics: tuple[Reading, ...] = ()
+    theirs: str = ""
+    """The node that another scheduler gave the pod; with outcome `shadow`."""
+    verdict: str = ""
+    """`agreed`, `differed`, `refused`, `not-placed`, `not-bound`, `gone`; with outcome `shadow`."""
+    margin: float | None = None
+    """How much lower their node scores than ours, as a share of the range over all feasible nodes: 0 to 1."""
     victims: tuple[str, ...] = ()
     """`namespace/name` of the pods to be evicted."""
     seconds: float = 0.0

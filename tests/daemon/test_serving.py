@@ -13,7 +13,7 @@ from engine.daemon.serving import shown_settings, without_password
 from engine.daemon.settings import HttpSettings, PrometheusSettings, Settings, TlsSettings
 
 NO_FLAGS = dict.fromkeys(
-    ("kubeconfig", "context", "policies", "prometheus_url", "http_address", "leader_election", "sharding",
+    ("kubeconfig", "context", "policies", "prometheus_url", "http_address", "leader_election", "sharding", "mode",
      "log_format", "log_level")
 ) | {"scheduler_name": (), "http_secure": False}  # fmt: skip
 

@@ -55,6 +55,9 @@ leaderElection:
   retryPeriod: 5s
 sharding: {enabled: true, unit: pod}
 scheduling: {seed: 7, parallelBinds: 16}
+mode: shadow
+shadow: {schedulerNames: [default-scheduler, batch], giveUpAfter: 1min, kept: 10}
+extender: {path: /rules/v1, kubernetesRules: true, maxRequestMebibytes: 16}
 """
     )
     assert found.scheduler_names == ("batch-scheduler", "default-scheduler")

@@ -12,7 +12,7 @@ from engine.tooling.governing import Ruleset, governed
 from engine.tooling.impact.replay import Step, unbound
 from engine.tooling.world import is_of_node
 
-_DECIDED = (Outcome.ASSIGNED, Outcome.WAITING, Outcome.UNSCHEDULABLE, Outcome.PREEMPTING, Outcome.HELD)
+_DECIDED = (Outcome.ASSIGNED, Outcome.WAITING, Outcome.UNSCHEDULABLE, Outcome.PREEMPTING, Outcome.HELD, Outcome.SHADOW)
 
 
 def recorded_steps(records: Iterable[DecisionRecord], rulesets: Sequence[Ruleset]) -> list[Step]:
@@ -34,6 +34,6 @@ def recorded_steps(records: Iterable[DecisionRecord], rulesets: Sequence[Ruleset
         pod = record.pod
         if not pod.metadata.uid:
             pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=record.key))
-        was = record.node if record.outcome is Outcome.ASSIGNED else ""
+        was = record.node if record.outcome in (Outcome.ASSIGNED, Outcome.SHADOW) else ""
         steps.append(Step(unbound(pod), record.time, queued=record.queued or None, was=was))
     return steps

@@ -66,7 +66,15 @@ def headline(found: Recorded) -> str:
     record = found.record
     by = f", under {record.policy}" if record.policy else ""
     fits = f": {record.feasible} of {counted(record.nodes, 'node')} fitted" if record.feasible else ""
-    return printable(f"{record.key} {_WORDS[record.outcome].format(node=record.node)}{by}{fits}")
+    return printable(f"{record.key} {_outcome(record)}{by}{fits}")
+
+
+def _outcome(record: DecisionRecord) -> str:
+    if record.outcome is not Outcome.SHADOW:
+        return _WORDS[record.outcome].format(node=record.node)
+    theirs = f"was put on {record.theirs} by another scheduler" if record.theirs else "was placed by nobody"
+    ours = record.node if record.node else "nowhere"
+    return f"{theirs}; ours would have been {ours} ({record.verdict})"
 
 
 def reason(found: Recorded) -> str:
@@ -127,7 +135,7 @@ def lines(found: Recorded, *, colour: bool) -> Iterator[str]:
         yield ""
         yield paint(BOLD, "Before that:")
         for one in found.earlier[:5]:
-            yield printable(f"  {rfc3339(one.time)}  {_WORDS[one.outcome].format(node=one.node)}")
+            yield printable(f"  {rfc3339(one.time)}  {_outcome(one)}")
         if len(found.earlier) > 5:
             yield paint(DIM, f"  and {counted(len(found.earlier) - 5, 'earlier decision')}")
 

@@ -1,0 +1,92 @@
+"""What a daemon has besides where another scheduler places the pods: a shadow's report, an extender's routes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from aiohttp import web
+
+from engine.adapters.http_server import Handler
+from engine.daemon.collaborators import Binder
+from engine.daemon.extender import Extender
+from engine.daemon.extender_routes import ExtenderRoutes
+from engine.daemon.metrics import SchedulerMetrics
+from engine.daemon.observing import Observer
+from engine.daemon.scheduler import Scheduler
+from engine.daemon.settings import Settings
+from engine.daemon.shadow import ShadowScheduler
+from engine.daemon.shadow_report import ShadowReport
+
+DEFAULT_LIMIT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a mode adds to the port, and who looks on."""
+
+    routes: Mapping[str, Handler] = field(default_factory=dict)
+    posts: Mapping[str, Handler] = field(default_factory=dict)
+    observers: tuple[Observer, ...] = ()
+    shadow: ShadowReport | None = None
+
+
+def make_scheduler(settings: Settings, *given: Any, **named: Any) -> Scheduler:
+    """Return the scheduler of a mode; arguments as of `Scheduler`."""
+    if settings.mode != "shadow":
+        return Scheduler(*given, **named)
+    for hand in ("binder", "evictor", "volumes", "reporter", "nominator"):
+        del named[hand]
+    return ShadowScheduler(*given, give_up_seconds=settings.shadow.give_up_after, **named)
+
+
+def make_mode(
+    settings: Settings,
+    *,
+    scheduler: Scheduler,
+    binder: Binder,
+    metrics: SchedulerMetrics,
+    problem: Callable[[], str | None],
+) -> Mode:
+    """Return what the mode of the settings adds.
+
+    Args:
+        settings: of the daemon.
+        scheduler: as `make_scheduler` made it.
+        binder: binds for an extender.
+        metrics: of the daemon.
+        problem: why nothing may be decided at present, None where it may.
+    """
+    match settings.mode:
+        case "scheduler":
+            return Mode()
+        case "shadow":
+            names = settings.shadow.scheduler_names
+            report = ShadowReport(metrics.shadow, kept=settings.shadow.kept, clock=time.time, names=names)
+            return Mode({"/debug/shadow": _shown(report)}, observers=(report,), shadow=report)
+        case "extender":
+            asked = settings.extender
+            extender = Extender(
+                scheduler,
+                binder=binder,
+                problem=problem,
+                metrics=metrics.extender,
+                clock=time.time,
+                kubernetes_rules=asked.kubernetes_rules,
+            )
+            routes = ExtenderRoutes(extender, metrics=metrics.extender, max_bytes=asked.max_request_mebibytes * 2**20)
+            return Mode(posts=routes.handlers(asked.path))
+        case _:
+            assert_never(settings.mode)
+
+
+def _shown(report: ShadowReport) -> Handler:
+    async def show(request: web.Request) -> web.Response:
+        limit = request.query.get("limit", str(DEFAULT_LIMIT))
+        if not limit.isascii() or not limit.isdecimal() or len(limit) > 7:
+            return web.Response(status=400, text=f"expected limit to be a number such as 100, got {limit[:40]}\n")
+        return web.json_response({**report.summary(), "last": report.last(int(limit))})
+
+    return show
