@@ -22,6 +22,8 @@ from engine.cluster.signals import Query, Reading, Series
 
 MAX_SERIES = 100_000
 """Series in one answer. Twenty times the largest supported cluster: more is a query without `by (node)`."""
+MAX_ANSWER_BYTES = 64 * 2**20
+"""Of one answer, unpacked: three times what so many series take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +112,13 @@ class PrometheusClient:
         warnings = self._warnings()
         match self._result_type():
             case "scalar":
-                timestamp, text = result
+                value, timestamp = _scalar(result)
                 return Reading(
                     promql=query.promql,
                     series=(),
-                    evaluated_at=float(timestamp),
+                    evaluated_at=timestamp,
                     fetched_at=fetched_at,
-                    scalar=float(text),
+                    scalar=value,
                     warnings=warnings,
                 )
             case "vector":
@@ -142,7 +144,18 @@ class PrometheusClient:
         self._session.close()
 
     def _remember(self, response: requests.Response, **_: object) -> None:
+        """Keep an answer, and read it in place of the library: no more of it than fits a bound."""
         self._response = response
+        parts, read_bytes = [], 0
+        for part in response.iter_content(2**16):
+            parts.append(part)
+            read_bytes += len(part)
+            if read_bytes > MAX_ANSWER_BYTES:
+                response.close()
+                raise QueryRefusedError(
+                    f"the answer is longer than {MAX_ANSWER_BYTES >> 20} MiB: aggregate, for example by (node)"
+                )
+        response._content = b"".join(parts)
 
     def _ask(self, promql: str, params: Mapping[str, str]) -> Any:
         self._response = None
@@ -155,7 +168,7 @@ class PrometheusClient:
             raise QueryTimedOutError(
                 f"no answer from {self._endpoint.shown()} within {self._endpoint.timeout_seconds:g} s"
             ) from error
-        except (requests.exceptions.JSONDecodeError, KeyError, TypeError) as error:
+        except (requests.exceptions.JSONDecodeError, KeyError, TypeError, RecursionError) as error:
             raise QueryFailedError(
                 f"{self._endpoint.shown()} does not answer like prometheus ({self._content_type()}):"
                 " check the url, or a login page in front of it"
@@ -241,10 +254,25 @@ def _is_selector(promql: str) -> bool:
     return _SELECTOR.fullmatch(promql) is not None
 
 
+def _scalar(result: Any) -> tuple[float, float]:
+    """Return the value and its time."""
+    try:
+        timestamp, text = result
+        return float(text), float(timestamp)
+    except (TypeError, ValueError) as error:
+        raise QueryFailedError("the answer is not a scalar as prometheus writes it") from error
+
+
+def _labels(metric: Any) -> Mapping[str, str]:
+    if not isinstance(metric, dict) or not all(isinstance(text, str) for text in metric.values()):
+        raise TypeError(f"not labels: {metric!r:.100}")
+    return metric
+
+
 def _vector(result: Any) -> tuple[Series, ...]:
     try:
         series = tuple(
-            Series(labels=item["metric"], value=float(item["value"][1]), timestamp=float(item["value"][0]))
+            Series(labels=_labels(item["metric"]), value=float(item["value"][1]), timestamp=float(item["value"][0]))
             for item in result
             if "value" in item  # a native histogram has no single value
         )

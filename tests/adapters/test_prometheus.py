@@ -219,7 +219,38 @@ def failure(url: str, **given: object) -> PrometheusError:
             QueryRefusedError,
             "the query gives histograms, expected one number per node",
         ),
+        (
+            (200, "application/json", '{"status":"error","errorType":"internal","error":"expanding series"}'),
+            QueryFailedError,
+            "URL does not answer like prometheus (application/json): check the url, or a login page in front of it",
+        ),
+        (
+            (200, "application/json", '{"data":{"resultType":"vector","result":[{"metric":"a","value":[1,"2"]}]}}'),
+            QueryFailedError,
+            "the answer is not an instant vector as prometheus writes it",
+        ),
+        (
+            (200, "application/json", '{"data":{"resultType":"vector","result":[{"metric":{"n":3},"value":[1,"2"]}]}}'),
+            QueryFailedError,
+            "the answer is not an instant vector as prometheus writes it",
+        ),
+        (
+            (200, "application/json", '{"data":{"resultType":"scalar","result":[1]}}'),
+            QueryFailedError,
+            "the answer is not a scalar as prometheus writes it",
+        ),
+        (
+            (200, "application/json", "[" * 100_000),
+            QueryFailedError,
+            "URL does not answer like prometheus (application/json): check the url, or a login page in front of it",
+        ),
+        (
+            (200, "application/json", " " * (65 << 20)),
+            QueryRefusedError,
+            "the answer is longer than 64 MiB: aggregate, for example by (node)",
+        ),
     ],
+    ids=lambda given: given[2][:60] if isinstance(given, tuple) else "",
 )
 def test_each_bad_answer_has_its_own_short_text(answer: Answer, kind: type[Exception], text: str) -> None:
     with answering(lambda _: answer) as url:

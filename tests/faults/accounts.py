@@ -1,0 +1,55 @@
+"""Counts what became of pods, by what the API server says: lost, bound twice, bound wrongly; and how long it took."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from tests.integration.cluster import Cluster
+from tests.integration.conditions import eventually
+from tests.integration.front import Front
+from tests.integration.process import SchedulerProcess
+
+
+def bindings(*fronts: Front) -> Counter[str]:
+    """Return how often each pod was bound, over all schedulers, by what the API server answered."""
+    return Counter(exchange.name for front in fronts for exchange in front.asked("create", "pods/binding", code=201))
+
+
+def sound(cluster: Cluster, *fronts: Front) -> None:
+    """See that no pod was bound twice, no node is overfull, and no kubelet refused one."""
+    twice = {name: times for name, times in bindings(*fronts).items() if times > 1}
+    assert twice == {}
+    assert cluster.overcommitted() == []
+    assert cluster.refused_by_kubelets() == []
+
+
+def books_right(process: SchedulerProcess) -> None:
+    """See that the scheduler's own recount found nothing wrong, and that nothing broke in it."""
+    found = {name: n for name, n in process.metrics().items() if "invariant_violations_total" in name}
+    assert found
+    assert set(found.values()) == {0.0}
+    assert "Traceback" not in process.log()
+
+
+@contextmanager
+def recovery(what: str, *, most_seconds: float) -> Iterator[Callable[[], float]]:
+    """Time what happens within, and print it; `most_seconds` is a guard against never, not a goal."""
+    began = time.monotonic()
+    yield lambda: time.monotonic() - began
+    took = time.monotonic() - began
+    print(f"recovery: {what}: {took:.2f} s")
+    assert took < most_seconds
+
+
+def wait_all_bound(cluster: Cluster, names: Sequence[str], *, within: float) -> None:
+    """Wait until every one of these pods has a node; say who has none otherwise."""
+    wanted = set(names)
+
+    def waiting() -> list[str]:
+        placed = cluster.placements()
+        return sorted(name for name in wanted if not placed.get(name))
+
+    eventually(lambda: not waiting(), within=within, else_=lambda: waiting()[:20])
