@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.embedded import errors
+from engine.embedded import errors, selectors
 from engine.embedded.resources import BY_PLURAL, Resource
 
 _COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": "deletecollection"}
@@ -23,6 +23,8 @@ class Target:
     """None: across namespaces, or the resource has none."""
     name: str
     subresource: str
+    selected_name: str = ""
+    """The only name that a field selector lets pass; authorization takes it for the name, as the API server's does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,15 @@ def parse(method: str, path: str, query: Mapping[str, str]) -> Target | NonResou
         raise errors.method_not_allowed()
     if resource.namespaced and namespace is None and verb in ("create", "deletecollection"):
         raise errors.method_not_allowed()
-    return Target(verb, resource, namespace, name, subresource)
+    return Target(verb, resource, namespace, name, subresource, "" if name else _selected_name(query))
+
+
+def _selected_name(query: Mapping[str, str]) -> str:
+    try:
+        tests = selectors.parse_fields(query.get("fieldSelector", ""))
+    except selectors.SelectorError:
+        return ""  # refused where objects are selected
+    return next((test.value for test in tests if test.field == "metadata.name" and test.equal), "")
 
 
 def _verb(method: str, query: Mapping[str, str], *, name: str, subresource: str) -> str | None:

@@ -92,8 +92,8 @@ def attributes(target: Target | NonResource) -> Attributes:
     """Return what a request asks for, as rules describe it."""
     if isinstance(target, NonResource):
         return Attributes(target.verb, path=target.path)
-    resource = target.resource
+    resource, name = target.resource, target.name or target.selected_name
     namespace = target.namespace or ""
     if resource.plural == "namespaces" and target.name:
         namespace = target.name
-    return Attributes(target.verb, resource.group, resource.plural, target.subresource, namespace, target.name)
+    return Attributes(target.verb, resource.group, resource.plural, target.subresource, namespace, name)

@@ -100,6 +100,16 @@ def test_names_narrow_a_rule(cluster: EmbeddedCluster) -> None:
     assert robot.send("GET", "/api/v1/namespaces/default/configmaps/other").code == 403
 
 
+def test_a_field_selector_that_lets_one_name_pass_is_about_that_name(cluster: EmbeddedCluster) -> None:
+    robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
+    allow(cluster, ROBOT, resources=["configmaps"], verbs=["list", "watch"], resourceNames=["mine"])
+    path = "/api/v1/namespaces/default/configmaps"
+    assert robot.send("GET", f"{path}?fieldSelector=metadata.name%3Dmine").code == 200
+    assert robot.send("GET", f"{path}?fieldSelector=metadata.name%3Dother").code == 403
+    assert robot.send("GET", f"{path}?fieldSelector=metadata.name%21%3Dmine").code == 403
+    assert robot.send("GET", path).code == 403
+
+
 def test_everybody_known_may_ask_what_there_is(cluster: EmbeddedCluster) -> None:
     robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
     assert robot.send("GET", "/api/v1").code == 200

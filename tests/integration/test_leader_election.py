@@ -66,7 +66,11 @@ def test_a_leader_that_ends_in_order_hands_over_at_once(
 ) -> None:
     cluster.add_nodes(node("n1"))
     long = tmp_path / "long.yaml"
-    long.write_text(CONFIG.replace(f"{LEASE_SECONDS:g}s", "60s"))
+    times = {f"{LEASE_SECONDS:g}s": "300s", "renewDeadline: 2s": "renewDeadline: 200s", "300ms": "100s"}
+    text = CONFIG
+    for short, longer in times.items():
+        text = text.replace(short, longer)
+    long.write_text(text)  # neither the end of the lease nor a look in turn comes in time
     first, second = (scheduler("--leader-election", f"--config={long}") for _ in range(2))
     first.start_ready()
     eventually(lambda: leads(first))

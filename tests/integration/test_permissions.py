@@ -118,6 +118,7 @@ def test_what_is_granted_is_what_is_used(
     # whoever may list may see each of them: `get` beside it gives nothing away, and a role without it looks broken
     assert idle <= {(group, resource) for group, resource, verb in granted() if verb == "list"}
     optional = {(group, "podgroups", "watch") for group in ("scheduling.k8s.io", "scheduling.x-k8s.io")}
+    optional |= {("coordination.k8s.io", "leases", "watch")}  # a standby's
     assert {what for what in granted() - used(secure_front) - optional if what[2] != "get"} == set()
 
 

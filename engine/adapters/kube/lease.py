@@ -2,6 +2,8 @@
 
 A leader may act until `renew_deadline_seconds` after it *began* its last successful renewal; others wait
 `lease_seconds` after they *saw* it. The difference is the safety margin, and no two clocks are ever compared.
+Who waits is told of changes by a watch: a Lease that is given back is taken at once, and one that runs out is seen to
+have been renewed when it was, not up to a retry period later.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ from typing import Any
 import msgspec
 
 from engine.adapters.kube.errors import Conflict, KubeError, MalformedAnswer, NotFound
+from engine.adapters.kube.lease_news import LeaseNews
 from engine.adapters.kube.transport import Transport
 
 logger = logging.getLogger(__name__)
 
 JITTER = 1.2  # as in client-go: candidates that wait do not ask at the same moment
 RELEASE_TIMEOUT_SECONDS = 3.0
+EXPIRY_GRACE_SECONDS = 0.01  # a look at the very end of a Lease would find it still valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class LeaderElector:
         self._may_act_until = 0.0  # event loop's time
         self._seen: tuple[str, Any, Any] | None = None
         self._seen_at = 0.0
+        self._seen_lease_seconds = settings.lease_seconds
         self.leader = ""  # identity in the Lease, as seen last
 
     @property
@@ -99,20 +104,41 @@ class LeaderElector:
         return why
 
     async def _acquire(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            began = loop.time()
-            try:
-                if await self._try_to_hold():
-                    self._may_act_until = began + self._settings.renew_deadline_seconds
-                    if loop.time() < self._may_act_until:
-                        break
-            except KubeError as error:
-                logger.debug("lease %s: %s", self._settings.name, error)
-            await asyncio.sleep(self._settings.retry_seconds * self._random.uniform(1.0, JITTER))
+        if not await self._has_taken():
+            await self._stand_by()
         self._leading = True
         logger.info("became leader", extra={"lease": self._settings.name, "identity": self._settings.identity})
         self._on_started()
+
+    async def _stand_by(self) -> None:
+        settings = self._settings
+        news = LeaseNews(
+            self._transport, collection=settings.collection, name=settings.name, pause_seconds=settings.retry_seconds
+        )
+        async with news:
+            while True:
+                await news.wait(self._until_next_look())
+                if await self._has_taken():
+                    return
+
+    async def _has_taken(self) -> bool:
+        """Try once; return whether the Lease is ours, and young enough to act by it."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            if not await self._try_to_hold():
+                return False
+        except KubeError as error:
+            logger.debug("lease %s: %s", self._settings.name, error)
+            return False
+        self._may_act_until = began + self._settings.renew_deadline_seconds
+        return loop.time() < self._may_act_until
+
+    def _until_next_look(self) -> float:
+        """Return seconds: a retry period, or less where another's Lease ends before that."""
+        pause = self._settings.retry_seconds * self._random.uniform(1.0, JITTER)
+        left = self._seen_at + self._seen_lease_seconds - asyncio.get_running_loop().time()
+        return min(pause, left + EXPIRY_GRACE_SECONDS) if self.leader and left > 0 else pause
 
     async def _keep(self) -> str:
         """Renew until that fails for too long, or another one has the Lease; return which."""
@@ -159,7 +185,7 @@ class LeaderElector:
         spec = lease.setdefault("spec", {})
         holder = spec.get("holderIdentity") or ""
         self._note(lease)
-        if holder not in ("", settings.identity) and not self._has_expired(spec):
+        if holder not in ("", settings.identity) and not self._has_expired():
             return False
         spec["renewTime"] = now
         spec["leaseDurationSeconds"] = self._whole_lease_seconds
@@ -214,12 +240,12 @@ class LeaderElector:
         spec = lease.get("spec", {})
         self.leader = spec.get("holderIdentity") or ""
         state = (self.leader, spec.get("renewTime"), spec.get("leaseTransitions"))
+        self._seen_lease_seconds = float(spec.get("leaseDurationSeconds") or self._settings.lease_seconds)
         if state != self._seen:
             self._seen, self._seen_at = state, asyncio.get_running_loop().time()
 
-    def _has_expired(self, spec: dict[str, Any]) -> bool:
-        seconds = float(spec.get("leaseDurationSeconds") or self._settings.lease_seconds)
-        return asyncio.get_running_loop().time() > self._seen_at + seconds
+    def _has_expired(self) -> bool:
+        return asyncio.get_running_loop().time() > self._seen_at + self._seen_lease_seconds
 
     async def _request(self, verb: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         answer = await self._transport.request(
