@@ -163,9 +163,7 @@ class Extender:
         known = self._known.get(request.pod_uid)
         pod = known.pod if known is not None else self._scheduler.informer.pending(request.pod_uid)
         if pod is None:
-            return (
-                f"pod {request.pod_namespace}/{request.pod_name} is not known here: nobody asked about it before"
-            )
+            return f"pod {request.pod_namespace}/{request.pod_name} is not known here: nobody asked about it before"
         known = known or _Known(pod, self._clock())
         why = self._assume(known, request.node)
         if why:

@@ -23,6 +23,7 @@ from engine.documents.yaml_document import Document, DocumentError, parse_docume
 API_VERSION = "policy-scheduler/v1alpha1"
 KIND = "PolicySchedulerConfiguration"
 
+
 @dataclass(frozen=True, slots=True)
 class KubernetesSettings:
     """How to reach the API server."""
