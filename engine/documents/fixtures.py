@@ -148,16 +148,34 @@ def _collect(
         for index in range(len(items)):
             _collect(document, path=(*path, "items", index), objects=objects, found=found, default=given)
         return
-    problems = _OBJECT.check(document, at=path)
-    found.extend(problems)
-    if problems:
-        return
+    if not _is_plain(value):
+        problems = _OBJECT.check(document, at=path)
+        found.extend(problems)
+        if problems:
+            return
     metadata = value["metadata"]
     if not metadata.get("name") and not metadata.get("generateName"):
         message = f"a {kind} needs `metadata.name`"
         found.append(document.error((*path, "metadata"), NOT_AN_OBJECT, message=message, key=True))
         return
     objects.append(FixtureObject(value=value, document=document, path=path))
+
+
+def _is_plain(value: dict[str, Any]) -> bool:
+    """Return whether an object surely has the form of `_OBJECT`: a thousand times faster than a schema's verdict."""
+    metadata = value.get("metadata")
+    return (
+        type(metadata) is dict
+        and type(metadata.get("name")) is str
+        and metadata["name"] != ""
+        and type(metadata.get("namespace", "")) is str
+        and type(metadata.get("generateName", "")) is str
+        and all(type(value.get(key, {})) is dict for key in ("spec", "status"))
+        and all(
+            type(texts := metadata.get(key, {})) is dict and all(type(text) is str for text in texts.values())
+            for key in ("labels", "annotations")
+        )
+    )
 
 
 def _steps(place: str) -> tuple[Step, ...]:

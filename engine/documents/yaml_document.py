@@ -7,15 +7,16 @@ key stands once in its mapping.
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
 
 from engine.diagnostics import Diagnostic, Label, Source, Span, in_order, render
 from engine.documents.codes import SYNTAX, UNREADABLE
+from engine.documents.quick_values import json_value, yaml_values
 from engine.documents.yaml_nodes import (
     MAX_DEPTH,
     Construction,
@@ -44,7 +45,7 @@ class DocumentError(Exception):
 class Document:
     """One document of a file: its value, and the span of every part of it."""
 
-    def __init__(self, source: Source, *, value: Value, root: Node | None, index: int = 0) -> None:
+    def __init__(self, source: Source, *, value: Value, root: Node | _Roots, index: int = 0) -> None:
         self.source = source
         self.value = value
         self.index = index
@@ -74,13 +75,23 @@ class Document:
         return code.at(self.span(path, key=key), message, help=advice)
 
     def _node(self) -> Node | None:
-        if self._root is None:
-            # JSON was read by a quicker parser that knows no positions; they are wanted now
-            try:
-                self._root = yaml.compose(self.source.text, Loader=Loader)
-            except (yaml.YAMLError, RecursionError):
-                return None
-        return self._root
+        return self._root.of(self.index) if isinstance(self._root, _Roots) else self._root
+
+
+class _Roots:
+    """The nodes of a file that was read quickly, without positions, until somebody asks for one."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._composed: list[Node] | None = None
+
+    def of(self, index: int) -> Node | None:
+        """Return the root of a document; None where it is JSON that is no YAML."""
+        if self._composed is None:
+            self._composed = []
+            with suppress(yaml.YAMLError, RecursionError):
+                self._composed.extend(yaml.compose_all(self._source.text, Loader=Loader))
+        return self._composed[index] if index < len(self._composed) else None
 
 
 def read_source(path: Path) -> Source:
@@ -112,9 +123,11 @@ def parse_documents(source: Source) -> tuple[Document, ...]:
     Raises:
         DocumentError: it is not YAML, or says something twice; all duplicate keys are reported.
     """
-    quick = _as_json(source)
-    if quick is not None:
-        return (quick,)
+    as_json = json_value(source.text)
+    plain = [(0, as_json)] if as_json is not None else yaml_values(source.text)
+    if plain is not None:
+        roots = _Roots(source)
+        return tuple(Document(source, value=value, root=roots, index=index) for index, value in plain)
     found: list[Diagnostic] = []
     documents = []
     for index, root in enumerate(_compose(source)):
@@ -187,27 +200,6 @@ def _syntax_error(source: Source, error: yaml.MarkedYAMLError) -> Diagnostic:
         labels = (Label(Span(source, start, start + 1), error.context.removeprefix("while ")),)
     message = f"not YAML: {problem}"
     return SYNTAX.at(Span(source, at, at + 1), message, help=advice, labels=labels)
-
-
-def _as_json(source: Source) -> Document | None:
-    """Read JSON with the quicker parser; None where it is not JSON, or says something twice."""
-    if source.text.lstrip()[:1] not in ("{", "["):
-        return None
-
-    def once(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
-        made = dict(pairs)
-        if len(made) != len(pairs):
-            raise ValueError("duplicate key")
-        return made
-
-    def refuse(text: str) -> None:
-        raise ValueError(text)
-
-    try:
-        value = json.loads(source.text, object_pairs_hook=once, parse_constant=refuse)
-    except (ValueError, RecursionError):
-        return None
-    return Document(source, value=value, root=None)
 
 
 def _entry(node: Node, step: Step) -> tuple[Node | None, Node] | None:

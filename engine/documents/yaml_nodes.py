@@ -123,23 +123,13 @@ class Construction:
                 self._found.append(DUPLICATE_KEY.at(span, message, labels=[label]))
 
     def _scalar(self, node: yaml.ScalarNode) -> Value:
-        text = node.value
-        match node.tag.removeprefix("tag:yaml.org,2002:"):
-            case "str" | "merge":
-                return text
-            case "null":
-                return None
-            case "bool":
-                return text.lower() == "true"
-            case "int" | "float" as kind:
-                try:
-                    return int(text, 0) if kind == "int" else _float(text)
-                except ValueError:
-                    self._report(node, f"{text!r} is not a number")
-                    return None
-            case _:
-                self._report(node, f"the tag {node.tag} is not supported")
-                return None
+        try:
+            return _value(node.tag, node.value)
+        except KeyError:
+            self._report(node, f"the tag {node.tag} is not supported")
+        except ValueError:
+            self._report(node, f"{node.value!r} is not a number")
+        return None
 
     def _report(self, node: Node, message: str) -> None:
         self._found.append(SYNTAX.at(node_span(self._source, node), message))
@@ -173,6 +163,34 @@ def node_span(source: Source, node: Node) -> Span:
         line_end = source.text.find("\n", start)
         end = min(end, len(source.text) if line_end < 0 else line_end)
     return Span(source, start, max(start, end))
+
+
+def plain_value(text: str) -> Value:
+    """Return what an unquoted scalar means.
+
+    Raises:
+        ValueError: it looks like a number, and is none.
+    """
+    for tag, pattern in Loader.yaml_implicit_resolvers.get(text[:1], ()):
+        if pattern.match(text):
+            return _value(tag, text)
+    return text
+
+
+def _value(tag: str, text: str) -> Value:
+    match tag.removeprefix("tag:yaml.org,2002:"):
+        case "str" | "merge":
+            return text
+        case "null":
+            return None
+        case "bool":
+            return text.lower() == "true"
+        case "int":
+            return int(text, 0)
+        case "float":
+            return _float(text)
+        case _:
+            raise KeyError(tag)
 
 
 def _float(text: str) -> float:

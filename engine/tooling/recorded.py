@@ -65,8 +65,15 @@ def stored(one: FixtureObject, classes: PriorityClasses, *, scheduler: str) -> F
 
 def without_nulls(value: Any) -> Any:
     """Return an object without null members: an absent and a null field mean the same to the API."""
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [without_nulls(item) for item in value]
+    if type(value) is dict:
+        return {
+            key: without_nulls(item) if type(item) in _COMPOSITE else item
+            for key, item in value.items()
+            if item is not None
+        }
+    if type(value) is list:
+        return [without_nulls(item) if type(item) in _COMPOSITE else item for item in value]
     return value
+
+
+_COMPOSITE = (dict, list)  # asked before the call: most values are texts, and there are millions of them

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from engine.diagnostics import Source
+from engine.documents.quick_values import yaml_values
 from engine.documents.yaml_document import DocumentError, parse_document, parse_documents, read_source
+from engine.documents.yaml_nodes import Construction, Loader
 
 
 def value(text: str) -> Any:
@@ -182,3 +184,40 @@ def test_no_text_breaks_the_reader(text: str) -> None:
         for path in ([], ["a"], [0]):
             span = document.span(path)
             assert 0 <= span.start <= span.end <= len(text)
+
+
+_SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.sampled_from(["", "~", "yes", "0x1F", "0o17", "1e3", "<<", "- a", "a: b", "12:30", "2026-11-21", "é", "a\nb\n"]),
+    st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=8),
+)
+_KEYS = st.text("ab<:1", max_size=3)
+_VALUES = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner), max_leaves=12
+)
+
+
+@given(_VALUES, st.booleans())
+def test_what_is_read_quickly_is_what_is_read_closely(written: object, flow: bool) -> None:
+    text = yaml.dump([written], Dumper=yaml.SafeDumper, default_flow_style=flow, allow_unicode=True)
+    quick, root = yaml_values(text), yaml.compose(text, Loader)
+    assert root is not None
+    assert quick is None or quick == [(0, Construction(Source("f.yaml", text), []).value(root))]
+    if isinstance(written, dict | list | int) and "<<" not in text and "&" not in text:
+        assert quick is not None
+
+
+@pytest.mark.parametrize(
+    "text", ["a: &x 1\nb: *x", "a: !!str 1", "<<: {a: 1}", "a: 1\na: 2", "[a", "? [a]\n: 1", "\x00"]
+)
+def test_what_is_not_plain_is_read_closely(text: str) -> None:
+    assert yaml_values(text) is None
+
+
+def test_a_place_in_the_second_document_of_a_file_is_found() -> None:
+    first, second = parse_documents(Source("f.yaml", "a: 1\n---\n---\nb:\n  c: 2\n"))
+    assert (first.index, second.index) == (0, 2)
+    assert second.source.position(second.span(("b", "c")).start) == (5, 6)
