@@ -19,6 +19,7 @@ PAGES = [
         "deploy/README.md",
         "grammar/README.md",
         "policies/TESTING.md",
+        "policies/CANARY.md",
         "policies/EXPLAINING.md",
         "policies/SIMULATING.md",
         "policies/gpu/README.md",
@@ -55,6 +56,7 @@ def test_commands_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     for block in blocks(page):
         if block.file is not None:
+            (tmp_path / block.file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / block.file).write_text(block.text + "\n")
         elif block.language == "console":
             assert played(block.text, tmp_path).rstrip("\n") == block.text
