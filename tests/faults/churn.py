@@ -1,0 +1,276 @@
+"""Pods created and gone again by the thousand through the daemon's whole core, and what it still holds afterwards.
+
+`python -m tests.faults.churn --pods 200000` prints memory as it goes: informer, queue, decisions, bindings, decision
+log, metrics and events are the real ones; the API server answers from memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+
+from engine.adapters.kube.binding import Bound, Outcome
+from engine.adapters.kube.events import EventRecorder
+from engine.adapters.kube.pod_status import PodStatusWriter
+from engine.adapters.policy_sources import PolicySources
+from engine.cluster import objects
+from engine.cluster.cluster import Cluster
+from engine.daemon.clause_counts import ClauseCounts
+from engine.daemon.decision_log import DecisionLog
+from engine.daemon.metrics import SchedulerMetrics
+from engine.daemon.observing import Observers
+from engine.daemon.policies import LivePolicies, PolicyCompiler
+from engine.daemon.reload import Accepted
+from engine.daemon.reporter import ApiReporter
+from engine.daemon.scheduler import Scheduler
+from engine.framework.cycle import Cycle
+from engine.framework.invariants import violations
+from engine.framework.queue import SchedulingQueue
+
+POLICY = """
+gang by pod.label.job size 2 within 30s if pod.label.job
+limit count() by pod.label.tenant to 500
+spread by pod.label.app
+score node.free.cpu
+"""
+NODES = 20
+ALIVE = 300
+"""Pods on nodes at the same time."""
+
+
+class Answers:
+    """An API server that takes everything."""
+
+    is_reachable = True
+
+    def aside(self, **_: Any) -> Answers:
+        return self
+
+    async def request(self, verb: str, path: str, **_: Any) -> bytes:
+        await asyncio.sleep(0)
+        return b"{}"
+
+    async def bind(self, *, namespace: str, name: str, uid: str, node: str, annotations: Any = None) -> Outcome:
+        await asyncio.sleep(0)
+        return Bound(node)
+
+    unfinished = 0
+
+
+class Churn:
+    """The core of a daemon, with pods that come and go."""
+
+    def __init__(self) -> None:
+        answers: Any = Answers()
+        random = Random(1)
+        self.metrics = SchedulerMetrics(version="1")
+        counts = ClauseCounts()
+        self.log = DecisionLog(
+            size=2000,
+            seed=0,
+            replica="r",
+            detail_share=0.02,
+            best_nodes=3,
+            repeat_seconds=300.0,
+            stopwatch=time.perf_counter,
+            counts=counts,
+        )
+        self.observers = Observers([self.metrics, self.log, _Placed(self)])
+        self.events = EventRecorder(answers, controller="c", instance="i", random=random)
+        self.statuses = PodStatusWriter(answers, random=random)
+        self.cluster, self.queue = Cluster(), SchedulingQueue()
+        self.scheduler = Scheduler(
+            self.cluster,
+            self.queue,
+            cycle=Cycle(seed=0),
+            binder=answers,
+            evictor=answers,
+            volumes=answers,
+            reporter=ApiReporter(self.events, self.statuses),
+            observer=self.observers,
+        )
+        compiled = PolicyCompiler(frozenset({"policy-scheduler"}))(PolicySources.of({"p.policy": POLICY}))
+        assert isinstance(compiled, Accepted), compiled
+        policies: LivePolicies = compiled.policies
+        self.scheduler.use_policies(policies)
+        self.log.use_policies(policies.policy_set, hash="h")
+        for number in range(NODES):
+            self.scheduler.informer.node_changed(_node(f"n{number}"))
+        self.bound: deque[objects.Pod] = deque()
+        self.pending: dict[str, objects.Pod] = {}
+        self._made = 0
+        self._spec = msgspec.convert(
+            {
+                "schedulerName": "policy-scheduler",
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}],
+            },
+            objects.PodSpec,
+        )
+
+    def placed(self, uid: str, node_name: str) -> None:
+        """Show by the watch that a pod is bound."""
+        pod = self.pending.pop(uid)
+        spec = msgspec.structs.replace(pod.spec, node_name=node_name)
+        seen = msgspec.structs.replace(pod, spec=spec)
+        self.scheduler.informer.pod_changed(seen)
+        self.bound.append(seen)
+
+    def create(self) -> None:
+        """Let one more pod come: most can be placed, some never fit, some are held, some wait for a group."""
+        self._made += 1
+        number = self._made
+        labels = {"app": f"app{number % 50}", "tenant": f"t{number // 1000}", "only": str(number)}
+        spec = self._spec
+        if number % 10 == 0:
+            labels["job"] = f"job{number // 20}"
+        if number % 17 == 0:
+            spec = msgspec.structs.replace(spec, node_selector={"no": str(number)})
+        if number % 23 == 0:
+            spec = msgspec.structs.replace(spec, scheduling_gates=[objects.SchedulingGate(name=f"g{number}")])
+        metadata = objects.ObjectMeta(
+            name=f"pod-{number}",
+            namespace=f"ns{number % 7}",
+            uid=f"uid-{number}",
+            labels=labels,
+            resource_version=str(number),
+        )
+        pod = objects.Pod(metadata=metadata, spec=spec)
+        self.pending[metadata.uid] = pod
+        self.scheduler.informer.pod_changed(pod)
+
+    async def run(self, pods: int, *, told: Callable[[int], None], every: int) -> None:
+        """Create so many, and delete each some time later."""
+        tasks = [asyncio.create_task(work) for work in (self.scheduler.run(), self.events.run(), self.statuses.run())]
+        try:
+            while self._made < pods:
+                for _ in range(50):
+                    self.create()
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                while len(self.bound) > ALIVE:
+                    self.scheduler.informer.pod_deleted(self.bound.popleft())
+                while len(self.pending) > ALIVE:
+                    uid = next(iter(self.pending))
+                    self.scheduler.informer.pod_deleted(self.pending.pop(uid))
+                if self._made % every == 0:
+                    told(self._made)
+            for uid in list(self.pending):
+                self.scheduler.informer.pod_deleted(self.pending.pop(uid))
+            await self.scheduler.drained()
+            while self.bound:
+                self.scheduler.informer.pod_deleted(self.bound.popleft())
+            await asyncio.sleep(0.1)
+            assert all(not task.done() for task in tasks), [task.exception() for task in tasks if task.done()]
+            assert violations(self.cluster, self.queue, self.scheduler.informer.assumed) == []
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Placed:
+    """Shows bindings to the informer, as the watch would."""
+
+    def __init__(self, churn: Churn) -> None:
+        self._churn = churn
+
+    def __getattr__(self, name: str) -> Callable[[Any], None]:
+        return lambda _: None
+
+    def on_bound(self, bound: Any) -> None:
+        if bound.pod.uid in self._churn.pending:
+            self._churn.placed(bound.pod.uid, bound.node_name)
+
+
+def _node(name: str) -> objects.Node:
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+            "status": {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"}},
+        },
+        objects.Node,
+    )
+
+
+def sizes(churn: Churn) -> dict[str, int]:
+    """Return how many things are kept, by where."""
+    queue, informer, counters = churn.queue, churn.scheduler.informer, churn.cluster.counters
+    kept: dict[str, Any] = {
+        "pods": churn.cluster.pods,
+        "placed on": churn.cluster._placed_on,
+        "stranded": churn.cluster.stranded,
+        "templates": churn.cluster.templates._by_key,
+        "recent templates": churn.cluster.templates._recent,
+        "queue": queue,
+        "active heaps": [entry for heap in queue._active._heaps.values() for entry in heap],
+        "fair shares": queue._active._tags,
+        "back-off heap": queue._backoff,
+        "held": queue._held,
+        "groups": queue._groups,
+        "waiting for": [uid for waiting in queue._waiting_for.values() for uid in waiting],
+        "assumed": informer.assumed,
+        "returns": informer._returns,
+        "foreign": informer._foreign,
+        "rests": churn.scheduler.permitting._rests,
+        "counters": counters._counters,
+        "counter log": counters._counter_log,
+        "counted templates": counters._placed,
+        "kept totals": counters._kept,
+        "events": churn.events,
+        "series": churn.events._series,
+        "statuses": churn.statuses,
+        "log": churn.log._entries,
+        "log by pod": churn.log._latest,
+        "profiles": churn.cluster.nodes._static,
+        "samples": list(churn.metrics.registry.collect()),
+    }
+    return {name: len(things) for name, things in kept.items()}
+
+
+def resident_mb() -> float:
+    """Return the resident memory of this process."""
+    gc.collect()
+    import psutil  # type: ignore[import-untyped]
+
+    return float(psutil.Process().memory_info().rss) / 1e6
+
+
+def main(arguments: list[str]) -> int:
+    """Print memory as pods come and go; return 1 where it grew."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.churn", description=__doc__)
+    parser.add_argument("--pods", type=int, default=200_000)
+    parser.add_argument("--most-growth-mb", type=float, default=10.0, help="from a quarter of the way to the end")
+    given = parser.parse_args(arguments)
+    logging.disable()
+    every = max(given.pods // 20 // 50, 1) * 50
+    seen: list[tuple[int, float]] = []
+    churn_of: list[Churn] = []
+    began = time.monotonic()
+
+    def told(made: int) -> None:
+        seen.append((made, resident_mb()))
+        rows = ", ".join(f"{name} {number}" for name, number in sizes(churn_of[0]).items() if number)
+        print(f"{made:>8,} pods, {seen[-1][1]:.1f} MB, {time.monotonic() - began:.0f} s: {rows}", flush=True)
+
+    async def run() -> None:
+        churn_of.append(Churn())
+        await churn_of[0].run(given.pods, told=told, every=every)
+
+    asyncio.run(run())
+    grown = seen[-1][1] - seen[len(seen) // 4][1]
+    print(f"grew by {grown:.1f} MB over the last three quarters")
+    return 1 if grown > given.most_growth_mb else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
