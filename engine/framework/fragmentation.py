@@ -103,14 +103,17 @@ class Fragmentation:
         changed_fits, changed_lost = self._by_device(free - ask.share)
         large = fits.sum(axis=1)[:, None, :] - fits + changed_fits
         small = lost.sum(axis=1)[:, None, :] - lost + changed_lost
-        after = self._expected(rows, cpu, large=large, small=small, total=free.sum(axis=1) - ask.share, free=free)
+        empty = free >= WHOLE  # a share of an empty device leaves one fewer
+        whole = empty.sum(axis=1)[:, None] - empty
+        after = self._expected(rows, cpu, large=large, small=small, total=free.sum(axis=1) - ask.share, whole=whole)
         return np.where(free >= ask.share, after, np.inf)
 
     def _now(self, rows: IntArray, cpu: IntArray, free: RoomArray) -> FloatArray:
         """Return `float64[rows]` for free cpu `int64[rows]` and devices `int32[rows, devices]`."""
         fits, lost = self._by_device(free)
         large, small = fits.sum(axis=1)[:, None, :], lost.sum(axis=1)[:, None, :]
-        return self._expected(rows, cpu, large=large, small=small, total=free.sum(axis=1), free=free)[:, 0]
+        whole = (free >= WHOLE).sum(axis=1)[:, None]
+        return self._expected(rows, cpu, large=large, small=small, total=free.sum(axis=1), whole=whole)[:, 0]
 
     def _by_device(self, free: RoomArray) -> tuple[RoomArray, RoomArray]:
         """Return `int32[rows, devices, rooms]`: whether a device has so much room, and what is lost on it if not."""
@@ -118,7 +121,7 @@ class Fragmentation:
         return fits.astype(np.int32), np.where(fits, 0, free[:, :, None])
 
     def _expected(
-        self, rows: IntArray, cpu: IntArray, *, large: RoomArray, small: RoomArray, total: RoomArray, free: RoomArray
+        self, rows: IntArray, cpu: IntArray, *, large: RoomArray, small: RoomArray, total: RoomArray, whole: IntArray
     ) -> FloatArray:
         """Return `float64[rows, ways]`: the room that is lost, in expectation.
 
@@ -128,15 +131,16 @@ class Fragmentation:
             large: `int32[rows, ways, rooms]`, how many devices have so much room.
             small: `int32[rows, ways, rooms]`, what is free on the others.
             total: `int32[rows]`, what is free on all.
-            free: `int32[rows, devices]`, the same one by one, before a share is taken.
+            whole: `int64[rows, ways]`, how many devices are empty.
         """
         usable = self._classes.open[rows] & (cpu[:, None] >= self._classes.cpu)
-        if self._mixed.any():  # a pod that wants whole devices and a share: rare, so told by what is free before
-            whole = (free >= WHOLE).sum(axis=1)[:, None] >= self._classes.whole
-            usable &= whole | ~self._mixed
-        weights = usable @ self._weights
         all_of_it = total[:, None, None]
         saved = np.where(large[:, :, self._room_of] >= self._needed, all_of_it - small[:, :, self._room_of], 0)
+        if self._mixed.any():  # pods that want whole devices and a share, for which each way leaves other devices empty
+            enough = (whole[:, :, None] >= self._classes.whole) | ~self._mixed
+            by_way: FloatArray = (saved * ((usable[:, None, :] & enough) @ self._weights)).sum(axis=2)
+            return total[:, None] - by_way
+        weights = usable @ self._weights
         result: FloatArray = total[:, None] - (saved @ weights[:, :, None])[:, :, 0]
         return result
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.cluster.cluster import Cluster
@@ -140,6 +140,7 @@ _WANTED = st.sampled_from([(0, 0), (1, 0), (2, 0), (0, 300), (0, 500), (0, 810),
     st.lists(_WANTED, max_size=6),
     _WANTED,
 )
+@example([((1, 250), 1)], [(0, 300), (0, 300), (0, 300), (1, 250)], (0, 300))  # a share of the only empty device
 def test_fragmentation_is_what_its_definition_says_before_and_after(
     workload: list[tuple[tuple[int, int], int]], there: list[tuple[int, int]], coming: tuple[int, int]
 ) -> None:
