@@ -20,13 +20,14 @@ from engine.adapters.kube.decoding import Malformed
 from engine.adapters.kube.events import EventRecorder
 from engine.adapters.kube.eviction import Evictor
 from engine.adapters.kube.pod_status import PodStatusWriter
-from engine.adapters.kube.synchronization import collection_deferred, wait_synced
 from engine.adapters.kube.transport import Transport
+from engine.adapters.open_telemetry import SpanExporter
 from engine.adapters.policy_directory import PolicyDirectory
 from engine.adapters.settable_clock import SettableClock
 from engine.cluster.cluster import Cluster
 from engine.daemon.canaries import Canaries
 from engine.daemon.config_map_events import ConfigMapEvents
+from engine.daemon.first_lists import FirstLists
 from engine.daemon.freshness import Freshness
 from engine.daemon.leading import Leading
 from engine.daemon.metrics import SchedulerMetrics
@@ -41,6 +42,8 @@ from engine.daemon.settings import Settings
 from engine.daemon.sharding import Sharding
 from engine.daemon.signal_feed import SignalFeed
 from engine.daemon.status_snapshot import Replica
+from engine.daemon.tasks import end, guarded
+from engine.daemon.tracing import Tracing
 from engine.daemon.volumes import VolumeBinder
 from engine.daemon.watching import reflectors
 from engine.framework.cycle import Cycle
@@ -48,8 +51,6 @@ from engine.framework.queue import SchedulingQueue
 
 logger = logging.getLogger(__name__)
 
-SYNC_PATIENCE_SECONDS = 30.0
-"""After this long the log says what has not been listed yet; waiting goes on."""
 SPARE_CONNECTIONS = 32
 """Beside those of bindings: for lists, events and status writes."""
 DRAIN_SECONDS = 10.0
@@ -133,13 +134,13 @@ class Daemon:
             clock=time.time,
             prepare=self._prime,
         )
-        self._synced = False
+        self._lists = FirstLists(self._reflectors, counts=self._counts)
         mode = make_mode(
             settings,
             scheduler=self._scheduler,
             binder=self._binder,
             metrics=self.metrics,
-            problem=lambda: self._check_sync() or self._check_policies(),
+            problem=lambda: self._lists.problem() or self._check_policies(),
         )
         self._serving = Serving(
             settings,
@@ -147,7 +148,7 @@ class Daemon:
             reloader=self._reloader,
             transport=self._transport,
             metrics=self.metrics,
-            ready={"sync": self._check_sync, "policies": self._check_policies, "shards": self._leading.problem},
+            ready={"sync": self._lists.problem, "policies": self._check_policies, "shards": self._leading.problem},
             replica=partial(self._describe, version, time.time()),
             signals=self._signals.rows,
             identity=self._identity,
@@ -158,7 +159,18 @@ class Daemon:
         )
         for observer in (*self._serving.observers, self._canaries, *mode.observers):
             self.observers.add(observer)
+        self._spans = self._make_spans(version)
+        if self._spans is not None and settings.tracing is not None:
+            self.observers.add(Tracing(self._spans, share=settings.tracing.sampled_share))
         self._observe_live_state()
+
+    def _make_spans(self, version: str) -> SpanExporter | None:
+        tracing = self._settings.tracing
+        if tracing is None or not tracing.sampled_share:
+            return None
+        return SpanExporter(
+            tracing.endpoint, service=self._settings.scheduler_names[0], instance=self._identity, version=version
+        )
 
     # --- life ----------------------------------------------------------------------------------------
 
@@ -175,6 +187,8 @@ class Daemon:
         await self._credentials.get()
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._transport.close)
+            if self._spans is not None:
+                stack.push_async_callback(asyncio.to_thread, self._spans.close)
             await stack.enter_async_context(self._serving)
             announce(self._serving.http.url)
             background = [
@@ -185,48 +199,27 @@ class Daemon:
                 background.append(self._reload_events.run())
             if every := self._settings.scheduling.recount_every:
                 background.append(self._recounting.run(every_seconds=every))
-            tasks = [asyncio.create_task(_guarded(work)) for work in background]
-            stack.push_async_callback(_cancel, tasks)
+            tasks = [asyncio.create_task(guarded(work)) for work in background]
+            stack.push_async_callback(end, tasks)
             await stack.enter_async_context(self._signals)
             await stack.enter_async_context(self._reloader)
             await stack.enter_async_context(PolicyDirectory(self._settings.policies.path, deliver=self._reloader.offer))
-            await self._sync()
-            scheduling = asyncio.create_task(_guarded(self._scheduler.run()))
+            await self._lists.wait()
+            scheduling = asyncio.create_task(guarded(self._scheduler.run()))
             leading = asyncio.create_task(self._leading.run())
             stack.push_async_callback(self._end, scheduling, leading)
             # none of them ends but by a lost lease or a fault in ours: a new process starts afresh
             await asyncio.wait({leading, scheduling, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             return 1
 
-    async def _sync(self) -> None:
-        """Wait for the first lists; nothing is decided before."""
-        began = time.monotonic()
-        with collection_deferred():
-            missing = await wait_synced(self._reflectors, timeout_seconds=SYNC_PATIENCE_SECONDS)
-        while missing:
-            names = ", ".join(f"{r.resource} ({r.status.problem or r.status.phase.value})" for r in missing)
-            logger.warning("still waiting for the first list of %s", names)
-            missing = await wait_synced(self._reflectors, timeout_seconds=SYNC_PATIENCE_SECONDS)
-        self._synced = True
-        cluster = self._scheduler.cluster
-        logger.info(
-            "caches are synced",
-            extra={
-                "nodes": cluster.nodes.size,
-                "pods": len(cluster.pods),
-                "pending": len(self._queue),
-                "seconds": round(time.monotonic() - began, 3),
-            },
-        )
-
     async def _end(self, scheduling: asyncio.Task[None], leading: asyncio.Task[None]) -> None:
         """Let what is under way come to its end, give the lease back, then say what is left to say."""
         deadline = asyncio.get_running_loop().time() + DRAIN_SECONDS
-        await _cancel([scheduling])
+        await end([scheduling])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await self._scheduler.drained()
-        await _cancel([leading])
+        await end([leading])
         left = max(1.0, deadline - asyncio.get_running_loop().time())
         told = await asyncio.gather(
             self._statuses.drain(timeout_seconds=left), self._events.drain(timeout_seconds=left)
@@ -266,9 +259,6 @@ class Daemon:
 
     # --- what others may ask -------------------------------------------------------------------------
 
-    def _check_sync(self) -> str | None:
-        return None if self._synced else "the first lists are not complete"
-
     def _check_policies(self) -> str | None:
         if self._reloader.ready:
             return None
@@ -277,8 +267,7 @@ class Daemon:
 
     def _describe(self, version: str, started: float) -> Replica:
         """Return what the status page tells about this process."""
-        membership = self._leading.membership
-        checks = (self._check_sync(), self._check_policies(), self._leading.problem())
+        checks = (self._lists.problem(), self._check_policies(), self._leading.problem())
         return Replica(
             version=version,
             identity=self._identity,
@@ -289,7 +278,7 @@ class Daemon:
             elects=self._leading.is_needed,
             reachable=self._transport.is_reachable,
             server=self._transport.server,
-            members=tuple(membership.members) if membership is not None else None,
+            part=self._leading.part(),
             problems=tuple(problem for problem in checks if problem is not None),
         )
 
@@ -310,22 +299,13 @@ class Daemon:
             "pods": len(scheduler.cluster.pods),
             "assumed_pods": len(scheduler.informer.assumed),
         }
+        self.metrics.replica.elected = self._leading.elected
+        self.metrics.replica.part = self._leading.part
+
+    def _counts(self) -> dict[str, int]:
+        cluster = self._scheduler.cluster
+        return {"nodes": cluster.nodes.size, "pods": len(cluster.pods), "pending": len(self._queue)}
 
 
 def _report_malformed(broken: Malformed) -> None:
     logger.warning("an object cannot be used", extra={"problem": str(broken)})
-
-
-async def _guarded(work: Coroutine[Any, Any, object]) -> None:
-    """Run background work; if it breaks in an unforeseen way, say so loudly instead of losing it silently."""
-    try:
-        await work
-    except Exception:
-        logger.exception("background work ended in an unforeseen way")
-        raise
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

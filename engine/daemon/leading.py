@@ -15,6 +15,7 @@ from engine.adapters.kube.reflector import Reflector
 from engine.adapters.kube.transport import Transport
 from engine.daemon.scheduler import Scheduler
 from engine.daemon.settings import LeaderElectionSettings
+from engine.daemon.sharing import Part
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class Leading:
         self._elector: LeaderElector | None = None
         self.membership: Membership | None = None
         """Set while replicas share the work."""
+        self._scheduler: Scheduler | None = None
 
     @property
     def is_needed(self) -> bool:
@@ -40,6 +42,29 @@ class Leading:
     def leader(self) -> str:
         """Return who leads as far as is known, "" where nobody does or there is no election."""
         return self._elector.leader if self._elector is not None else ""
+
+    def elected(self) -> tuple[str, bool] | None:
+        """Return the name of the lease, and whether this replica holds it; None where there is no election."""
+        return (self._settings.lease_name, self.may_act()) if self._elector is not None else None
+
+    def part(self) -> Part | None:
+        """Return what this replica has of the work, None where it is not shared."""
+        membership, scheduler = self.membership, self._scheduler
+        if membership is None or scheduler is None or scheduler.passing is None:
+            return None
+        sharding, passing = scheduler.deciding.sharding, scheduler.passing
+        assert sharding is not None
+        return Part(
+            identity=self._identity,
+            members=tuple(sorted(membership.members)),
+            takes_part=membership.is_ready,
+            waits_for=membership.waits_for,
+            nodes=sharding.count_nodes(scheduler.cluster.nodes) if membership.members else 0,
+            pods=len(scheduler.queue),
+            passed_on=passing.passed_on,
+            given_back=passing.given_back,
+            failed=passing.failed,
+        )
 
     def may_act(self) -> bool:
         """Return whether this replica may bind at this moment."""
@@ -56,6 +81,7 @@ class Leading:
             transport: to the API server.
             random: spreads the tries of candidates.
         """
+        self._scheduler = scheduler
         scheduler.leading = not self.is_needed
         if self._shares:
             self.membership = self._join(scheduler, pods, transport)
@@ -101,7 +127,7 @@ class Leading:
     def _lease(self) -> LeaseSettings:
         election = self._settings
         return LeaseSettings(
-            namespace=election.lease_namespace or _own_namespace() or "kube-system",
+            namespace=election.lease_namespace or own_namespace() or "kube-system",
             name=election.lease_name,
             identity=self._identity,
             lease_seconds=election.lease_duration,
@@ -110,7 +136,7 @@ class Leading:
         )
 
 
-def _own_namespace() -> str | None:
+def own_namespace() -> str | None:
     """Return the namespace of the pod we run in, None outside a cluster."""
     with contextlib.suppress(OSError):
         return (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip() or None

@@ -19,6 +19,7 @@ from engine.daemon.live_metrics import LiveMetrics, LiveState
 from engine.daemon.mode_metrics import ExtenderMetrics, ShadowMetrics
 from engine.daemon.observing import AttemptFailed, Decided, Observer, PodBound
 from engine.daemon.reload import ReloadRecord, ReloadResult
+from engine.daemon.sharing import ReplicaMetrics, ReplicaState
 
 MetricT = TypeVar("MetricT", bound=MetricWrapperBase)
 
@@ -126,7 +127,6 @@ class SchedulerMetrics(Observer):
                 buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
             )
         )
-        self.leader = Children(gauge("leader_election_master_status", "1 while this replica leads, else 0.", "name"))
 
         # --- ours ---
         self.api_requests = Children(
@@ -178,6 +178,8 @@ class SchedulerMetrics(Observer):
         for result in ReloadResult:
             self._reloads.of(result.value)  # a counter that is there before its first event can be alerted on
         registry.register(LiveMetrics(self.live))
+        self.replica = ReplicaState()
+        registry.register(ReplicaMetrics(self.replica))
 
     def on_decided(self, decided: Decided) -> None:
         """Time a decision; count an attempt that found no node: one that found one ends with its binding."""

@@ -59,6 +59,8 @@ class Passing:
         """Pods passed on so far."""
         self.given_back = 0
         """Pods given back to those who passed them on, so far: the conflicts between replicas."""
+        self.failed = 0
+        """Pods that could not be passed on, so far."""
 
     def share_with(self, members: Iterable[str]) -> None:
         """Begin nothing from now on that is not ours any more; begin what is ours now."""
@@ -102,6 +104,7 @@ class Passing:
         if self._queue.get(pod.uid) is not queued:
             return  # bound, gone or given back by now
         if why:
+            self.failed += 1
             self._informer.take_back(pod.uid)
             self._bindings.broken(queued, f"could not be passed on to the owner of {host}: {why}", began=began)
         elif pod.uid in self._informer.passed:

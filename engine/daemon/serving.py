@@ -213,13 +213,14 @@ class Serving:
         return web.Response(body=body, content_type="application/json")
 
     def _dump(self, *, recount: bool) -> State:
-        sources = self._sources
+        sources, replica = self._sources, self._sources.replica()
         return dump(
             sources.cluster,
             sources.queue,
             assumed=self._scheduler.informer.assumed,
             now=sources.clock(),
-            leading=sources.replica().leading,
+            leading=replica.leading,
+            part=replica.part,
             recount=recount,
         )
 

@@ -83,6 +83,10 @@ class Sharding:
             self._narrowed[profile, preempts] = found
         return found
 
+    def count_nodes(self, nodes: NodeTable) -> int:
+        """Return how many nodes are ours."""
+        return int(self._filter.mask(nodes).sum())
+
     def forget_profiles(self) -> None:
         """Take note that there are other policies."""
         self._narrowed.clear()
@@ -111,14 +115,15 @@ class NodeOwnership:
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Return `bool[rows]`: the nodes that are ours."""
-        found: BoolArray = self._mask(frame.cluster.nodes)[frame.rows]
+        found: BoolArray = self.mask(frame.cluster.nodes)[frame.rows]
         return found
 
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
         """Return which nodes are not ours."""
         return [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NOT_OURS, ~self.filter(frame, state))]
 
-    def _mask(self, nodes: NodeTable) -> BoolArray:
+    def mask(self, nodes: NodeTable) -> BoolArray:
+        """Return `bool[nodes]`: which are ours."""
         ring, kept = self._sharding.ring, self._kept
         if kept is not None and kept[0] is ring and kept[1] is nodes and kept[2] == nodes.version:
             return kept[3]

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from engine.cluster.cluster import Cluster
+from engine.daemon.sharing import Part
 from engine.framework.invariants import violations
 from engine.framework.queue import Place, SchedulingQueue
 
@@ -37,13 +38,22 @@ class State(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Pods on nodes that are not known."""
     columns: dict[str, Any]
     """How many nodes and pods there are, and the sums of the columns."""
+    sharing: Part | None
+    """This replica's part of the work; None where one replica does it all."""
     differences: list[str] | None
     """Where a recount comes to another result than the columns; empty in a scheduler without faults. None: not asked
     for."""
 
 
 def dump(
-    cluster: Cluster, queue: SchedulingQueue, *, assumed: Mapping[str, str], now: float, leading: bool, recount: bool
+    cluster: Cluster,
+    queue: SchedulingQueue,
+    *,
+    assumed: Mapping[str, str],
+    now: float,
+    leading: bool,
+    recount: bool,
+    part: Part | None = None,
 ) -> State:
     """Return the state of now. Call on the event loop; with 150,000 pods it takes about half a second.
 
@@ -54,6 +64,7 @@ def dump(
         now: Unix seconds.
         leading: whether this replica decides.
         recount: whether to add everything up again.
+        part: of the work that replicas share.
     """
     nodes = cluster.nodes
     pending: dict[str, list[dict[str, Any]]] = {place.value: [] for place in Place}
@@ -90,5 +101,6 @@ def dump(
             "requested": {resource: int(nodes.requested(resource).sum()) for resource in resources},
             "allocatable": {resource: int(nodes.allocatable(resource).sum()) for resource in resources},
         },
+        sharing=part,
         differences=found,
     )

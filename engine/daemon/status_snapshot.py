@@ -19,6 +19,7 @@ from engine.daemon.decision_log import DecisionLog
 from engine.daemon.live_metrics import SignalRow
 from engine.daemon.observing import Observer
 from engine.daemon.reload import ReloadRecord
+from engine.daemon.sharing import Part
 from engine.framework.queue import Place, SchedulingQueue
 from engine.policy.detail import Plugin
 from engine.policy.policy import Policy
@@ -75,8 +76,8 @@ class Replica:
     """Whether there may be other replicas."""
     reachable: bool
     server: str
-    members: Sequence[str] | None = None
-    """Identities of those that share the work, this one included; None where one replica does it all."""
+    part: Part | None = None
+    """Its part of the work; None where one replica does it all."""
     problems: Sequence[str] = ()
     """Checks of readiness that fail."""
 

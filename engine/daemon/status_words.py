@@ -12,6 +12,7 @@ from engine.daemon.clause_counts import Counts
 from engine.daemon.decision_entry import Entry
 from engine.daemon.decision_words import explained
 from engine.daemon.reload import ReloadRecord, ReloadResult
+from engine.daemon.sharing import described
 from engine.daemon.status_snapshot import NodeUse, PendingPod, Snapshot, shares
 from engine.diagnostics import Source, Span
 from engine.framework.queue import Place
@@ -97,8 +98,8 @@ def _verdict(taken: Snapshot, places: dict[Place, int]) -> shown.Verdict:
 def _replica(taken: Snapshot) -> list[tuple[str, str]]:
     replica = taken.replica
     found = [("identity", replica.identity), ("version", replica.version), ("API server", replica.server)]
-    if replica.members is not None:
-        found.append(("shares the work with", ", ".join(sorted(replica.members)) or "nobody yet"))
+    if replica.part is not None:
+        found += described(replica.part, nodes=len(taken.node_names))
     elif not replica.elects:
         found.append(("lease", "no leader election: this replica always decides"))
     elif replica.leading:

@@ -200,6 +200,8 @@ class Server:
                         await response.write(chunk)
                         sent += len(chunk)
             await response.write_eof()
+        except ConnectionResetError:
+            raise _Ended from None  # whoever watched is gone
         finally:
             self._watches.discard(task)
         return response

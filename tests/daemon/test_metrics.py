@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -13,6 +14,7 @@ from engine.daemon.live_metrics import LiveState, SignalRow, query_label
 from engine.daemon.metrics import SchedulerMetrics, exponential
 from engine.daemon.observing import PodBound
 from engine.daemon.reload import ReloadRecord, ReloadResult
+from engine.daemon.sharing import Part
 
 
 def samples(metrics: SchedulerMetrics) -> dict[str, float]:
@@ -50,6 +52,42 @@ def test_one_api_request_is_seen_as_kube_scheduler_shows_it_and_by_resource() ->
     found = samples(metrics)
     assert found["rest_client_requests_total{code=201,host=10.0.0.1:6443,method=POST}"] == 1
     assert found["policy_scheduler_api_requests_total{code=201,resource=pods/binding,verb=create}"] == 1
+
+
+PART = Part(
+    identity="a",
+    members=("a", "b"),
+    takes_part=False,
+    waits_for=("b",),
+    nodes=7,
+    pods=2,
+    passed_on=5,
+    given_back=3,
+    failed=1,
+)
+
+
+def test_a_replica_that_shares_the_work_tells_its_part() -> None:
+    metrics = SchedulerMetrics(version="1")
+    assert not any("shard" in name for name in samples(metrics))
+    metrics.replica.part = lambda: PART
+    found = samples(metrics)
+    assert found["policy_scheduler_shard_members{}"] == 2
+    assert found["policy_scheduler_shard_ready{}"] == 0
+    assert found["policy_scheduler_shard_nodes{}"] == 7
+    handed = {
+        result: found[f"policy_scheduler_shard_pods_total{{result={result}}}"]
+        for result in ("passed_on", "given_back", "failed")
+    }
+    assert handed == {"passed_on": 5, "given_back": 3, "failed": 1}
+    assert not any("leader_election" in name for name in found), "nobody is to think that there is no leader"
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_who_leads_is_told_where_there_is_an_election(leads: bool) -> None:
+    metrics = SchedulerMetrics(version="1")
+    metrics.replica.elected = lambda: ("policy-scheduler", leads)
+    assert samples(metrics)["leader_election_master_status{name=policy-scheduler}"] == leads
 
 
 def record(result: ReloadResult, *, generation: int, at: float, hash: str | None = "abc") -> ReloadRecord:  # noqa: A002

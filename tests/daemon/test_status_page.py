@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from engine.adapters.http_server import HealthChecks, HttpServer
+from engine.daemon.sharing import Part
 from engine.daemon.status_page import StatusPage, rendered
 from engine.daemon.status_snapshot import take
 from engine.daemon.status_words import put_into_words
@@ -220,13 +222,23 @@ def test_one_sentence_says_how_it_is(change: dict[str, object], tone: str, said:
     assert (verdict.tone, verdict.text) == (tone, said)
 
 
+def part(**change: Any) -> Part:
+    known: dict[str, Any] = {"identity": "a_1", "members": ("a_1", "b_2", "c_3"), "takes_part": True, "waits_for": ()}
+    return Part(**{**known, "nodes": 7, "pods": 2, "passed_on": 1_200, "given_back": 3, "failed": 1, **change})
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"elects": False}, ("lease", "no leader election: this replica always decides")),
         ({"leading": False, "leader": "other_1"}, ("lease", "held by other_1")),
         ({"leading": False, "leader": ""}, ("lease", "not seen yet")),
-        ({"members": ("b_2", "a_1")}, ("shares the work with", "a_1, b_2")),
+        ({"part": part()}, ("shares the work with", "b_2, c_3")),
+        ({"part": part(members=("a_1",))}, ("shares the work with", "nobody")),
+        ({"part": part(members=())}, ("shares the work with", "not known yet")),
+        ({"part": part()}, ("its own nodes", "7 of 12")),
+        ({"part": part(takes_part=False, waits_for=("c_3",))}, ("waits for a hand-over by", "c_3")),
+        ({"part": part()}, ("pods that changed hands", "1,200 passed on, 3 given back, 1 failed")),
     ],
 )
 def test_who_decides_is_told(change: dict[str, object], said: tuple[str, str]) -> None:
