@@ -62,7 +62,7 @@ def test_a_pod_that_waits_long_has_one_event_that_is_counted_up(cluster: Cluster
     process = scheduler().start_ready()
     cluster.add_nodes(node("small", cpu="100m"))
     cluster.add_pods(pod("big", cpu="2"))
-    attempts = 'scheduler_schedule_attempts_total{profile="",result="unschedulable"}'
+    attempts = 'scheduler_schedule_attempts_total{profile="policy-scheduler",result="unschedulable"}'
     eventually(lambda: process.metrics().get(attempts, 0) >= 1)
     for change in range(2):
         before = process.metrics()[attempts]
