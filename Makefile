@@ -6,7 +6,7 @@ WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench fuzz soak lock clean
+.PHONY: help demo test lint format bench fuzz soak faults lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
@@ -36,6 +36,10 @@ fuzz: $(VENV)/.dev ## feed the language random text for ten minutes; ARGS='--min
 
 soak: $(VENV)/.dev ## simulate 1,000 runs of 2,000 steps; a failure names its seed
 	@$(BIN)/python -m tests.simulation --runs 1000 --steps 2000 --workers $(WORKERS) $(ARGS)
+
+faults: $(VENV)/.dev ## break everything at length: 2,000 bindings, 200,000 pods, 100,000 pending (15 min)
+	@.ci/programs
+	@FAULTS=long $(BIN)/python -m pytest -s -o log_cli=false tests/faults $(ARGS)
 
 lock: $(VENV)/.dev ## resolve the newest versions into requirements.lock and requirements-dev.lock
 	@.ci/lock $(BIN)/python
