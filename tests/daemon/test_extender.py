@@ -1,0 +1,257 @@
+"""The extender's answers: to what kube-scheduler 1.36 sent, and to what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trustme
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.adapters.http_access import Clients
+from engine.adapters.kube.binding import Reason, Refused
+from engine.adapters.serving_certificate import ServingCertificate
+from engine.policy.extension import priorities
+from tests.daemon.extender_stage import Json, Stage, pod, recorded
+
+
+def three_nodes(**options: Json) -> Stage:
+    stage = Stage(**options)
+    stage.add_node("slow", disk="ssd")
+    stage.add_node("fast", disk="ssd", speed="fast")
+    stage.add_node("hdd", speed="fast")
+    return stage
+
+
+# --- what kube-scheduler sent ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize"])
+@pytest.mark.parametrize("how", ["names", "nodes"])
+async def test_a_recorded_request_gets_the_recorded_answer(how: str, verb: str) -> None:
+    stage = Stage()
+    for node in json.loads(recorded("nodes-filter")[0])["Nodes"]["items"]:
+        stage.add_whole_node(node)
+    request, answer = recorded(f"{how}-{verb}")
+    async with stage.served() as client:
+        assert await client.ask(verb, request) == answer
+
+
+@pytest.mark.parametrize("how", ["names", "nodes"])
+async def test_recorded_evictions_are_answered_as_recorded(how: str) -> None:
+    stage = Stage()
+    request, answer = recorded(f"{how}-preempt")
+    sent = json.loads(request)
+    field = "NodeNameToVictims" if how == "nodes" else "NodeNameToMetaVictims"
+    for name, victims in sent[field].items():
+        stage.add_node(name, disk="ssd")
+        for victim in victims["Pods"]:
+            uid = victim["UID"] if how == "names" else victim["metadata"]["uid"]
+            placed = pod(f"on-{name}", app="other", priority=60 if name == "a" else 10, nodeName=name)
+            stage.add_pod({**placed, "metadata": {**placed["metadata"], "uid": uid}})
+    async with stage.served() as client:
+        assert await client.ask("preempt", request) == answer
+
+
+async def test_a_recorded_binding_is_carried_out() -> None:
+    stage = Stage()
+    request, answer = recorded("bind")
+    sent = json.loads(request)
+    stage.add_node(sent["Node"], disk="ssd")
+    waits = pod(sent["PodName"])
+    stage.add_pod({**waits, "metadata": {**waits["metadata"], "uid": sent["PodUID"]}})
+    async with stage.served() as client:
+        assert await client.ask("bind", request) == answer
+    assert stage.binder.asked == [(sent["PodName"], sent["Node"])]
+
+
+# --- what is decided -------------------------------------------------------------------------------------
+
+
+async def test_only_the_policys_own_clauses_are_asked_unless_all_are_wanted() -> None:
+    request = {"Pod": pod(nodeSelector={"disk": "nvme"}), "NodeNames": ["slow", "fast", "hdd"]}
+    async with three_nodes().served() as client:
+        assert (await client.ask("filter", request))["NodeNames"] == ["slow", "fast"]
+    async with three_nodes(kubernetes_rules=True).served() as client:
+        answer = await client.ask("filter", request)
+        assert answer["NodeNames"] == []
+        assert "node affinity/selector" in answer["FailedAndUnresolvableNodes"]["slow"]
+
+
+async def test_a_node_is_refused_with_the_clause_that_refuses_it() -> None:
+    stage = three_nodes()
+    async with stage.served() as client:
+        answer = await client.ask("filter", {"Pod": pod(), "NodeNames": ["hdd", "fast"]})
+    why = answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"]
+    assert why == {"hdd": 'node(s) didn\'t match policy clause node.label.disk == "ssd"'}
+    assert stage.counted("filter", "narrowed") == 1
+
+
+async def test_a_pod_that_no_policy_governs_is_left_to_kube_scheduler() -> None:
+    request = {"Pod": pod(app="other"), "NodeNames": ["slow", "fast", "hdd", "unheard-of"]}
+    async with three_nodes().served() as client:
+        assert (await client.ask("filter", request))["NodeNames"] == request["NodeNames"]
+        assert {each["Score"] for each in await client.ask("prioritize", request)} == {0}
+
+
+async def test_a_node_that_we_have_not_seen_is_not_taken_yet() -> None:
+    async with three_nodes().served() as client:
+        answer = await client.ask("filter", {"Pod": pod(), "NodeNames": ["new", "fast"]})
+        assert answer["NodeNames"] == ["fast"]
+        assert answer["FailedNodes"] == {"new": "node(s) the policy scheduler has not seen yet"}
+        scores = await client.ask("prioritize", {"Pod": pod(), "NodeNames": ["new", "fast", "slow"]})
+        assert scores == [{"Host": "new", "Score": 0}, {"Host": "fast", "Score": 10}, {"Host": "slow", "Score": 0}]
+
+
+async def test_a_pod_that_is_held_passes_no_node() -> None:
+    stage = three_nodes(rules='policy apps\nhold if pod.label.app == "web" else "a later hour"\n')
+    async with stage.served() as client:
+        answer = await client.ask("filter", {"Pod": pod(), "NodeNames": ["slow", "fast"]})
+    assert answer["NodeNames"] == []
+    assert "a later hour" in answer["FailedAndUnresolvableNodes"]["slow"]
+    assert stage.counted("filter", "refused") == 1
+
+
+async def test_a_binding_counts_at_once_and_a_quota_holds_in_a_burst() -> None:
+    stage = three_nodes(rules="policy apps\nlimit count() by pod.label.app to 1\n")
+    async with stage.served() as client:
+        for name in ("p1", "p2"):
+            answer = await client.ask("filter", {"Pod": pod(name), "NodeNames": ["slow"]})
+            assert answer["NodeNames"] == ["slow"], "nothing is bound yet"
+        body = {"PodNamespace": "default", "Node": "slow"}
+        first = await client.ask("bind", {"PodName": "p1", "PodUID": "uid-p1", **body})
+        second = await client.ask("bind", {"PodName": "p2", "PodUID": "uid-p2", **body})
+    assert first == {"Error": ""}
+    assert second["Error"].startswith("node slow no longer passes policy apps: ")
+    assert stage.binder.asked == [("p1", "slow")]
+
+
+async def test_a_refused_binding_gives_its_room_back() -> None:
+    stage = three_nodes(rules="policy apps\nlimit count() by pod.label.app to 1\n")
+    stage.binder.outcome = Refused(Reason.GONE, "no such pod")
+    async with stage.served() as client:
+        await client.ask("filter", {"Pod": pod("p1"), "NodeNames": ["slow"]})
+        body = {"PodName": "p1", "PodUID": "uid-p1", "PodNamespace": "default", "Node": "slow"}
+        assert await client.ask("bind", body) == {"Error": "binding to slow failed: no such pod"}
+    assert stage.cluster.pods == {}
+    assert stage.scheduler.informer.assumed == {}
+
+
+async def test_a_pod_that_nobody_asked_about_is_not_bound() -> None:
+    async with three_nodes().served() as client:
+        body = {"PodName": "p1", "PodUID": "u", "PodNamespace": "default", "Node": "slow"}
+        assert "default/p1 is not known here" in (await client.ask("bind", body))["Error"]
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------
+
+
+async def test_before_it_is_ready_it_says_so_where_kube_scheduler_can_read_it() -> None:
+    stage = three_nodes(problem="no policies have been read yet")
+    request = {"Pod": pod(), "NodeNames": ["slow"]}
+    async with stage.served() as client:
+        answer = await client.ask("filter", request)
+        assert answer["Error"] == "not ready: no policies have been read yet"
+        assert answer["NodeNames"] is None
+        assert await client.post("prioritize", request) == (503, "not ready: no policies have been read yet\n")
+        body = {"PodName": "p", "PodUID": "u", "PodNamespace": "default", "Node": "slow"}
+        assert (await client.ask("bind", body))["Error"] == "not ready: no policies have been read yet"
+    stage.problem = None
+    stage.scheduler.is_current = lambda: False
+    async with stage.served() as client:
+        assert "not up to date" in (await client.ask("filter", request))["Error"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "told"),
+    [
+        ("filter", b"", "ExtenderArgs: Input data was truncated"),
+        ("filter", b"[1]", "ExtenderArgs: Expected `object`, got `array`"),
+        ("filter", {"NodeNames": ["n"]}, "ExtenderArgs: Object missing required field `Pod`"),
+        ("filter", {"Pod": pod()}, "expected NodeNames (nodeCacheCapable: true) or Nodes, got neither"),
+        ("filter", {"Pod": {"metadata": {}}, "NodeNames": []}, "Pod.metadata needs a name and a uid"),
+        ("prioritize", {"Pod": pod(), "Nodes": {"items": [{"kind": "Node"}]}}, "Nodes.items[0]: Object missing"),
+        ("preempt", {"Pod": 1}, "ExtenderPreemptionArgs: Expected `object`, got `int` - at `$.Pod`"),
+        (
+            "bind",
+            {"PodName": "p", "PodNamespace": "d", "PodUID": "u", "Node": ""},
+            "ExtenderBindingArgs: node is empty",
+        ),
+        ("bind", b"\xff\xfe", "ExtenderBindingArgs: "),
+    ],
+)
+async def test_a_body_that_is_no_message_is_refused(verb: str, body: Json, told: str) -> None:
+    stage = three_nodes()
+    async with stage.served() as client:
+        code, text = await client.post(verb, body)
+    assert (code, told in text) == (400, True), text
+    assert stage.counted(verb, "error") == 1
+
+
+async def test_a_body_over_the_limit_is_refused_and_the_next_one_is_not() -> None:
+    stage = three_nodes(max_bytes=2000)
+    async with stage.served() as client:
+        code, text = await client.post("filter", b" " * 2001)
+        assert (code, "extender.maxRequestMebibytes" in text) == (413, True)
+
+        async def pieces() -> object:
+            for _ in range(30):
+                yield b" " * 100
+
+        async with client.session.post(f"{client.url}/extender/filter", data=pieces()) as answer:
+            assert answer.status == 413, "without a length announced"
+        assert (await client.ask("filter", {"Pod": pod(), "NodeNames": ["slow"]}))["NodeNames"] == ["slow"]
+
+
+async def test_other_paths_still_take_no_body() -> None:
+    async with three_nodes().served() as client, client.session.post(f"{client.url}/metrics", data=b"x") as answer:
+        assert answer.status == 413
+
+
+async def test_with_an_authority_only_its_clients_may_ask(tmp_path: Path) -> None:
+    authority, stranger = trustme.CA(), trustme.CA()
+    ca_file = tmp_path / "ca.crt"
+    authority.cert_pem.write_to_path(ca_file)
+    clients = Clients(frozenset({"system:kube-scheduler"}))
+    certificate = ServingCertificate(client_ca_file=ca_file, clients=clients)
+
+    def presenting(authority: trustme.CA | None, name: str = "") -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if authority is not None:
+            authority.issue_cert("client.invalid", common_name=name).configure_cert(context)
+        return context
+
+    request = {"Pod": pod(), "NodeNames": ["slow"]}
+    async with three_nodes().served(certificate=certificate) as client:
+        ours = presenting(authority, "system:kube-scheduler")
+        assert (await client.ask("filter", request, ssl=ours))["NodeNames"] == ["slow"]
+        assert await client.post("filter", request, ssl=presenting(None)) == (
+            401,
+            "a client certificate is needed here\n",
+        )
+        other = presenting(authority, "system:node:n1")
+        assert await client.post("filter", request, ssl=other) == (403, "system:node:n1 may not do this\n")
+        async with client.session.get(f"{client.url}/metrics", ssl=presenting(None)) as answer:
+            assert answer.status == 200, "who only looks needs none"
+        with pytest.raises(Exception, match=r"(?i)alert|closed|reset|disconnected"):
+            await client.post("filter", request, ssl=presenting(stranger, "system:kube-scheduler"))
+
+
+# --- scores ----------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=50))
+def test_priorities_keep_the_order_and_ten_is_for_the_best_alone(totals: list[float]) -> None:
+    found = priorities(np.array(totals), most=10)
+    assert found.min() >= 0
+    order = np.argsort(totals, kind="stable")
+    assert (np.diff(found[order]) >= 0).all()
+    if max(totals) > min(totals):
+        assert [score == 10 for score in found] == [total == max(totals) for total in totals]
+    else:
+        assert not found.any()
