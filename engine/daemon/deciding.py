@@ -140,6 +140,7 @@ class Deciding:
             queued=queued.queued,
             waits=waits,
             frame=self.frame(queued),
+            entered=queued.timestamp,
         )
 
     def forget_refusals(self) -> None:

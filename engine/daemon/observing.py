@@ -41,6 +41,8 @@ class Decided:
     """Whether its place is held for it until enough of its group have one."""
     frame: Frame
     """What the decision saw. True only until `on_decided` returns: the cluster changes with the next decision."""
+    entered: float = 0.0
+    """Unix seconds at which the attempt before ended, or the pod came; 0 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, assert_never
 from engine.adapters.kube.lease import JITTER
 from engine.daemon.mode_settings import ExtenderSettings, ShadowSettings
 from engine.daemon.setting_types import Duration, Name, Port, PositiveDuration, Url
+from engine.daemon.tracing_settings import TracingSettings
 from engine.diagnostics import Diagnostic, Source
 from engine.documents.codes import MISSING_KEY, WRONG_VALUE
 from engine.documents.schema import DocumentSchema
@@ -198,6 +199,8 @@ class Settings:
     scheduling: SchedulingSettings = field(default_factory=SchedulingSettings)
     shadow: ShadowSettings = field(default_factory=ShadowSettings)
     extender: ExtenderSettings = field(default_factory=ExtenderSettings)
+    tracing: TracingSettings | None = None
+    """None: there are no traces, and nothing of OpenTelemetry is loaded."""
 
     @property
     def watched(self) -> frozenset[str] | None:
