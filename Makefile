@@ -39,7 +39,7 @@ soak: $(VENV)/.dev ## simulate 1,000 runs of 2,000 steps; a failure names its se
 
 faults: $(VENV)/.dev ## break everything at length: 2,000 bindings, 200,000 pods, 100,000 pending (15 min)
 	@.ci/programs
-	@FAULTS=long $(BIN)/python -m pytest -s -o log_cli=false tests/faults $(ARGS)
+	@FAULTS=long $(BIN)/python -m pytest -s tests/faults $(ARGS)
 
 lock: $(VENV)/.dev ## resolve the newest versions into requirements.lock and requirements-dev.lock
 	@.ci/lock $(BIN)/python
