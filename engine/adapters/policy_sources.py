@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -69,6 +70,22 @@ def read_policies(path: Path) -> PolicySources:
     raise PolicySourcesError(f"cannot read {vanished}: it is listed, but not there, {ATTEMPTS} times in a row")
 
 
+def policies_of_config_map(data: Mapping[str, str], binary_data: Mapping[str, bytes], *, shown: str) -> PolicySources:
+    """Return the policies that a volume of a ConfigMap would hold, under the rules of `read_policies`.
+
+    Args:
+        data: entries in UTF-8.
+        binary_data: the others, decoded from base64.
+        shown: the ConfigMap's name, for messages.
+
+    Raises:
+        PolicySourcesError: as `read_policies`.
+    """
+    entries = {**{name: text.encode() for name, text in data.items()}, **binary_data}
+    names = _checked_names(entries, shown=shown)
+    return PolicySources.of({name: _decoded(entries[name], shown=name) for name in names})
+
+
 def _read_once(path: Path) -> PolicySources:
     if not path.is_dir():
         return PolicySources.of({path.name: _text(path, shown=path)})
@@ -87,14 +104,22 @@ def _read_once(path: Path) -> PolicySources:
 
 
 def _read_folder(folder: Path, *, shown: Path) -> PolicySources:
-    names = sorted(
-        entry.name for entry in folder.iterdir() if entry.name.endswith(SUFFIX) and not entry.name.startswith(".")
-    )
-    if not names:
-        raise PolicySourcesError(f"{shown} holds no {SUFFIX} file")
-    if len(names) > MAX_FILES:
-        raise PolicySourcesError(f"{shown} holds {len(names)} {SUFFIX} files, at most {MAX_FILES} are read")
+    names = _checked_names((entry.name for entry in folder.iterdir()), shown=str(shown))
     return PolicySources.of({name: _text(folder / name, shown=shown / name) for name in names})
+
+
+def is_policy(name: str) -> bool:
+    """Tell whether a file of this name is one that is read."""
+    return name.endswith(SUFFIX) and not name.startswith(".")
+
+
+def _checked_names(names: Iterable[str], *, shown: str) -> list[str]:
+    found = sorted(filter(is_policy, names))
+    if not found:
+        raise PolicySourcesError(f"{shown} holds no {SUFFIX} file")
+    if len(found) > MAX_FILES:
+        raise PolicySourcesError(f"{shown} holds {len(found)} {SUFFIX} files, at most {MAX_FILES} are read")
+    return found
 
 
 def _text(path: Path, *, shown: Path) -> str:
@@ -112,6 +137,10 @@ def _text(path: Path, *, shown: Path) -> str:
         raise  # overtaken by a change
     except OSError as error:
         raise PolicySourcesError(f"cannot read {shown}: {_reason(error)}") from error
+    return _decoded(content, shown=str(shown))
+
+
+def _decoded(content: bytes, *, shown: str) -> str:
     if len(content) > MAX_FILE_BYTES:
         raise PolicySourcesError(f"{shown} is larger than {MAX_FILE_BYTES >> 10} KiB: not a policy")
     try:

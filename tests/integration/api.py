@@ -30,6 +30,8 @@ _PATHS = {
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
     "clusterroles": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "clusterrolebindings": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "secrets": "/api/v1/namespaces/{namespace}/secrets",
+    "validatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 }
 
 

@@ -171,13 +171,14 @@ class Cluster(ABC):
 
     def wipe(self) -> None:
         """Take away what a test may have left."""
+        self.api.delete_all("validatingwebhookconfigurations")
         everywhere = self.api.request("GET", "/api/v1/pods")["items"]
         for namespace in sorted({pod["metadata"]["namespace"] for pod in everywhere}):
             self.api.delete_all("pods", namespace=namespace)
         for plural in ("pods", "nodes", "events", "configmaps", "persistentvolumeclaims", "persistentvolumes"):
             self.api.delete_all(plural)
         for namespace in ("kube-system", "policy-scheduler"):
-            for plural in ("pods", "leases", "events"):
+            for plural in ("pods", "leases", "events", "configmaps"):
                 self.api.delete_all(plural, namespace=namespace)
         for plural in ("priorityclasses",):
             for thing in self.api.list(plural):

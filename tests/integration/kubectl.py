@@ -11,9 +11,14 @@ from tests.integration.control_plane import assets
 
 def kubectl(kubeconfig: Path, *arguments: str) -> str:
     """Run it and return what it prints; a failure is the test's."""
+    done = run_kubectl(kubeconfig, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run_kubectl(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run it and return how it ended."""
     programs = assets()
     program = str(programs / "kubectl") if programs is not None else "kubectl"
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent), "NO_PROXY": "*"}
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, env=environment, timeout=30)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return subprocess.run([program, *arguments], capture_output=True, text=True, env=environment, timeout=30)

@@ -17,13 +17,12 @@ from tests.integration.conftest import StartScheduler
 from tests.integration.front import Exchange, Fault, Front, LoseAnswer
 from tests.integration.kubectl import kubectl
 from tests.integration.objects import Json, node, pod
+from tests.integration.permissions import Permission, granted_by, used
 from tests.integration.process import SchedulerProcess
 
 pytestmark = pytest.mark.needs("kubectl")
 
 HOME = ACCOUNT = "policy-scheduler"
-Permission = tuple[str, str, str]
-"""Group, resource with its subresource, verb."""
 
 
 @pytest.fixture
@@ -68,20 +67,7 @@ def deployed(
 
 
 def granted() -> set[Permission]:
-    """Return what the roles of deploy/ allow."""
-    return {
-        (group, resource, verb)
-        for found in objects()
-        if found["kind"] in ("ClusterRole", "Role")
-        for rule in found["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-
-
-def used(front: Front) -> set[Permission]:
-    return {(exchange.group, exchange.resource, exchange.verb) for exchange in front.exchanges}
+    return granted_by(objects(), account=ACCOUNT)
 
 
 def test_what_is_granted_is_what_is_used(

@@ -1,0 +1,157 @@
+"""AdmissionReview v1 of ConfigMaps: a request's bytes in, an answer's bytes out. Decides nothing."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+WARNING_CHARACTERS = 250
+"""Of one warning; API servers cut longer ones at 256."""
+WARNINGS_CHARACTERS = 3800
+"""Of all warnings together; API servers leave out what exceeds 4096."""
+
+
+class ReviewError(Exception):
+    """What was sent is no review that can be answered; the text says what was expected."""
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _ConfigMap(msgspec.Struct, rename="camel"):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
+
+
+class _Kind(msgspec.Struct):
+    group: str = ""
+    kind: str = ""
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+
+
+class _Request(msgspec.Struct, rename="camel"):
+    uid: str
+    kind: _Kind = msgspec.field(default_factory=_Kind)
+    name: str = ""
+    namespace: str = ""
+    operation: str = ""
+    user_info: _User = msgspec.field(default_factory=_User)
+    object: _ConfigMap | None = None
+    old_object: _ConfigMap | None = None
+
+
+class _Review(msgspec.Struct, rename="camel"):
+    request: _Request
+    api_version: str = ""
+    kind: str = ""
+
+
+_decode = msgspec.json.Decoder(_Review).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The files of a ConfigMap."""
+
+    data: Mapping[str, str]
+    binary_data: Mapping[str, bytes]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the names of all files."""
+        return frozenset((*self.data, *self.binary_data))
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRequest:
+    """Somebody is about to write a ConfigMap."""
+
+    uid: str
+    operation: str
+    """`CREATE`, `UPDATE`, `DELETE` or `CONNECT`."""
+    namespace: str
+    name: str
+    user: str
+    new: Entries | None
+    """None where it is deleted."""
+    old: Entries | None
+    """None where it is created."""
+
+
+def decode_review(body: bytes) -> AdmissionRequest:
+    """Return the request of a review.
+
+    Raises:
+        ReviewError: it is no AdmissionReview of version v1 about a ConfigMap.
+    """
+    try:
+        review = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ReviewError(f"expected an {KIND} of {API_VERSION}: {str(error)[:200]}") from error
+    if (review.api_version, review.kind) != (API_VERSION, KIND):
+        raise ReviewError(f"expected {KIND} of {API_VERSION}, got {review.kind[:40]} of {review.api_version[:40]}")
+    request = review.request
+    if (request.kind.group, request.kind.kind) != ("", "ConfigMap"):
+        raise ReviewError(f"expected a request about a ConfigMap, got one about a {request.kind.kind[:40]}")
+    metadata = request.object.metadata if request.object is not None else _Metadata()
+    return AdmissionRequest(
+        uid=request.uid,
+        operation=request.operation,
+        namespace=request.namespace or metadata.namespace,
+        name=request.name or metadata.name,
+        user=request.user_info.username,
+        new=_entries(request.object),
+        old=_entries(request.old_object),
+    )
+
+
+def _entries(config_map: _ConfigMap | None) -> Entries | None:
+    if config_map is None:
+        return None
+    try:
+        binary = {name: base64.b64decode(text, validate=True) for name, text in (config_map.binary_data or {}).items()}
+    except (binascii.Error, ValueError) as error:
+        raise ReviewError("expected binaryData in base64") from error
+    return Entries(config_map.data or {}, binary)
+
+
+def encode_answer(uid: str, *, refusal: str | None, warnings: Sequence[str] = ()) -> bytes:
+    """Return the answer to a review.
+
+    Args:
+        uid: of the request.
+        refusal: what kubectl shows, with line breaks; None: allowed.
+        warnings: what kubectl shows before, a line each; cut to what API servers pass on.
+    """
+    response: dict[str, object] = {"uid": uid, "allowed": refusal is None}
+    if refusal is not None:
+        # without a reason of its own, kubectl shows the text as it is, behind the webhook's name
+        response["status"] = {"message": refusal, "code": 422}
+    if shown := _within_limits(warnings):
+        response["warnings"] = shown
+    return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+
+
+def _within_limits(warnings: Sequence[str]) -> list[str]:
+    shown: list[str] = []
+    room = WARNINGS_CHARACTERS
+    for at, warning in enumerate(warnings):
+        text = warning if len(warning) <= WARNING_CHARACTERS else warning[: WARNING_CHARACTERS - 1] + "…"
+        room -= len(text.encode())
+        if room < 0:
+            shown.append(f"and {len(warnings) - at} more")
+            break
+        shown.append(text)
+    return shown

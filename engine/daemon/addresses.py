@@ -1,0 +1,21 @@
+"""`HOST:PORT` on a command line."""
+
+from __future__ import annotations
+
+import click
+
+
+def host_and_port(text: str, *, hint: str) -> tuple[str, int]:
+    """Return host and port.
+
+    Args:
+        text: what was given; without a host all addresses are meant.
+        hint: the option, for the message.
+
+    Raises:
+        click.BadParameter: it is no address.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise click.BadParameter(f"expected HOST:PORT such as 0.0.0.0:10259, got {text!r}", param_hint=hint)
+    return host.strip("[]") or "0.0.0.0", int(port)

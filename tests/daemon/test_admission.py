@@ -1,0 +1,244 @@
+"""The admission webhook over real HTTPS, with reviews as a kube-apiserver 1.36 sends them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import copy
+import io
+import json
+import ssl
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import trustme
+import yaml
+from syrupy.assertion import SnapshotAssertion
+
+from engine.adapters.admission_review import WARNINGS_CHARACTERS, AdmissionRequest, decode_review, encode_answer
+from engine.adapters.policy_sources import PolicySources
+from engine.adapters.serving_certificate import ServingCertificate
+from engine.daemon import webhook as webhook_module
+from engine.daemon.admission import MESSAGE_CHARACTERS, NOT_OURS, Verdict, judge
+from engine.daemon.webhook import MAX_BODY_BYTES, Webhook
+
+Json = dict[str, Any]
+Post = Callable[[bytes], Awaitable[tuple[int, str]]]
+RECORDED = {
+    name: json.loads((Path(__file__).parent / "reviews" / f"{name}.json").read_text()) for name in ("create", "update")
+}
+
+
+def review(operation: str, files: dict[str, str] | None = None, *, binary: dict[str, bytes] | None = None) -> Json:
+    """A recorded review with other files in the new object."""
+    made = copy.deepcopy(RECORDED[operation])
+    if files is not None:
+        made["request"]["object"]["data"] = files
+    if binary is not None:
+        encoded = {name: base64.b64encode(content).decode() for name, content in binary.items()}
+        made["request"]["object"]["binaryData"] = encoded
+    return made
+
+
+def judged(made: Json) -> Verdict:
+    return judge(decode_review(json.dumps(made).encode()))
+
+
+class TestJudging:
+    """What may be written."""
+
+    def test_what_was_recorded(self) -> None:
+        assert judged(review("create")) == Verdict(None, (), PolicySources.of({"default.policy": GOOD}).hash)
+        assert "node.ready" in str(judged(review("update")).refusal)
+
+    def test_all_files_are_checked_together(self) -> None:
+        same = "policy same\nfilter node.ready\n"
+        verdict = judged(review("create", {"a.policy": same, "b.policy": same}))
+        assert "b.policy:1:1: error[" in str(verdict.refusal)
+        assert judged(review("create", {"a.policy": same})).refusal is None
+
+    def test_a_refusal_reads_well(self, snapshot: SnapshotAssertion) -> None:
+        broken = {"web.policy": "filter node.redy\nscore 1 +\n", "batch.policy": "metric m = 3\n"}
+        assert judged(review("create", broken)).refusal == snapshot
+
+    def test_warnings_hinder_nothing(self) -> None:
+        verdict = judged(review("create", {"default.policy": "filter node.ready\nscore 10\n"}))
+        assert verdict.refusal is None
+        (warning,) = verdict.warnings
+        assert warning.startswith("default.policy:2:7: warning[")
+        assert "\n" not in warning
+
+    def test_a_refusal_is_bounded(self) -> None:
+        text = "".join(f"filter node.redy{number}\n" for number in range(2000))
+        refusal = str(judged(review("create", {"default.policy": text})).refusal)
+        assert len(refusal) < MESSAGE_CHARACTERS + 100
+        assert refusal.endswith("more: policyctl lint shows all")
+
+    @pytest.mark.parametrize(
+        ("files", "binary", "said"),
+        [
+            ({}, {"x.policy": b"# caf\xe9\n"}, "x.policy:1: byte 0xe9 is not UTF-8"),
+            ({"x.policy": "filter node.ready\n"}, {"y.policy": b"\xff"}, "y.policy:1: byte 0xff"),
+            ({f"{n}.policy": "" for n in range(1001)}, None, "at most 1000 are read"),
+            ({"x.policy": "#" * (2 << 20)}, None, "larger than 1024 KiB"),
+        ],
+    )
+    def test_what_the_scheduler_would_not_read_is_refused(
+        self, files: dict[str, str], binary: dict[str, bytes] | None, said: str
+    ) -> None:
+        assert said in str(judged(review("create", files, binary=binary)).refusal)
+
+    def test_a_file_with_a_byte_order_mark_is_read_as_the_scheduler_reads_it(self) -> None:
+        verdict = judged(review("create", {}, binary={"default.policy": b"\xef\xbb\xbf" + GOOD.encode()}))
+        assert verdict.refusal is None
+        assert verdict.hash == PolicySources.of({"default.policy": GOOD}).hash
+
+    def test_taking_all_policies_away_is_refused(self) -> None:
+        assert "holds no .policy file" in str(judged(review("update", {"readme.txt": ""})).refusal)
+
+    def test_other_config_maps_and_other_operations_pass(self) -> None:
+        assert judged(review("create", {"a.yaml": "filter node.redy", ".hidden.policy": "?"})) == NOT_OURS
+        deleted = review("update")
+        deleted["request"] |= {"operation": "DELETE", "object": None}
+        assert judged(deleted) == NOT_OURS
+
+    def test_labels_may_be_changed_beside_policies_that_were_broken_before(self) -> None:
+        labelled = review("update")
+        labelled["request"]["oldObject"]["data"] = labelled["request"]["object"]["data"]
+        assert judged(labelled) == NOT_OURS
+
+
+GOOD = RECORDED["create"]["request"]["object"]["data"]["default.policy"]
+
+
+def test_warnings_are_cut_to_what_api_servers_pass_on() -> None:
+    answer = json.loads(encode_answer("u", refusal=None, warnings=["x" * 300, *(["y" * 200] * 40)]))
+    warnings = answer["response"]["warnings"]
+    assert max(map(len, warnings)) <= 250
+    assert sum(map(len, warnings)) < WARNINGS_CHARACTERS + 50
+    assert warnings[-1] == f"and {41 - len(warnings) + 1} more"
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@asynccontextmanager
+async def served(authority: trustme.CA, folder: Path, **options: Any) -> AsyncIterator[tuple[Webhook, Post]]:
+    issued = authority.issue_cert("127.0.0.1")
+    issued.cert_chain_pems[0].write_to_path(folder / "tls.crt")
+    issued.private_key_pem.write_to_path(folder / "tls.key")
+    certificate = ServingCertificate(certificate_file=folder / "tls.crt", key_file=folder / "tls.key")
+    webhook = Webhook(host="127.0.0.1", port=0, certificate=certificate, **options)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    connector = aiohttp.TCPConnector(ssl=trusting)
+    async with webhook.http, aiohttp.ClientSession(connector=connector) as session:
+
+        async def post(body: bytes) -> tuple[int, str]:
+            async with session.post(f"{webhook.http.url}/validate?timeout=10s", data=io.BytesIO(body)) as answer:
+                return answer.status, await answer.text()
+
+        yield webhook, post
+
+
+async def get(webhook: Webhook, path: str) -> str:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{webhook.http.url}{path}", ssl=False) as answer,
+    ):
+        return await answer.text()
+
+
+async def test_an_api_server_gets_its_answer(authority: trustme.CA, tmp_path: Path) -> None:
+    async with served(authority, tmp_path) as (webhook, post):
+        status, text = await post(json.dumps(RECORDED["create"]).encode())
+        uid = RECORDED["create"]["request"]["uid"]
+        assert status == 200
+        head = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+        assert json.loads(text) == {**head, "response": {"uid": uid, "allowed": True}}
+        _, text = await post(json.dumps(RECORDED["update"]).encode())
+        response = json.loads(text)["response"]
+        assert response["uid"] == RECORDED["update"]["request"]["uid"]
+        assert not response["allowed"]
+        assert "default.policy:1:13: error[" in response["status"]["message"]
+        metrics = await get(webhook, "/metrics")
+        for result in ("allowed", "refused"):
+            assert f'policy_scheduler_admission_reviews_total{{result="{result}"}} 1.0' in metrics
+        assert await get(webhook, "/readyz") == "ok"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"kind": "AdmissionReview"}',
+        b'{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {"uid": "1"}}',
+        b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "kind": {}}}',
+        json.dumps(review("create", {"a": 1})).encode(),  # type: ignore[dict-item]
+        json.dumps(RECORDED["create"]).encode().replace(b'"data"', b'"binaryData"'),
+        b"\xff\xfe",
+        b"[" * 100_000,
+    ],
+)
+async def test_what_is_no_review_is_said_to_be_none(authority: trustme.CA, tmp_path: Path, body: bytes) -> None:
+    async with served(authority, tmp_path) as (_, post):
+        status, text = await post(body)
+        assert status == 400
+        assert text.startswith("expected ")
+        assert (await post(json.dumps(RECORDED["create"]).encode()))[0] == 200
+
+
+async def test_a_body_without_end_is_not_read(authority: trustme.CA, tmp_path: Path) -> None:
+    async with served(authority, tmp_path) as (_, post):
+        status, _ = await post(b" " * (MAX_BODY_BYTES + 1))
+        assert status == 413
+
+
+async def test_a_check_that_takes_too_long_leaves_the_decision_to_the_failure_policy(
+    authority: trustme.CA, tmp_path: Path
+) -> None:
+    go = threading.Event()
+
+    def slow(request: AdmissionRequest) -> Verdict:
+        go.wait(30)
+        return judge(request)
+
+    async with served(authority, tmp_path, judge=slow, answer_seconds=0.2) as (webhook, post):
+        body = json.dumps(RECORDED["create"]).encode()
+        ends = await asyncio.gather(*(post(body) for _ in range(5)))
+        assert {status for status, _ in ends} == {503}
+        assert webhook._free.locked(), "two are still computing, and no third one began"
+        go.set()
+        async with webhook._free:  # as soon as one has come to its end
+            pass
+        assert (await post(body))[0] == 200
+        assert 'result="too_slow"' in await get(webhook, "/metrics")
+
+
+async def test_a_fault_of_ours_is_no_verdict(
+    authority: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: AdmissionRequest) -> Verdict:
+        raise ZeroDivisionError
+
+    async with served(authority, tmp_path, judge=broken) as (_, post):
+        status, text = await post(json.dumps(RECORDED["create"]).encode())
+        assert status == 500
+        assert "Zero" not in text
+    assert "unforeseen" in caplog.text
+
+
+def test_api_servers_wait_longer_than_a_check_may_take() -> None:
+    manifest = Path(__file__).parents[2] / "deploy/webhook/validating-webhook-configuration.yaml"
+    (only,) = yaml.safe_load(manifest.read_text())["webhooks"]
+    assert only["timeoutSeconds"] > webhook_module.ANSWER_SECONDS
+    assert only["clientConfig"]["service"]["path"] == webhook_module.PATH
