@@ -57,7 +57,8 @@ def judge(request: AdmissionRequest, *, verify: Verify | None = None) -> Verdict
 
 
 def _policies(entries: Entries) -> dict[str, str | bytes]:
-    return {name: text for name, text in (*entries.data.items(), *entries.binary_data.items()) if is_policy(name)}
+    everything: dict[str, str | bytes] = {**entries.data, **entries.binary_data}
+    return {name: content for name, content in everything.items() if is_policy(name)}
 
 
 def _linted(sources: PolicySources, where: str) -> Verdict:
