@@ -17,10 +17,13 @@ import click
 
 from engine.adapters.http_server import ServerError
 from engine.adapters.kube.errors import CredentialsError
+from engine.adapters.open_telemetry import TracingUnavailable
 from engine.adapters.rotating_file import FileError
 from engine.adapters.serving_certificate import CertificateError
 from engine.daemon import logs
+from engine.daemon.addresses import host_and_port
 from engine.daemon.commands.config import config as config_command
+from engine.daemon.commands.webhook import webhook as webhook_command
 from engine.daemon.daemon import Daemon
 from engine.daemon.settings import PrometheusSettings, Settings, TlsSettings, load_settings
 from engine.documents.yaml_document import DocumentError
@@ -99,6 +102,7 @@ def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | N
 
 
 main.add_command(config_command)
+main.add_command(webhook_command)
 
 
 def override(
@@ -136,7 +140,7 @@ def override(
         changes["scheduler_names"] = scheduler_name
     http = settings.http
     if http_address is not None:
-        host, port = _address(http_address)
+        host, port = host_and_port(http_address, hint="--http-address")
         http = replace(http, host=host, port=port)
     if http_secure:
         http = replace(http, tls=http.tls or TlsSettings(), authentication="kubernetes")
@@ -152,17 +156,10 @@ def override(
     return replace(settings, **changes)
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise click.BadParameter(f"expected HOST:PORT such as 0.0.0.0:10259, got {text!r}", param_hint="--http-address")
-    return host.strip("[]") or "0.0.0.0", int(port)
-
-
 async def _run(settings: Settings, address_file: Path | None) -> int:
     try:
         daemon = Daemon(settings, version=version(DISTRIBUTION))
-    except (CertificateError, FileError) as error:
+    except (CertificateError, FileError, TracingUnavailable) as error:
         return _fail(f"policy-scheduler: {error}")
     running = asyncio.create_task(daemon.run(announce=lambda url: _announce(url, address_file)))
     loop = asyncio.get_running_loop()
