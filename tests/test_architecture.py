@@ -68,8 +68,8 @@ MAY_USE: dict[str, set[str]] = {
     "tooling": {"msgspec", "numpy"},
     "pages": {"jinja2", "matplotlib"},
     "adapters": {
-        "aiohttp", "cryptography", "httptools", "kubernetes", "msgspec", "orjson", "prometheus_api_client",
-        "prometheus_client", "requests", "urllib3", "watchdog", "yaml",
+        "aiohttp", "cryptography", "httptools", "kubernetes", "msgspec", "opentelemetry", "orjson",
+        "prometheus_api_client", "prometheus_client", "requests", "urllib3", "watchdog", "yaml",
     },
     "embedded": {"aiohttp", "cryptography", "msgspec", "orjson", "yaml"},
     "daemon": {"aiohttp", "click", "msgspec", "numpy", "orjson", "prometheus_client", "rich"},
@@ -97,10 +97,10 @@ WORLD = {
 WORLD_CALLS = {"open", "input", "print", "breakpoint", "exec", "eval"}
 CLOCK_CALLS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today")}
 
-OPTIONAL = {"matplotlib": "engine/pages/charts.py"}
+OPTIONAL = {"matplotlib": "engine/pages/charts.py", "opentelemetry": "engine/adapters/open_telemetry.py"}
 """Imported inside functions by the one module that works without it for all but what it needs it for."""
 
-DISTRIBUTION = {"yaml": "pyyaml", "re2": "google-re2"}
+DISTRIBUTION = {"yaml": "pyyaml", "re2": "google-re2", "opentelemetry": "opentelemetry-sdk"}
 """Packages on the index whose name is not that of the import."""
 
 

@@ -22,7 +22,7 @@ from engine.documents.shape import key_of
 WIDTH = 112
 """Of comments, without their indentation."""
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
-_PLACEHOLDERS = {"url": "http://prometheus.monitoring:9090"}
+_PLACEHOLDERS = {"url": "http://prometheus.monitoring:9090", "endpoint": "http://collector.monitoring:4318"}
 """What stands for a value that has no default, in a section that is commented out."""
 
 

@@ -58,6 +58,7 @@ scheduling: {seed: 7, parallelBinds: 16}
 mode: shadow
 shadow: {schedulerNames: [default-scheduler, batch], giveUpAfter: 1min, kept: 10}
 extender: {path: /rules/v1, kubernetesRules: true, maxRequestMebibytes: 16}
+tracing: {endpoint: "https://collector:4318", sampledShare: 0.5}
 """
     )
     assert found.scheduler_names == ("batch-scheduler", "default-scheduler")
