@@ -12,45 +12,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
-from urllib.parse import urlencode
 
-import msgspec
-
-from engine.adapters.kube.errors import Conflict, KubeError, MalformedAnswer, NotFound
-from engine.adapters.kube.lease import LeaseSettings
+from engine.adapters.kube.errors import KubeError, NotFound
+from engine.adapters.kube.lease import EXPIRY_GRACE_SECONDS, LeaseSettings
+from engine.adapters.kube.shard_leases import ShardLease, ShardLeases
 from engine.adapters.kube.transport import Transport
 
 logger = logging.getLogger(__name__)
 
-LABEL = "policy-scheduler/shard-of"
-KNOWS = "policy-scheduler/knows"
-"""Annotation: the members that the holder hands over to."""
-PODS_SEEN = "policy-scheduler/pods-seen"
-"""Annotation: the resource version of the last pod event that the holder had seen when it handed over."""
-LEFT = "policy-scheduler/left"
-"""Annotation: the holder does nothing any more, and nothing of it is under way."""
 SETTLE_SECONDS = 2.0
 """From the unexpected end of a Lease until its holder's part is taken: bindings may be on the way to our watch."""
 HURRY_SECONDS = 0.1
 """Between two looks while somebody waits."""
 LEAVE_SECONDS = 3.0
 """How long our end may be delayed by what is on the way to our watch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """Another replica, as its Lease shows it."""
-
-    identity: str
-    knows: frozenset[str]
-    pods_seen: int
-    has_left: bool
 
 
 class Membership:
@@ -82,7 +59,7 @@ class Membership:
             pods_known: the resource version up to which pods are known: of the last list, event or bookmark.
             clock: for the times shown in the Lease only.
         """
-        self._transport = transport.aside()
+        self._leases = ShardLeases(transport, settings, clock=clock)
         self._settings = settings
         self._on_members = on_members
         self._on_ready = on_ready
@@ -90,10 +67,13 @@ class Membership:
         self._has_settled = has_settled
         self._pods_seen = pods_seen
         self._pods_known = pods_known
-        self._clock = clock
         self._may_act_until = 0.0  # event loop's time
-        self._seen: dict[str, tuple[Any, float]] = {}
-        self._gone_at: dict[str, float] = {}
+        self._seen: dict[str, tuple[ShardLease, float]] = {}
+        """By holder, since when a Lease has looked as it does, by our own clock."""
+        self._free_at: dict[str, float] = {}
+        """When we take the parts of those whose Leases ended unexpectedly."""
+        self._asked = 0.0
+        """When we asked for the Leases that we saw last."""
         self._elders: frozenset[str] | None = None
         """Those who were there before us and have not handed over yet; None before the first list."""
         self._published: frozenset[str] = frozenset((settings.identity,))
@@ -125,11 +105,9 @@ class Membership:
         while True:
             began = loop.time()
             try:
-                await self._request("POST", self._settings.collection, self._lease(""))
-            except Conflict:
-                pass  # an answer was lost, the Lease is there
+                await self._leases.create()
             except KubeError as error:
-                logger.warning("lease %s was not created: %s", self._lease_name, error)
+                logger.warning("lease %s was not created: %s", self._leases.name, error)
                 await asyncio.sleep(self._settings.retry_seconds)
                 continue
             self._may_act_until = began + self._settings.renew_deadline_seconds
@@ -145,7 +123,7 @@ class Membership:
                         try:
                             why = await self._look(began)
                         except KubeError as error:
-                            logger.warning("lease %s was not renewed: %s", self._lease_name, error)
+                            logger.warning("lease %s was not renewed: %s", self._leases.name, error)
                             await asyncio.sleep(self._settings.retry_seconds)
                             began = loop.time()
                             continue
@@ -154,72 +132,75 @@ class Membership:
                         return why
             except TimeoutError:
                 return f"the lease could not be renewed within {self._settings.renew_deadline_seconds:g} s"
-            hurried = not self.is_ready or self._published != self.members or self._gone_at
-            await asyncio.sleep(HURRY_SECONDS if hurried else self._settings.retry_seconds / 2)
+            await asyncio.sleep(self._until_next_look())
+
+    def _until_next_look(self) -> float:
+        """Return seconds: half a retry period, less where somebody waits or a Lease ends before that."""
+        if not self.is_ready or self._published != self.members or self._free_at:
+            return HURRY_SECONDS
+        now = asyncio.get_running_loop().time()
+        ends = [at + lease.lease_seconds - now for lease, at in self._seen.values()]
+        pause = self._settings.retry_seconds / 2
+        return min(pause, *(max(end, 0.0) + EXPIRY_GRACE_SECONDS for end in ends), pause)
 
     async def _look(self, began: float) -> str:
         """List all Leases, renew ours, and draw the conclusions; return why we must end, "" if we need not."""
-        leases = await self._list()
+        leases = await self._leases.list()
         own = leases.pop(self._settings.identity, None)
         if own is None:
-            return f"the lease {self._lease_name} was deleted"
-        await self._take_note(leases)
-        others = {identity: _member(lease) for identity, lease in leases.items()}
+            return f"the lease {self._leases.name} was deleted"
+        others = await self._take_note(leases, began)
         self._elders = self._elders if self._elders is not None else frozenset(others)
-        members = frozenset(others) | self._gone_at.keys() | {self._settings.identity}
+        members = frozenset(others) | self._free_at.keys() | {self._settings.identity}
         if members != self.members:
             self.members = members
             logger.info("the work is shared by %d replicas", len(members), extra={"members": sorted(members)})
             self._on_members(members)
         if self._published != members and self._has_handed_over():
             self._published, self._handed_over_at = members, self._pods_seen()
-        version = own["metadata"].get("resourceVersion", "")
-        acquired = own.get("spec", {}).get("acquireTime")
         try:
-            await self._request("PUT", self._path(self._lease_name), self._lease(version, acquired=acquired))
+            await self._leases.renew(
+                version=own.version, acquired=own.acquired, knows=self._published, pods_seen=self._handed_over_at
+            )
         except NotFound:
-            return f"the lease {self._lease_name} was deleted"
+            return f"the lease {self._leases.name} was deleted"
         self._may_act_until = began + self._settings.renew_deadline_seconds
         self._judge(others)
         return ""
 
-    async def _take_note(self, leases: dict[str, dict[str, Any]]) -> None:
-        """Leave expired Leases out, and delete them: their holders then find out for certain."""
+    async def _take_note(self, leases: dict[str, ShardLease], asked: float) -> dict[str, ShardLease]:
+        """Return those that count. Expired ones are deleted: their holders then find out for certain.
+
+        asked: when we asked for these Leases. The answer may be as old as that: what has changed is noted with the
+        time at which it is read, what has not changed is held against the time at which we asked.
+        """
         now = asyncio.get_running_loop().time()
         for identity in self._seen.keys() - leases.keys():
-            del self._seen[identity]
+            lease, at = self._seen.pop(identity)
             if identity in self.members:
-                self._gone_at[identity] = now
-        for identity, lease in list(leases.items()):
-            spec = lease.get("spec", {})
-            state = spec.get("renewTime")
-            known = self._seen.get(identity)
-            if known is None or known[0] != state:
-                known = self._seen[identity] = (state, now)
-            told = _member(lease)
-            has_left = told.has_left and told.pods_seen <= self._pods_known()
-            if has_left:
-                del leases[identity]
-            if now > known[1] + float(spec.get("leaseDurationSeconds") or self._settings.lease_seconds):
-                if not has_left:
-                    logger.warning("replica %s is gone, its lease has expired", identity)
-                    del leases[identity]
-                del self._seen[identity]
-                await self._delete(lease)
-        self._gone_at = {
-            identity: at
-            for identity, at in self._gone_at.items()
-            if identity not in leases and now - at < SETTLE_SECONDS
-        }
+                # who had not renewed for so long when we looked last had stopped by then: nothing but its end is near
+                had_stopped = self._asked - at > self._settings.renew_deadline_seconds
+                settled = now + SETTLE_SECONDS
+                self._free_at[identity] = min(settled, at + lease.lease_seconds) if had_stopped else settled
+        found = {}
+        for identity, lease in leases.items():
+            if identity not in self._seen or self._seen[identity][0].renewed != lease.renewed:
+                self._seen[identity] = (lease, now)
+            has_left = lease.has_left and lease.pods_seen <= self._pods_known()
+            is_gone = False
+            if asked > self._seen[identity][1] + lease.lease_seconds:
+                is_gone = await self._leases.delete(lease)  # False: it was renewed since we asked
+                if is_gone:
+                    del self._seen[identity]
+                    if not has_left:
+                        logger.warning("replica %s is gone, its lease has expired", identity)
+            if not is_gone and not has_left:
+                found[identity] = lease
+        self._free_at = {identity: at for identity, at in self._free_at.items() if identity not in found and now < at}
+        self._asked = asked
+        return found
 
-    async def _delete(self, lease: dict[str, Any]) -> None:
-        metadata = lease["metadata"]
-        conditions = {"resourceVersion": metadata.get("resourceVersion"), "uid": metadata.get("uid")}
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
-        with contextlib.suppress(NotFound, Conflict):
-            await self._request("DELETE", self._path(metadata["name"]), body)
-
-    def _judge(self, others: dict[str, Member]) -> None:
+    def _judge(self, others: dict[str, ShardLease]) -> None:
         """Find out whether everybody who was there before us has handed over."""
         identity, known = self._settings.identity, self._pods_known()
         self._elders = frozenset(
@@ -235,7 +216,7 @@ class Membership:
 
     def _stop(self, why: str) -> None:
         was_ready, self.is_ready = self.is_ready, False
-        logger.warning("no longer takes part: %s", why, extra={"lease": self._lease_name})
+        logger.warning("no longer takes part: %s", why, extra={"lease": self._leases.name})
         if was_ready:
             self._on_ready(False)
 
@@ -245,76 +226,9 @@ class Membership:
             async with asyncio.timeout(LEAVE_SECONDS):
                 while not self._has_settled():  # noqa: ASYNC110 (what it waits for comes by the watch)
                     await asyncio.sleep(HURRY_SECONDS)
-                self._handed_over_at = self._pods_seen()
-                body = self._lease("")
-                body["metadata"]["annotations"][LEFT] = "true"
-                version = (await self._request("GET", self._path(self._lease_name)))["metadata"]["resourceVersion"]
-                body["metadata"]["resourceVersion"] = version
-                await self._request("PUT", self._path(self._lease_name), body)
-
-    # --- the Leases ---------------------------------------------------------------------------------
-
-    @property
-    def _lease_name(self) -> str:
-        holder = re.sub(r"[^a-z0-9-]+", "-", self._settings.identity.lower()).strip("-")
-        return f"{self._settings.name}-shard-{holder}"[:253]
-
-    def _path(self, name: str) -> str:
-        return f"{self._settings.collection}/{name}"
-
-    def _lease(self, version: str, *, acquired: str | None = None) -> dict[str, Any]:
-        settings = self._settings
-        now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        metadata: dict[str, Any] = {
-            "name": self._lease_name,
-            "namespace": settings.namespace,
-            "labels": {LABEL: settings.name},
-            "annotations": {KNOWS: ",".join(sorted(self._published)), PODS_SEEN: str(self._handed_over_at)},
-        }
-        if version:
-            metadata["resourceVersion"] = version
-        return {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": metadata,
-            "spec": {
-                "holderIdentity": settings.identity,
-                "leaseDurationSeconds": max(1, round(settings.lease_seconds)),
-                "acquireTime": acquired or now,
-                "renewTime": now,
-            },
-        }
-
-    async def _list(self) -> dict[str, dict[str, Any]]:
-        """Return all members' Leases by holder, as they are now."""
-        query = urlencode({"labelSelector": f"{LABEL}={self._settings.name}"})
-        found = await self._request("GET", f"{self._settings.collection}?{query}")
-        items = found.get("items") or []
-        try:
-            return {str(item["spec"]["holderIdentity"]): item for item in items}
-        except (KeyError, TypeError) as error:
-            raise MalformedAnswer(f"a lease has no holder: {error}") from error
-
-    async def _request(self, verb: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        answer = await self._transport.request(
-            verb,
-            path,
-            body=msgspec.json.encode(body) if body is not None else b"",
-            resource="leases",
-            timeout_seconds=self._settings.renew_deadline_seconds / 2,
-        )
-        try:
-            return msgspec.json.decode(answer, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise MalformedAnswer(f"the lease is not an object: {error}") from error
-
-
-def _member(lease: dict[str, Any]) -> Member:
-    annotations = lease["metadata"].get("annotations") or {}
-    seen = str(annotations.get(PODS_SEEN, "0"))
-    return Member(
-        lease["spec"]["holderIdentity"],
-        frozenset(filter(None, str(annotations.get(KNOWS, "")).split(","))),
-        int(seen) if seen.isdecimal() else 0,
-        LEFT in annotations,
-    )
+                await self._leases.renew(
+                    version=await self._leases.version(),
+                    knows=self._published,
+                    pods_seen=self._pods_seen(),
+                    has_left=True,
+                )
