@@ -114,7 +114,8 @@ class Bindings:
                             queued=queued.queued,
                         )
                     )
-                    logger.info("Successfully bound pod to node", extra={"pod": pod.key, "node": host})
+                    told = {"pod": pod.key, "node": host, "attempts": queued.attempts}
+                    logger.info("Successfully bound pod to node", extra=told)
                     self._reporter.bound(pod, host)
                     return
                 case Refused(message=why):
@@ -149,6 +150,7 @@ class Bindings:
 
     def broken(self, queued: QueuedPod, why: str, *, began: float) -> None:
         """Put back a pod whose attempt broke, and tell."""
+        logger.warning("Error scheduling pod; retrying", extra={"pod": queued.pod.key, "why": why})
         self._observer.on_failed(AttemptFailed(queued.pod, why, self._clock(), self._stopwatch() - began))
         self._queue.failed(queued, self._clock())
         if self._queue.get(queued.pod.uid) is queued:

@@ -278,7 +278,10 @@ class Scheduler:
         if claims and (far := self.permitting.refused(claims)) not in decision.message:
             decision = replace(decision, message=f"{decision.message} {far}.")
         self._tell_decided(queued, decision, began)
-        logger.info("Unable to schedule pod", extra={"pod": queued.pod.key, "why": decision.message})
+        # who waits for long is tried again and again, for the same reason
+        level = logging.INFO if decision.message != queued.refused_for else logging.DEBUG
+        logger.log(level, "Unable to schedule pod", extra={"pod": queued.pod.key, "why": decision.message})
+        queued.refused_for = decision.message
         self._reporter.unschedulable(decision)
         if self.passing is not None:
             self.passing.give_back(queued)

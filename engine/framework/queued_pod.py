@@ -42,6 +42,8 @@ class QueuedPod:
     cares: frozenset[ClusterEvent] | None = None
     """The events that may help it where it is unschedulable; None: any."""
     held_because: str = ""
+    refused_for: str = ""
+    """What the last attempt that found no node said; "" where none has."""
     told: str = ""
     """The reason for being held that people were told last."""
     groups: tuple[Hashable, ...] = ()
