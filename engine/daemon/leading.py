@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -20,11 +22,36 @@ from engine.daemon.sharing import Part
 logger = logging.getLogger(__name__)
 
 
+SLEPT_SECONDS = 0.5
+"""Less is how exactly two clocks can be read one after the other."""
+
+
+def slept() -> float:
+    """Return for how long the machine has slept since it started: the clock of time-outs stands still meanwhile."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+
+
 class Leading:
     """The fence of a replica, and what keeps it open."""
 
-    def __init__(self, settings: LeaderElectionSettings, *, shares: bool, identity: str) -> None:
-        """shares: whether replicas share the work, instead of one of them doing it all."""
+    def __init__(
+        self,
+        settings: LeaderElectionSettings,
+        *,
+        shares: bool,
+        identity: str,
+        slept: Callable[[], float] = slept,
+    ) -> None:
+        """Make one that may not act yet, if there may be others.
+
+        Args:
+            settings: names and times of the Leases.
+            shares: whether replicas share the work, instead of one of them doing it all.
+            identity: of this replica.
+            slept: seconds that the machine has slept so far.
+        """
         self._settings = settings
         self._shares = shares
         self._identity = identity
@@ -32,6 +59,10 @@ class Leading:
         self.membership: Membership | None = None
         """Set while replicas share the work."""
         self._scheduler: Scheduler | None = None
+        self._slept_so_far = slept
+        self._slept = slept()
+        self._woke_at = 0.0
+        """Event loop's time at which it was last noticed that the machine had slept."""
 
     @property
     def is_needed(self) -> bool:
@@ -67,10 +98,22 @@ class Leading:
         )
 
     def may_act(self) -> bool:
-        """Return whether this replica may bind at this moment."""
+        """Return whether this replica may bind at this moment.
+
+        After the machine has slept (a laptop's lid, a virtual machine that was suspended) only once the Lease was
+        renewed: it may have ended meanwhile, and no time-out has noticed.
+        """
+        if not self.is_needed:
+            return True
+        slept = self._slept_so_far()
+        if slept - self._slept > SLEPT_SECONDS:
+            logger.warning(
+                "the machine slept for %.0f s: nothing is bound until the lease is renewed", slept - self._slept
+            )
+            self._slept, self._woke_at = slept, asyncio.get_running_loop().time()
         if self.membership is not None:
-            return self.membership.may_act
-        return not self.is_needed or (self._elector is not None and self._elector.is_leader)
+            return self.membership.may_act and self.membership.renewed_at >= self._woke_at
+        return self._elector is not None and self._elector.is_leader and self._elector.renewed_at >= self._woke_at
 
     def attach(self, scheduler: Scheduler, pods: Reflector[Any], *, transport: Transport, random: Random) -> None:
         """Tell a scheduler from now on whether it may decide, and what.
@@ -124,10 +167,15 @@ class Leading:
         waits = ", ".join(self.membership.waits_for)
         return f"waits for a hand-over by {waits}" if waits else "has not joined the other replicas yet"
 
+    @property
+    def namespace(self) -> str:
+        """Return where our Leases are."""
+        return self._settings.lease_namespace or own_namespace() or "kube-system"
+
     def _lease(self) -> LeaseSettings:
         election = self._settings
         return LeaseSettings(
-            namespace=election.lease_namespace or own_namespace() or "kube-system",
+            namespace=self.namespace,
             name=election.lease_name,
             identity=self._identity,
             lease_seconds=election.lease_duration,

@@ -87,6 +87,11 @@ class LeaderElector:
         """The fence: whether we may act at this moment. Turns false by itself when a renewal is overdue."""
         return self._leading and asyncio.get_running_loop().time() < self._may_act_until
 
+    @property
+    def renewed_at(self) -> float:
+        """When the request began that keeps us where we are, by the event loop's time."""
+        return self._may_act_until - self._settings.renew_deadline_seconds
+
     async def run(self) -> str:
         """Wait until the Lease is ours, keep it while that goes well; return why it was lost.
 

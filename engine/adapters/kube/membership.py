@@ -88,6 +88,11 @@ class Membership:
         """The fence: turns false by itself when a renewal is overdue."""
         return self.is_ready and asyncio.get_running_loop().time() < self._may_act_until
 
+    @property
+    def renewed_at(self) -> float:
+        """When the request began that keeps us where we are, by the event loop's time."""
+        return self._may_act_until - self._settings.renew_deadline_seconds
+
     async def run(self) -> str:
         """Join and stay for as long as that goes well; return why it ended. When cancelled, leave."""
         try:

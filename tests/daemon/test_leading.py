@@ -1,0 +1,59 @@
+"""The fence after the machine has slept: closed until the Lease was renewed, whatever the time-outs say."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine.daemon.leading import Leading
+from engine.daemon.settings import LeaderElectionSettings
+from tests.simulation.api_server import ApiServer, Connection
+from tests.simulation.virtual_time import run
+
+SETTINGS = LeaderElectionSettings(lease_duration=15.0, renew_deadline=10.0, retry_period=2.0)
+
+
+@pytest.mark.parametrize("seconds", [2.0, 3600.0])
+def test_nothing_is_bound_after_a_sleep_before_the_lease_is_renewed(
+    seconds: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        slept = 0.0
+        server = ApiServer(Random(1))
+        leading = Leading(SETTINGS, shares=False, identity="a", slept=lambda: slept)
+        scheduler: Any = SimpleNamespace(leading=False, passing=None, lead=lambda leading: None)
+        pods: Any = SimpleNamespace(position=0)
+        connection: Any = Connection(server)
+        leading.attach(scheduler, pods, transport=connection, random=Random(1))
+        assert not leading.may_act()
+        task = asyncio.create_task(leading.run())
+        await asyncio.sleep(5.0)
+        assert leading.may_act()
+        connection.is_cut = True
+        await asyncio.sleep(1.0)
+        assert leading.may_act(), "one renewal that fails does no harm"
+        slept += seconds
+        assert not leading.may_act()
+        await asyncio.sleep(2.0)
+        assert not leading.may_act(), "the lease is not renewed yet"
+        connection.is_cut = False
+        await asyncio.sleep(4.0)
+        assert leading.may_act()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run(main())
+    assert [r.getMessage() for r in caplog.records if "slept" in r.getMessage()] == [
+        f"the machine slept for {seconds:.0f} s: nothing is bound until the lease is renewed"
+    ]
+
+
+def test_without_others_a_sleep_is_nobodys_business() -> None:
+    slept = 0.0
+    leading = Leading(LeaderElectionSettings(enabled=False), shares=False, identity="a", slept=lambda: slept)
+    slept = 3600.0
+    assert leading.may_act()
