@@ -21,7 +21,9 @@ from engine.adapters.open_telemetry import TracingUnavailable
 from engine.adapters.rotating_file import FileError
 from engine.adapters.serving_certificate import CertificateError
 from engine.daemon import logs
+from engine.daemon.addresses import host_and_port
 from engine.daemon.commands.config import config as config_command
+from engine.daemon.commands.webhook import webhook as webhook_command
 from engine.daemon.daemon import Daemon
 from engine.daemon.settings import PrometheusSettings, Settings, TlsSettings, load_settings
 from engine.documents.yaml_document import DocumentError
@@ -100,6 +102,7 @@ def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | N
 
 
 main.add_command(config_command)
+main.add_command(webhook_command)
 
 
 def override(
@@ -137,7 +140,7 @@ def override(
         changes["scheduler_names"] = scheduler_name
     http = settings.http
     if http_address is not None:
-        host, port = _address(http_address)
+        host, port = host_and_port(http_address, hint="--http-address")
         http = replace(http, host=host, port=port)
     if http_secure:
         http = replace(http, tls=http.tls or TlsSettings(), authentication="kubernetes")
@@ -151,13 +154,6 @@ def override(
     log = settings.log
     changes["log"] = replace(log, format=log_format or log.format, level=log_level or log.level)
     return replace(settings, **changes)
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise click.BadParameter(f"expected HOST:PORT such as 0.0.0.0:10259, got {text!r}", param_hint="--http-address")
-    return host.strip("[]") or "0.0.0.0", int(port)
 
 
 async def _run(settings: Settings, address_file: Path | None) -> int:
