@@ -14,12 +14,13 @@ from typing import Any, NoReturn
 
 from engine.cluster.cluster import Cluster
 from engine.cluster.pods import PodInfo
+from engine.daemon.collaborators import Policies
 from engine.daemon.comparing import Comparing
 from engine.daemon.observing import Compared, Observer, Verdict
 from engine.daemon.scheduler import Scheduler
 from engine.daemon.shadow_report import facts
 from engine.framework.cycle import Cycle, Decision
-from engine.framework.queue import QueuedPod, SchedulingQueue
+from engine.framework.queue import Place, QueuedPod, SchedulingQueue
 from engine.framework.volume_reservation import VolumeReservation
 
 logger = logging.getLogger(__name__)
@@ -80,13 +81,19 @@ class ShadowScheduler(Scheduler):
         self._notes: dict[str, _Note] = {}
         """By uid, of pods that were decided and wait; the oldest decision first."""
 
+    def use_policies(self, policies: Policies) -> None:
+        """Decide by these from the next pod on, and what was decided by others anew."""
+        super().use_policies(policies)
+        for note in self._notes.values():
+            if note.queued.place is Place.IN_FLIGHT:
+                self.queue.activate(note.queued, self._clock())
+
     # --- while a pod waits ---------------------------------------------------------------------------
 
     def _attempt(self, queued: QueuedPod) -> None:
         pod = queued.pod
         if pod.nominated_node:
-            self.queue.wait(queued)  # the other keeps room for it: our word of before stands
-            return
+            return  # the other keeps room for it: our word of before stands
         try:
             decision = self.deciding.decide(queued)
         except Exception as error:
@@ -101,8 +108,8 @@ class ShadowScheduler(Scheduler):
             logger.debug("would not place pod", extra={"pod": pod.key, "why": decision.message})
             self._rejecting.reject(queued, replace(decision, preemption=None))
         else:
+            # it stays in flight, as if it were being bound: that is what the other is at
             logger.debug("would place pod", extra={"pod": pod.key, "node": decision.host})
-            self.queue.wait(queued)
 
     def _keep_queue(self) -> None:
         super()._keep_queue()

@@ -102,10 +102,10 @@ def facts(compared: Compared) -> dict[str, Any]:
         "ours": compared.ours,
         "theirs": compared.theirs,
         "why": compared.why,
-        "clauses": sorted(compared.clauses),
+        "clauses": sorted(compared.clauses) or None,
         "score": compared.score,
         "theirScore": compared.their_score,
         "margin": round(compared.margin, 4) if compared.margin is not None else None,
         "late": compared.late,
     }
-    return {name: value for name, value in values.items() if value not in (None, "", [], False)}
+    return {name: value for name, value in values.items() if value is not None and value is not False and value != ""}

@@ -18,6 +18,7 @@ from engine.daemon.shadow import ShadowScheduler
 from engine.daemon.shadow_report import ShadowReport
 from engine.diagnostics import Source
 from engine.framework.cycle import Cycle
+from engine.framework.invariants import pod_violations
 from engine.framework.queue import SchedulingQueue
 from engine.policy.policy_set import load
 from engine.tooling.decision_record import decode, encode
@@ -73,8 +74,12 @@ class Stage:
             clock=lambda: self.now,
             stopwatch=lambda: 0.0,
         )
+        self.use(self.rules)
+
+    def use(self, rules: str) -> None:
+        """Put a policy in force."""
         names = frozenset({"policy-scheduler"})
-        loaded = load([Source("apps.policy", self.rules)], default_schedulers=names)
+        loaded = load([Source("apps.policy", rules)], default_schedulers=names)
         assert loaded.policy_set is not None, loaded.diagnostics
         watched = frozenset({"default-scheduler"})
         self.shadow.use_policies(LivePolicies(loaded.policy_set, scheduler_names=names, watched=watched))
@@ -290,6 +295,26 @@ def test_a_nomination_of_the_others_does_not_make_us_agree(stage: Stage) -> None
     stage.look()
     stage.see("p", node="slow")
     assert stage.last() == ("differed", "fast", "slow")
+
+
+def test_other_policies_decide_anew_what_waits(stage: Stage) -> None:
+    stage.see("p")
+    stage.look()
+    stage.use('policy apps\nscore 1 if node.label.speed == "quick"\n')
+    stage.look()
+    stage.shadow.informer.pod_deleted(_pod("p"))
+    assert stage.last() == ("gone", "quick", "")
+
+
+def test_every_pod_that_waits_is_in_its_place(stage: Stage) -> None:
+    for name, cpu in (("fits", "1"), ("big", "64")):
+        stage.see(name, cpu=cpu)
+    stage.see("preempting", nominated="slow")
+    stage.look()
+    queue, cluster = stage.shadow.queue, stage.cluster
+    assert list(queue.misplaced()) == []
+    for queued in queue:
+        assert list(pod_violations(cluster, queued, {})) == []
 
 
 def test_the_report_adds_up_by_policy(stage: Stage) -> None:

@@ -22,6 +22,38 @@ def overlay_named(name: str) -> list[Json]:
     return built(DEPLOY / "overlays" / name)
 
 
+def verbs(made: list[Json], *, role: str) -> set[tuple[str, str]]:
+    """Return what a ClusterRole allows: resource and verb."""
+    rules = named("ClusterRole", role, among=made)["rules"]
+    return {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+
+
+def test_a_shadow_may_only_read_and_touches_no_other_scheduler() -> None:
+    made = overlay_named("shadow")
+    assert {verb for _, verb in verbs(made, role="policy-scheduler-shadow")} == {"get", "list", "watch"}
+    assert not [o for o in made if o["kind"] in ("Role", "RoleBinding")]
+    assert {o["metadata"].get("namespace", "policy-scheduler-shadow") for o in made} == {"policy-scheduler-shadow"}
+    ours = {(*key(o), o["metadata"].get("namespace")) for o in overlay_named("high-availability")}
+    theirs = {(*key(o), o["metadata"].get("namespace")) for o in made}
+    assert not ours & theirs, "applied beside a scheduler it changes nothing of it"
+
+
+def test_an_extender_may_read_and_bind() -> None:
+    made = overlay_named("extender")
+    granted = verbs(made, role="policy-scheduler")
+    assert {each for each in granted if each[1] not in ("get", "list", "watch")} == {("pods/binding", "create")}
+    assert not [o for o in made if o["kind"] in ("Role", "RoleBinding")]
+
+
+def test_kube_scheduler_is_told_the_paths_that_an_extender_serves() -> None:
+    folder = DEPLOY / "overlays" / "extender"
+    settings = load_settings(folder / "config.yaml")
+    (told,) = yaml.safe_load((folder / "kube-scheduler.yaml").read_text())["extenders"]
+    assert told["urlPrefix"].endswith(f":{settings.http.port}{settings.extender.path}")
+    assert [told[f"{verb}Verb"] for verb in ("filter", "prioritize", "preempt")] == ["filter", "prioritize", "preempt"]
+    assert told["enableHTTPS"] is (settings.http.tls is not None)
+
+
 def arguments(made: list[Json]) -> list[str]:
     (container,) = pod_spec(named("Deployment", "policy-scheduler", among=made))["containers"]
     return list(container["args"])
@@ -75,7 +107,8 @@ def test_its_configuration_is_one_that_the_program_takes(overlay: Path, tmp_path
             file = tmp_path / "config.yaml"
             file.write_text(config_map["data"]["config.yaml"])
             settings = load_settings(file)
-            assert settings.policies.config_map == f"{NAMESPACE}/policies"
+            tells = settings.mode == "scheduler"  # in the other modes no Events are written
+            assert settings.policies.config_map == (f"{NAMESPACE}/policies" if tells else None)
 
 
 @EACH
