@@ -128,6 +128,22 @@ def sample_age(query: Query, frame: Frame) -> float:
     return joins.columns.joined(query, reading=reading, nodes=joins.identities).oldest_sample_age
 
 
+def sample_ages(query: Query, frame: Frame) -> FloatArray | None:
+    """Return `float64[rows]`: how old each node's sample is at the decision, seconds; NaN where there is none.
+
+    None where the query has had no answer yet.
+    """
+    reading = frame.signals.reading(query)
+    if reading is None:
+        return None
+    whole_column(query, frame)
+    nodes = frame.cluster.nodes
+    joined = _JOINS[nodes].columns.joined(query, reading=reading, nodes=_JOINS[nodes].identities)
+    ages = joined.sample_ages + reading.age_seconds(frame.now)
+    found: FloatArray = np.where(np.isnan(joined.values), np.nan, ages)[frame.rows]
+    return found
+
+
 def query_of(text: str, *, max_age: float, every: float, by: str) -> Query:
     """Return the query that a policy's arguments make.
 

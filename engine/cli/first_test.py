@@ -65,15 +65,16 @@ def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
     shown_as = target if target is not None else Path(f"<stdout>{files.TEST_SUFFIX}")
     path = Path(os.path.relpath(policy_path, shown_as.parent)).as_posix()
     cases = search.cases(found)
+    if not cases and not found.queues:
+        raise click.ClickException(f"{policy_path}: no case was found that shows anything; write the first by hand")
     text = text_of(cases, found, policy=path, name=policy.name)
     coverage, failing = _run(shown_as, text)
     if failing:
         cases = [one for one, name in zip(cases, case_names(cases), strict=True) if name not in failing]
-        text = text_of(cases, found, policy=path, name=policy.name)
+        text = text_of(cases, found, policy=path, name=policy.name, without=failing)
         coverage, _ = _run(shown_as, text)
-    if not cases:
-        raise click.ClickException(f"{policy_path}: no pod was found that it governs; write the first case by hand")
-    return text, f"{len(cases)} cases, {coverage}"
+    count = len(cases) + sum(queue.name not in failing for queue in found.queues)
+    return text, f"{count} cases, {coverage}"
 
 
 def _run(path: Path, text: str) -> tuple[str, frozenset[str]]:

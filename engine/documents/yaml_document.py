@@ -45,12 +45,13 @@ class DocumentError(Exception):
 class Document:
     """One document of a file: its value, and the span of every part of it."""
 
-    def __init__(self, source: Source, *, value: Value, root: Node | _Roots, index: int = 0) -> None:
+    def __init__(self, source: Source, *, value: Value, root: Node | Roots | None, index: int = 0) -> None:
+        """Take a value; without a root the text is read again, once a place in it is asked for."""
         self.source = source
         self.value = value
         self.index = index
         """Which document of the file it is, from 0."""
-        self._root = root
+        self._root = Roots(source) if root is None else root
 
     def span(self, path: Sequence[Step] = (), *, key: bool = False) -> Span:
         """Return where a part of the value stands, or its key; of what is not there, the nearest that is."""
@@ -75,10 +76,10 @@ class Document:
         return code.at(self.span(path, key=key), message, help=advice)
 
     def _node(self) -> Node | None:
-        return self._root.of(self.index) if isinstance(self._root, _Roots) else self._root
+        return self._root.of(self.index) if isinstance(self._root, Roots) else self._root
 
 
-class _Roots:
+class Roots:
     """The nodes of a file that was read quickly, without positions, until somebody asks for one."""
 
     def __init__(self, source: Source) -> None:
@@ -126,7 +127,7 @@ def parse_documents(source: Source) -> tuple[Document, ...]:
     as_json = json_value(source.text)
     plain = [(0, as_json)] if as_json is not None else yaml_values(source.text)
     if plain is not None:
-        roots = _Roots(source)
+        roots = Roots(source)
         return tuple(Document(source, value=value, root=roots, index=index) for index, value in plain)
     found: list[Diagnostic] = []
     documents = []

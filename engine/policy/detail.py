@@ -23,6 +23,7 @@ from engine.framework.profile import Profile
 from engine.framework.status import Status
 from engine.lang.columns import full
 from engine.policy.clauses import FilterClause, ScoreClause
+from engine.policy.groupings import GroupingScore
 
 Plugin: TypeAlias = FilterPlugin | ScorePlugin
 Stopwatch: TypeAlias = Callable[[], float]
@@ -52,7 +53,7 @@ class RankedNode:
     name: str
     total: float
     scores: Mapping[str, float]
-    """Weighted, by plugin name; scores of one name are added up."""
+    """Weighted, by plugin, by clause name, or as the clause is written; those that are written alike are added up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ def _filtered(frame: Frame, profile: Profile, verdicts: list[Verdict], stopwatch
 def _scored(
     chosen: Frame, scores: tuple[Weighted, ...], verdicts: list[Verdict], stopwatch: Stopwatch
 ) -> list[tuple[str, FloatArray]]:
-    """Return the weighted scores `[feasible]` of every plugin that does not skip."""
+    """Return the weighted scores `[feasible]` of every plugin that does not skip, by its name or its clause's text."""
     found = []
     for weighted in scores:
         plugin = weighted.plugin
@@ -148,8 +149,15 @@ def _scored(
             missing = int(np.count_nonzero(plugin.missing(chosen)))
         low, high = float(final.min()), float(final.max())
         verdicts.append(Verdict(plugin, chosen.size, missing=missing, low=low, high=high, seconds=seconds))
-        found.append((plugin.name, final))
+        found.append((_called(plugin), final))
     return found
+
+
+def _called(plugin: ScorePlugin) -> str:
+    """Return a score's name, or without one what is written: more than its value, `10` of `score 10 if …`."""
+    if not isinstance(plugin, ScoreClause | GroupingScore) or f" as {plugin.name}" in plugin.clause.text:
+        return plugin.name
+    return plugin.clause.text
 
 
 def _ranked(

@@ -17,6 +17,7 @@ from engine.framework.kubernetes import kubernetes_filters, kubernetes_scores
 from engine.framework.permit import Claim
 from engine.framework.plugin import FilterPlugin, Weighted
 from engine.framework.profile import PreemptionRule, Profile
+from engine.framework.queued_pod import QueuedPod, Turn, priority_sort, priority_turn
 from engine.lang.checked import Canary, ClauseKind
 from engine.lang.compiled import (
     CompiledClause,
@@ -107,6 +108,12 @@ class Policy:
     def order(self) -> Callable[[Frame], tuple[Any, ...]] | None:
         """Return the sort key of pods in the queue, the smallest first; None: Kubernetes' order."""
         return next((clause.evaluate for clause in self.clauses if isinstance(clause, CompiledOrder)), None)
+
+    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+        """Return when a pod's turn is that it governs: as `order by` says, or as Kubernetes does."""
+        if self.order is None:
+            return priority_turn(queued)
+        return Turn(self.name, (self.order(frame), *priority_sort(queued)))
 
     # --- permit and preemption ---------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ class Ranked(_Part, frozen=True):
     node: str
     total: float
     scores: dict[str, float]
-    """Weighted score by plugin or clause; scores of one name are added up."""
+    """Weighted, by plugin, by clause name, or as the clause is written; those that are written alike are added up."""
 
 
 class Reading(_Part, frozen=True):

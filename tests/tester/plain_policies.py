@@ -20,6 +20,7 @@ from engine.framework.kubernetes import kubernetes_filters
 from engine.framework.plugin import Ready, Scope, Weighted
 from engine.framework.plugins.base import Filter, Score
 from engine.framework.profile import Profile
+from engine.framework.queued_pod import QueuedPod, Turn, priority_turn
 from engine.framework.status import Code, Status
 from engine.tooling.tester.policies import Conjunct
 from engine.tooling.tester.reading import read_suite
@@ -84,6 +85,9 @@ class PlainPolicy:
     @property
     def clauses(self) -> tuple[()]:
         return ()
+
+    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+        return priority_turn(queued)
 
     def claims(self, frame: Frame) -> tuple[()]:
         return ()

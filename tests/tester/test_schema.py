@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from engine.diagnostics import Source
 from engine.documents.yaml_document import DocumentError, parse_document
 from engine.tooling.tester.reading import read_suite, schema_text
 from engine.tooling.tester.run import SuiteRun
+from engine.tooling.tester.suite import Fixtures
 from tests.tester.command_line import Folder
 from tests.tester.plain_policies import SCHEDULER, PlainPolicies
 
@@ -52,6 +54,11 @@ SMALL: dict[str, Any] = {
             "sequence": [{"pod": "small", "count": 2, "every": "1s", "expect": {"schedulable": True}}],
             "expect": {"placed": {"a1": 2}, "max_skew": {"by": "zone", "at_most": 1}},
         },
+        {
+            "name": "turns",
+            "queue": [{"pod": "small", "queued": "1s"}, {"pod": {"name": "x"}}],
+            "expect": {"turns": ["small", "x"]},
+        },
     ],
     "forall": [{"name": "all", "pods": "templates", "where": "schedulable", "expect": {"not_on": {"zone": "b"}}}],
     "invalid": [{"text": "filter x", "code": "P0101", "at": "1:8"}],
@@ -76,7 +83,9 @@ def test_the_command_prints_it(folder: Folder) -> None:
     assert folder.test("--schema").out == schema_text()
 
 
-@pytest.mark.parametrize("path", [(), ("$defs", "case"), ("$defs", "expect"), ("$defs", "metrics"), ("$defs", "step")])
+@pytest.mark.parametrize(
+    "path", [(), *(("$defs", each) for each in ("case", "expect", "metrics", "step", "waiting"))], ids=str
+)
 def test_editors_have_something_to_say_about_every_key(path: tuple[str, ...]) -> None:
     part = SCHEMA
     for step in path:
@@ -169,4 +178,5 @@ def test_schema_and_loader_agree_and_what_is_accepted_can_be_run(document: Any) 
     if not codes:
         suite = read_suite(parse_document(Source("t.yaml", json.dumps(document))))
         with contextlib.suppress(DocumentError):
-            SuiteRun(suite, PlainPolicies(), scheduler=SCHEDULER, shuffle=True).result()
+            nothing = Fixtures(pods=defaultdict(tuple), policies=defaultdict(lambda: Source("x.policy", "")))
+            SuiteRun(suite, PlainPolicies(), nothing, scheduler=SCHEDULER, shuffle=True).result()

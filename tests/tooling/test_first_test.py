@@ -51,6 +51,7 @@ SHOWN = [
     'filter all(p.label.tenant == pod.label.tenant for p in node.pods) if pod.label.exclusive == "true"',
     'filter node.arch == "arm64" if pod.label.arch == "arm"',
     "filter not node.unschedulable",
+    'hold if pod.label.gate == "shut"\norder by pod.label.tier == "gold" desc, pod.priority desc, pod.queued',
 ]
 
 

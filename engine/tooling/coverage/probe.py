@@ -58,6 +58,10 @@ class Probe:
         """Count the gangs that a placed pod is asked for."""
         self._of(policy).visit_kind(frame, ClauseKind.GANG)
 
+    def queued(self, frame: Frame, policy: Policy) -> None:
+        """Count what the policy says about when a pod's turn is."""
+        self._of(policy).queue(frame)
+
     def clear(self) -> None:
         """Forget what was counted."""
         self.outcomes.clear()
@@ -98,13 +102,23 @@ class _Watched:
 
     def decide(self, frame: Frame) -> None:
         """Count one decision, stage by stage, as the reference path takes it."""
-        held = False
-        for clause, compiled in self._clauses:
-            if isinstance(clause, checked.Test) and clause.kind is ClauseKind.HOLD and not held:
-                self._clause(clause, frame, compiled)
-                held = self._answers.truth(clause.value, frame) == TRUE
-        if not held:
+        if not self._held(frame):
             self._place(frame)
+        self._count()
+
+    def _held(self, frame: Frame) -> bool:
+        """Count the `hold` clauses up to the one that holds the pod."""
+        for clause, compiled in self._clauses:
+            if isinstance(clause, checked.Test) and clause.kind is ClauseKind.HOLD:
+                self._clause(clause, frame, compiled)
+                if self._answers.truth(clause.value, frame) == TRUE:
+                    return True
+        return False
+
+    def queue(self, frame: Frame) -> None:
+        """Count what holds a pod, and where nothing does, what orders it."""
+        if not self._held(frame):
+            self.visit_kind(frame, ClauseKind.ORDER)
         self._count()
 
     def visit_kind(self, frame: Frame, kind: ClauseKind) -> None:

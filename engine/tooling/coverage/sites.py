@@ -87,8 +87,6 @@ def span_key(span: Span) -> SpanKey:
 def clause_sites(policy: CheckedPolicy, *, alone: bool) -> Iterator[ClauseSites]:
     """Yield the clauses of a policy as written, its `for pods` line first.
 
-    `order by` is left out: a test decides pods in the order in which it names them.
-
     Args:
         policy: what is covered.
         alone: whether no other policy takes the pods that this one does not govern: a test has no such pods then.
@@ -98,8 +96,7 @@ def clause_sites(policy: CheckedPolicy, *, alone: bool) -> Iterator[ClauseSites]
         sites = () if alone else _together(_walk(condition, NO_FACTS))
         yield ClauseSites("for pods", "for pods", condition.span, sites)
     for clause in policy.clauses:
-        if clause.kind is not ClauseKind.ORDER:
-            yield ClauseSites(clause.kind.value, clause.name, clause.tree.span, _together(_of_clause(clause)))
+        yield ClauseSites(clause.kind.value, clause.name, clause.tree.span, _together(_of_clause(clause)))
 
 
 def is_bound(clause: checked.Clause) -> bool:

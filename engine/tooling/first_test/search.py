@@ -15,7 +15,7 @@ from engine.cluster.signals import Query
 from engine.documents.yaml_document import DocumentError
 from engine.framework.frame import Frame
 from engine.lang import typed
-from engine.lang.checked import values_of
+from engine.lang.checked import ClauseKind, values_of
 from engine.lang.environment import Pods
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
@@ -24,6 +24,7 @@ from engine.tooling.coverage.sites import ClauseSites, Outcome, Site, SpanKey, c
 from engine.tooling.first_test.expected import Written, written
 from engine.tooling.first_test.genes import Genes
 from engine.tooling.first_test.scene import case_form, frame_of
+from engine.tooling.first_test.turns import Queue, queues
 from engine.tooling.first_test.values import Place, World
 from engine.tooling.first_test.witness import Goal, Witness
 
@@ -40,6 +41,8 @@ class Found:
     clauses: tuple[ClauseSites, ...]
     unseen: tuple[tuple[ClauseSites, Site | None, Outcome | None], ...]
     """Outcomes that no world showed, with their clause; without a site: the clause never had a say."""
+    queues: tuple[Queue, ...] = ()
+    """What shows `order by`."""
 
 
 class Search:
@@ -78,7 +81,10 @@ class Search:
                     worlds.append(found)
                     done |= self._look(found)
         witnesses = self._witnesses(worlds, [goal for goal in goals if goal in done])
-        return Found(tuple(witnesses), self._clauses, tuple(self._unseen(done)))
+        free = next((chosen for chosen in worlds if not self._held(chosen)), start)
+        found_queues = tuple(queues(self._policy, self._genes, start=free, frame_of=self._frame))
+        done |= self._ordered(found_queues)
+        return Found(tuple(witnesses), self._clauses, tuple(self._unseen(done)), found_queues)
 
     def cases(self, found: Found) -> list[Written]:
         """Return the witnesses with what is expected of them."""
@@ -96,7 +102,7 @@ class Search:
         checked = {span_key(clause.tree.span): clause for clause in self._policy.compiled.checked.clauses}
         for sites in self._clauses:
             clause = checked.get(span_key(sites.span))
-            if clause is None:
+            if clause is None or clause.kind is ClauseKind.ORDER:  # one pod has no order
                 continue
             every = [part for value in values_of(clause) for part in typed.below(value)]
             by_span: dict[SpanKey, list[typed.Typed]] = {}
@@ -148,6 +154,10 @@ class Search:
         frame = self._frame(chosen)
         return frame is not None and self._policy.governs(frame)
 
+    def _held(self, chosen: World) -> bool:
+        frame = self._frame(chosen)
+        return frame is None or self._policy.hold_reason(frame) is not None
+
     def _frame(self, chosen: World) -> Frame | None:
         form = case_form(chosen, topologies=self._genes.topologies)
         try:
@@ -175,6 +185,15 @@ class Search:
         if self._policy.hold_reason(frame) is None:
             probe.permitted(frame, self._policy)
         return frozenset((*probe.outcomes, *((span, None) for span in probe.clauses)))
+
+    def _ordered(self, found: Sequence[Queue]) -> set[Goal]:
+        """Return everything that queues show."""
+        probe = self._probe
+        probe.clear()
+        for queue in found:
+            for frame in queue.frames:
+                probe.queued(frame, self._policy)
+        return {*probe.outcomes, *((span, None) for span in probe.clauses)}
 
     def _reach(
         self, goal: Goal, reads: tuple[tuple[Place, ...], tuple[Place, ...]], worlds: Sequence[World]

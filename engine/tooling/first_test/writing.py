@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from engine.tooling.coverage.sites import ClauseSites, Outcome, Site, SiteKind
@@ -17,7 +17,7 @@ _SHARED_KEYS = ("name", "cpu", "mem", "zone")
 """Of nodes: what most of them have stands in the file, and in a case only where it differs."""
 
 
-def text_of(written: Sequence[Written], found: Found, *, policy: str, name: str) -> str:
+def text_of(written: Sequence[Written], found: Found, *, policy: str, name: str, without: Collection[str] = ()) -> str:
     """Return the test file.
 
     Args:
@@ -25,11 +25,13 @@ def text_of(written: Sequence[Written], found: Found, *, policy: str, name: str)
         found: what the search came to, for what it did not show.
         policy: path of the policy as the file names it.
         name: of the policy.
+        without: names of queues to leave out.
     """
     forms = [one.witness.form for one in written]
     nodes = [common([form.nodes[at] for form in forms]) for at in range(len(forms[0].nodes))] if forms else []
     metrics = common([form.metrics for form in forms]) if forms else {}
     cases = [_case(one, called, nodes, metrics) for one, called in zip(written, case_names(written), strict=True)]
+    cases += [queue.case() for queue in found.queues if queue.name not in without]
     form: Json = {"policy": policy, "nodes": nodes, "metrics": metrics, "cases": cases}
     return suite_text({key: value for key, value in form.items() if value}, comment="\n".join(_comment(found, name)))
 
@@ -112,7 +114,8 @@ def _answer(site: Site, outcome: Outcome) -> str:
 def _not_shown(clause: ClauseSites, site: Site | None, outcome: Outcome | None) -> str:
     line, _ = clause.span.source.position(clause.span.start)
     if site is None or outcome is None:
-        return f"{clause.keyword} {clause.name} (line {line}) has a say"
+        name = clause.name if clause.name.startswith(f"{clause.keyword} ") else f"{clause.keyword} {clause.name}"
+        return f"{name} (line {line}) has a say"
     line, _ = site.span.source.position(site.span.start)
     return f"{_answer(site, outcome)} (line {line})"
 

@@ -91,11 +91,7 @@ class ExpectReader:
             case "held":
                 yield path, wanted.Held(value is not False, self._text(value, path))
             case "evicts":
-                known = self._pods()
-                for index, pod in enumerate(value):
-                    if pod not in known:
-                        advice = did_you_mean(pod, tuple(known), none="the test has no pods")
-                        self._problem((*path, index), codes.UNKNOWN_NODE, f"unknown pod `{pod}`", advice)
+                self._known_pods(value, path)
                 yield path, wanted.Evicts(frozenset(value))
             case "feasible":
                 yield path, wanted.Feasible(frozenset(self._known(value, path)))
@@ -109,6 +105,9 @@ class ExpectReader:
                     yield (*path, node), wanted.Score(node, comparison(number))
             case "order":
                 yield path, wanted.Order(tuple(self._known(value, path)))
+            case "turns":
+                self._known_pods(value, path)
+                yield path, wanted.Turns(tuple(value))
             case "waits":
                 yield path, wanted.Waits(value is not False, self._text(value, path))
             case "placed":
@@ -163,6 +162,13 @@ class ExpectReader:
                 re.compile(text[1:-1])
             except re.error as error:
                 self._problem(path, codes.BAD_FIXTURE, f"not a regular expression: {error}", "")
+
+    def _known_pods(self, names: Sequence[str], path: Path) -> None:
+        known = self._pods()
+        for index, pod in enumerate(names):
+            if pod not in known:
+                advice = did_you_mean(pod, tuple(known), none="the test has no pods")
+                self._problem((*path, index), codes.UNKNOWN_NODE, f"unknown pod `{pod}`", advice)
 
     def _match(self, value: Any, path: Path) -> NodeMatch:
         if isinstance(value, dict):

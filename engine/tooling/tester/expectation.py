@@ -171,6 +171,13 @@ class MaxSkew:
     at_most: int
 
 
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """`turns`: these pods of the queue are decided in this order."""
+
+    pods: tuple[str, ...]
+
+
 OfOne: TypeAlias = (
     GoesTo
     | NotOn
@@ -190,4 +197,4 @@ OfOne: TypeAlias = (
 """What is expected of every decision of a case."""
 OfAll: TypeAlias = Placed | MaxSkew
 """What is expected of all decisions of a case together."""
-Expectation: TypeAlias = OfOne | OfAll
+Expectation: TypeAlias = OfOne | OfAll | Turns

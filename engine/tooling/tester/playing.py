@@ -18,9 +18,10 @@ from engine.tooling.tester.policies import TestedPolicies, TestedPolicy
 from engine.tooling.tester.readings import Readings
 from engine.tooling.tester.scene import Scene, SceneBuilder
 from engine.tooling.tester.suite import Case, Kind, Part, Step, did_you_mean
+from engine.tooling.tester.waiting import Waiting
 
 Observe = Callable[[Case, Frame, TestedPolicy], None]
-"""Called before each decision, while the cluster is as the decision finds it."""
+"""Called before each decision, and for each pod of a queue, while the cluster is as the decision finds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +93,31 @@ class Play:
                 yield decided
                 self._settle(decided, now)
 
+    def waiting(self) -> list[Waiting]:
+        """Return the pods of a queue, each with the policy that governs it; `observe` is told of each.
+
+        Raises:
+            DocumentError: as `decisions`.
+        """
+        case, scene = self._case, self._scene
+        signals = self._theatre.readings.signals(case, case.now)
+        found = []
+        for step, name in zip(case.steps, planned_names(case), strict=True):
+            assert isinstance(step.pod, Part)
+            pod = Part({**step.pod.value, "name": name}, step.pod.path)
+            info = self._theatre.builder.pod(pod, scene.cluster, name=name, uid=f"{case.name}/{name}")
+            waited = case.queued_seconds if step.queued_seconds is None else step.queued_seconds
+            frame = Frame(info, scene.cluster, case.now, signals=signals, queued=case.now - waited)
+            found.append(Waiting(self._governing(step, info), frame))
+            if self._theatre.observe is not None:
+                self._theatre.observe(case, frame, found[-1].policy)
+        return found
+
     # --- a decision ----------------------------------------------------------------------------------
 
     def _decided(self, step: Step, pod: PodInfo, now: float, *, in_full: bool) -> Decided:
         case, theatre = self._case, self._theatre
-        policy = theatre.policies.governing(pod)
-        if policy is None:
-            message = f"no policy governs the pod: its scheduler is `{pod.scheduler_name}`"
-            path = step.pod.path if isinstance(step.pod, Part) else case.path
-            raise DocumentError([theatre.document.error(path, codes.NOT_GOVERNED, message=message)])
+        policy = self._governing(step, pod)
         signals = theatre.readings.signals(case, now)
         queued = now - case.queued_seconds
         frame = Frame(pod, self._scene.cluster, now, signals=signals, queued=queued, attempts=case.attempts)
@@ -121,6 +138,14 @@ class Play:
             outcome = replace(made(in_full=in_full), victims=victims)
             return Decided(step, outcome, policy, frame, lambda: replace(made(in_full=True), victims=victims))
         return Decided(step, outcome, policy, frame, lambda: made(in_full=True))
+
+    def _governing(self, step: Step, pod: PodInfo) -> TestedPolicy:
+        policy = self._theatre.policies.governing(pod)
+        if policy is None:
+            message = f"no policy governs the pod: its scheduler is `{pod.scheduler_name}`"
+            path = step.pod.path if isinstance(step.pod, Part) else self._case.path
+            raise DocumentError([self._theatre.document.error(path, codes.NOT_GOVERNED, message=message)])
+        return policy
 
     def _outcome(self, frame: Frame, policy: TestedPolicy, *, in_full: bool) -> Outcome:
         nodes = frozenset(frame.cluster.nodes.names)

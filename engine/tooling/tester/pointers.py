@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engine.framework.evaluation import evaluate
@@ -13,7 +13,8 @@ from engine.tooling.tester import expectation as wants
 from engine.tooling.tester.outcome import Outcome
 from engine.tooling.tester.policies import TestedPolicy
 from engine.tooling.tester.texts import number
-from engine.tooling.why.values import Value, leaves, part_values, shown
+from engine.tooling.tester.waiting import Waiting
+from engine.tooling.why.values import PartValues, leaves, part_values
 
 _REFUSING = frozenset({ClauseKind.FILTER, ClauseKind.REQUIRE, ClauseKind.LIMIT})
 _MOST_NODES = 3
@@ -71,6 +72,27 @@ def pointers(value: wants.OfOne, outcome: Outcome, policy: TestedPolicy, frame: 
     return tuple(replace(_values(clause, frame, nodes), scores=added(clause)) for clause in clauses[:_MOST_CLAUSES])
 
 
+def turn_pointers(pods: Sequence[Waiting]) -> tuple[ClauseValues, ...]:
+    """Return what the `order by` of each policy says of each pod of a queue."""
+    found: dict[int, ClauseValues] = {}
+    for pod in pods:
+        for clause in pod.policy.clauses:
+            if clause.kind is not ClauseKind.ORDER:
+                continue
+            one = _values(clause, pod.frame, ())
+            named = tuple(
+                replace(part, values=tuple((pod.name, text) for _, text in part.values)) for part in one.pointers
+            )
+            known = found.get(id(clause))
+            if known is not None:
+                named = tuple(
+                    replace(part, values=(*part.values, *more.values))
+                    for part, more in zip(known.pointers, named, strict=True)
+                )
+            found[id(clause)] = replace(one, pointers=named)
+    return tuple(found.values())
+
+
 def _concerned(value: wants.OfOne, outcome: Outcome) -> list[str]:
     """Return the nodes that an expectation is about, and those that it was not about but should have been."""
     ranked = sorted(outcome.totals, key=lambda name: (-outcome.totals[name], name))
@@ -102,13 +124,13 @@ def _values(clause: CompiledClause, frame: Frame, nodes: Sequence[str]) -> Claus
             if not nodes and not values.same:
                 continue
             start, last = offsets[part.span.start - span.start], offsets[part.span.end - span.start - 1]
-            found.append(Pointer(start, last + 1, _by_node(values.values, values.same, nodes, values.bytes)))
+            found.append(Pointer(start, last + 1, _by_node(values, nodes)))
     return ClauseValues(f"{span.source.name}:{line}", text, tuple(found))
 
 
-def _by_node(values: Iterable[Value], same: bool, nodes: Sequence[str], as_bytes: bool) -> tuple[tuple[str, str], ...]:
-    texts = [shown(value, as_bytes=as_bytes) for value in values]
-    return (("", texts[0]),) if same and texts else tuple(zip(nodes, texts, strict=True))
+def _by_node(values: PartValues, nodes: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    texts = values.texts()
+    return (("", texts[0]),) if values.same and texts else tuple(zip(nodes, texts, strict=True))
 
 
 def _one_line(text: str) -> tuple[str, list[int]]:

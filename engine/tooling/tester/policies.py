@@ -14,6 +14,7 @@ from engine.diagnostics import Diagnostic, Severity
 from engine.framework.frame import Frame
 from engine.framework.permit import Claim
 from engine.framework.profile import Profile
+from engine.framework.queued_pod import QueuedPod, Turn
 from engine.lang.compiled import CompiledClause
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
@@ -53,6 +54,10 @@ class TestedPolicy(Protocol):
 
     def hold_reason(self, frame: Frame) -> str | None:
         """Return why the pod waits outside the active queue, or None."""
+        ...
+
+    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+        """Return when the pod's turn is."""
         ...
 
     def claims(self, frame: Frame) -> tuple[Claim, ...]:
@@ -129,6 +134,10 @@ class TestedCompiledPolicy:
     def hold_reason(self, frame: Frame) -> str | None:
         """Return why the pod waits outside the active queue, or None."""
         return self.policy.hold_reason(frame)
+
+    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+        """Return when the pod's turn is."""
+        return self.policy.turn(queued, frame)
 
     def claims(self, frame: Frame) -> tuple[Claim, ...]:
         """Return the gangs without which the pod must not bind.

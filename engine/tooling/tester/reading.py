@@ -113,9 +113,11 @@ class _Reader:
                 if isinstance(sequence, dict)
                 else tuple(self._step(one, (*path, "sequence", index)) for index, one in enumerate(sequence))
             )
+        elif "queue" in form:
+            steps = tuple(self._step(one, (*path, "queue", index)) for index, one in enumerate(form["queue"]))
         else:
             steps = (Step((*path, "pod"), self._pod(form["pod"], (*path, "pod"))),)
-        kind = Kind.SEQUENCE if "sequence" in form else Kind.ONE
+        kind = Kind.SEQUENCE if "sequence" in form else Kind.QUEUE if "queue" in form else Kind.ONE
         return replace(self._frame(form, path), steps=steps, kind=kind)
 
     def _frame(self, form: Json, path: Path) -> Case:
@@ -147,6 +149,7 @@ class _Reader:
             after_seconds=seconds(form.get("after", "0s")),
             expect=Part(form["expect"], (*path, "expect")) if "expect" in form else None,
             finished=Part(form["finished"], (*path, "finished")) if "finished" in form else None,
+            queued_seconds=seconds(form["queued"]) if "queued" in form else None,
             base=_base(form["pod"]),
         )
 

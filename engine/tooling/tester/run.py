@@ -13,16 +13,25 @@ from engine.framework.kubernetes import kubernetes_filters
 from engine.tooling.tester import codes
 from engine.tooling.tester.comparing import Mismatch, compare, compare_all, went
 from engine.tooling.tester.expect_form import Expected, ExpectReader
-from engine.tooling.tester.expectation import Degraded, Feasible, Filtered, MaxSkew, Placed, Unschedulable
+from engine.tooling.tester.expectation import (
+    Degraded,
+    Feasible,
+    Filtered,
+    MaxSkew,
+    Placed,
+    Turns,
+    Unschedulable,
+)
 from engine.tooling.tester.invalid import refusal
 from engine.tooling.tester.outcome import Outcome
 from engine.tooling.tester.playing import Decided, Observe, Play, Theatre, planned_names
-from engine.tooling.tester.pointers import pointers
+from engine.tooling.tester.pointers import pointers, turn_pointers
 from engine.tooling.tester.policies import TestedPolicies
 from engine.tooling.tester.readings import Readings
 from engine.tooling.tester.results import AnyCase, CaseResult, Failure, State, SuiteResult, ended
 from engine.tooling.tester.scene import Scene, SceneBuilder
 from engine.tooling.tester.suite import Case, Fixtures, ForAll, Invalid, Kind, Path, Step, Suite, did_you_mean
+from engine.tooling.tester.waiting import compare_turns
 
 _OTHER_SEEDS = (1, 2, 3, 4)
 """Added to the file's seed, to see whether placements hang on tie-breaks."""
@@ -128,6 +137,8 @@ class SuiteRun:
             expected = self._expected(case, scene)
             if case.skip:
                 return CaseResult(case, State.SKIPPED)
+            if case.kind is Kind.QUEUE:
+                return ended(case, self._queue(case, scene, expected[None]), ())
             failures, outcomes = self._compared(case, scene, expected)
         whole = [one for one in expected[None] if isinstance(one.value, Placed | MaxSkew)]
         if whole and not failures and not case.tie_ok and any(len(outcome.tied) > 1 for outcome in outcomes):
@@ -151,8 +162,8 @@ class SuiteRun:
         problems += reader.problems
         for step_path, several in expected.items():
             for one in several:
-                if isinstance(one.value, Placed | MaxSkew) and (step_path is not None or case.kind is Kind.FORALL):
-                    message = f"`{one.key}` is about a sequence as a whole, it stands in the `expect` of the case"
+                message = _misplaced(case, one, step_path)
+                if message:
                     problems.append(self.suite.document.error(one.path, codes.BAD_FIXTURE, message=message, key=True))
         if problems:
             raise DocumentError(problems)
@@ -185,9 +196,19 @@ class SuiteRun:
             failures["where",] = Failure(Expected("where", (*case.path, "where"), None), nothing)
         return list(failures.values()), tuple(outcomes)
 
+    def _queue(self, case: Case, scene: Scene, expected: Sequence[Expected]) -> list[Failure]:
+        pods = Play(case, scene, self._theatre, cycle=scene.cycle).waiting()
+        failures = []
+        for one in expected:
+            assert isinstance(one.value, Turns)
+            mismatch = compare_turns(one.value, pods, tie_ok=case.tie_ok)
+            if mismatch is not None:
+                failures.append(Failure(one, mismatch, values=turn_pointers(pods)))
+        return failures
+
     def _failure(self, case: Case, one: Expected, decided: Decided, scene: Scene) -> Failure | None:
         value, outcome, profile = one.value, decided.outcome, decided.policy.profile
-        if value is None or isinstance(value, Placed | MaxSkew):
+        if value is None or isinstance(value, Placed | MaxSkew | Turns):
             return None
         clause = value.reason.clause if isinstance(value, Unschedulable | Filtered) else None
         if clause is not None and clause not in decided.policy.clause_names:
@@ -257,6 +278,17 @@ class SuiteRun:
         if shuffled not in self._scenes:
             self._scenes[shuffled] = self._builder.scene(shuffled=shuffled, seed=self.suite.seed)
         return self._scenes[shuffled]
+
+
+def _misplaced(case: Case, one: Expected, step: Path | None) -> str:
+    """Return why an expectation cannot stand where it does, "" where it can."""
+    if isinstance(one.value, Turns) is not (case.kind is Kind.QUEUE):
+        if case.kind is Kind.QUEUE:
+            return f"`{one.key}` is about a decision, and of a `queue` nothing is decided; expected `turns`"
+        return "`turns` is about a `queue`, which this case does not have"
+    if isinstance(one.value, Placed | MaxSkew) and (step is not None or case.kind is Kind.FORALL):
+        return f"`{one.key}` is about a sequence as a whole, it stands in the `expect` of the case"
+    return ""
 
 
 def _property(each: ForAll, fixtures: Fixtures) -> Case:

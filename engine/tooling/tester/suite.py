@@ -40,6 +40,8 @@ class Step:
     """What must hold for each of them."""
     finished: Part | None = None
     """Names of pods that end before the first of them."""
+    queued_seconds: float | None = None
+    """Of a queue: how long it has waited; None: as the case says."""
     base: str = "pod"
     """What its pods are called, where they are several or the short form says no name."""
 
@@ -50,6 +52,8 @@ class Kind(Enum):
     ONE = "one"
     SEQUENCE = "sequence"
     """One after the other: who has a place is there for the next."""
+    QUEUE = "queue"
+    """Not at all: they wait, and are asked for their turns."""
     FORALL = "forall"
     """Each by itself, in the same world."""
 

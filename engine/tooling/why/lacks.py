@@ -14,7 +14,7 @@ from engine.framework.plugins.node_resources_fit import NodeResourcesFit
 from engine.framework.plugins.node_unschedulable import NodeUnschedulable
 from engine.framework.plugins.taint_toleration import TaintToleration
 from engine.tooling.why.filters import RESOURCES, Refusals, Refuser
-from engine.tooling.why.values import amount_text, leaves, part_values, shown
+from engine.tooling.why.values import amount_text, leaves, part_values
 
 HARD = ("NoSchedule", "NoExecute")
 
@@ -72,7 +72,7 @@ def _of_clause(unit: Refuser, frame: Frame, row: int) -> str:
     alone = frame.at(np.array([row], np.int64))
     inside = (unit.span.start, unit.span.end)
     values = [
-        f"{value.text} is {shown(value.values[0], as_bytes=value.bytes)}"
+        f"{value.text} is {value.texts()[0]}"
         for value in part_values(leaves(clause, inside), alone, [0])
         if value.text != unit.name
     ]

@@ -11,7 +11,6 @@ from engine.tooling.text_table import BOLD, DIM, GREEN, RED, Paint, aligned, cou
 from engine.tooling.why.explain import Cause, Explanation
 from engine.tooling.why.lacks import Near
 from engine.tooling.why.scores import Ranking, Term
-from engine.tooling.why.values import shown
 
 
 def lines(found: Explanation, *, colour: bool) -> Iterator[str]:
@@ -160,10 +159,9 @@ def _values(term: Term, nodes: Sequence[str]) -> Iterator[str]:
     same: list[str] = []
     for part in term.parts:
         if part.same:
-            same.append(f"  {printable(part.text)} = {shown(part.values[0], as_bytes=part.bytes)}")
+            same.append(f"  {printable(part.text)} = {part.texts()[0]}")
         else:
-            texts = (printable(shown(value, as_bytes=part.bytes)) for value in part.values)
-            rows.append((f"  {printable(part.text)}", *texts))
+            rows.append((f"  {printable(part.text)}", *(printable(text) for text in part.texts())))
     if len(rows) > 1:
         yield from aligned(rows, right_from=1)
     yield from same
@@ -177,7 +175,8 @@ def data(found: Explanation) -> dict[str, Any]:
     done = {"headline": headline(found), "reason": reason(found), "notes": list(_about_bound(found)), **asdict(found)}
     for line in done["lines"]:
         line["reasons"] = dict(line["reasons"])
-    for term in done["ranking"]["terms"] if found.ranking is not None else ():
-        for part in term["parts"]:
-            part["shown"] = [shown(value, as_bytes=part["bytes"]) for value in part["values"]]
+    if found.ranking is not None:
+        for made, term in zip(done["ranking"]["terms"], found.ranking.terms, strict=True):
+            for part, values in zip(made["parts"], term.parts, strict=True):
+                part["shown"] = values.texts()
     return done

@@ -14,10 +14,13 @@ from engine.lang.columns import MISSING, TRUE
 from engine.lang.compiled import CompiledClause, Part
 from engine.lang.environment import Texts
 from engine.lang.types import BYTES, Kind, Shape
+from engine.policy.metric_ages import metric_ages
 
 Value: TypeAlias = float | str | bool | list[Any] | None
 """None is missing."""
 
+_MOST_WHOLE = 1e15
+_AGE_SHOWN = 0.5  # seconds
 _BINARY = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
@@ -32,6 +35,16 @@ class PartValues:
     same: bool
     """Whether it is one value for the whole decision."""
     bytes: bool = False
+    ages: tuple[float | None, ...] = ()
+    """Of a metric that had an answer: how old each value is, seconds; None where there is none."""
+
+    def texts(self) -> list[str]:
+        """Return the values for people, of a metric each with its age."""
+        texts = [shown(value, as_bytes=self.bytes) for value in self.values]
+        if not self.ages:
+            return texts
+        pairs = zip(texts, self.ages, strict=True)
+        return [text if age is None or age < _AGE_SHOWN else f"{text} ({_age(age)} old)" for text, age in pairs]
 
 
 def part_values(parts: Iterable[Part], frame: Frame, positions: Sequence[int]) -> tuple[PartValues, ...]:
@@ -52,6 +65,7 @@ def part_values(parts: Iterable[Part], frame: Frame, positions: Sequence[int]) -
             values,
             part.info.shape is Shape.DECISION,
             unit.kind is Kind.NUMBER and unit.unit.same_dimension(BYTES),
+            _ages(part, frame, positions),
         )
     return tuple(done.values())
 
@@ -65,6 +79,20 @@ def leaves(clause: CompiledClause, within: tuple[int, int]) -> list[Part]:
         for part, (start, end) in zip(inside, spans, strict=True)
         if not any(start <= a and b <= end and (a, b) != (start, end) for a, b in spans)
     ]
+
+
+def _ages(part: Part, frame: Frame, positions: Sequence[int]) -> tuple[float | None, ...]:
+    ages = metric_ages(part, frame)
+    if ages is None:
+        return ()
+    return tuple(None if math.isnan(age) else age for age in (float(ages[position]) for position in positions))
+
+
+def _age(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.3g} s"
 
 
 def _value(part: Part, answer: Any, position: int) -> Value:
@@ -95,7 +123,10 @@ def shown(value: Value, *, as_bytes: bool = False) -> str:
         case bool():
             return "true" if value else "false"
         case float():
-            return amount_text("memory", int(value)) if as_bytes else f"{value:.6g}"
+            if as_bytes:
+                return amount_text("memory", int(value))
+            # seconds since 1970 are whole numbers of ten digits
+            return f"{value:.0f}" if value.is_integer() and abs(value) < _MOST_WHOLE else f"{value:.6g}"
         case str():
             return f'"{value}"'
         case _:
