@@ -20,6 +20,7 @@ from engine.adapters.kube.decoding import Malformed
 from engine.adapters.kube.events import EventRecorder
 from engine.adapters.kube.eviction import Evictor
 from engine.adapters.kube.pod_status import PodStatusWriter
+from engine.adapters.kube.replica_reports import ReplicaReports
 from engine.adapters.kube.transport import Transport
 from engine.adapters.open_telemetry import SpanExporter
 from engine.adapters.policy_directory import PolicyDirectory
@@ -35,7 +36,7 @@ from engine.daemon.modes import make_mode, make_scheduler
 from engine.daemon.observing import Observers
 from engine.daemon.policies import LivePolicies, PolicyCompiler
 from engine.daemon.recounting import Recounting
-from engine.daemon.reload import PolicyReloader, ReloadRecord
+from engine.daemon.reload import PolicyReloader, ReloadRecord, report_of
 from engine.daemon.reporter import ApiReporter
 from engine.daemon.serving import Serving
 from engine.daemon.settings import Settings
@@ -93,6 +94,7 @@ class Daemon:
             self._transport, random=self._random, defer_while=busy, may_nominate=self._leading.may_act
         )
         self._reload_events = self._make_reload_events()
+        self._reports = self._make_reports()
         self._queue = SchedulingQueue()
         clock = SettableClock()
         cluster = Cluster()
@@ -197,6 +199,8 @@ class Daemon:
             ]
             if self._reload_events is not None:
                 background.append(self._reload_events.run())
+            if self._reports is not None:
+                background.append(self._reports.run())
             if every := self._settings.scheduling.recount_every:
                 background.append(self._recounting.run(every_seconds=every))
             tasks = [asyncio.create_task(guarded(work)) for work in background]
@@ -252,10 +256,23 @@ class Daemon:
         namespace, _, name = config_map.partition("/")
         return ConfigMapEvents(self._transport, self._events, namespace=namespace, name=name)
 
+    def _make_reports(self) -> ReplicaReports | None:
+        if self._settings.policies.config_map is None:
+            return None
+        return ReplicaReports(
+            self._transport.aside(),
+            namespace=self._leading.namespace,
+            name=f"{self._settings.leader_election.lease_name}-status",
+            identity=self._identity,
+            replica=self._identity.partition("_")[0],
+        )
+
     def _report_reload(self, record: ReloadRecord) -> None:
         self.observers.on_reloaded(record)
         if self._reload_events is not None:
             self._reload_events.report(record)
+        if self._reports is not None:
+            self._reports.tell(**report_of(record))
 
     # --- what others may ask -------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from engine.adapters.policy_sources import PolicySources, PolicySourcesError
 
@@ -85,6 +85,15 @@ class ReloadRecord:
             if len(text) <= room:
                 return head + text
         return (head + "; ".join(lines))[: EVENT_MESSAGE_LIMIT - 1] + "…"
+
+
+def report_of(record: ReloadRecord) -> dict[str, Any]:
+    """Return what other people's `policyctl rollout status` should know of a candidate's end."""
+    told: dict[str, Any] = {"candidate": record.hash or "", "result": record.result.value}
+    told["problem"] = record.problems[0].partition("\n")[0] if record.problems else ""
+    if record.successful:
+        told |= {"active": record.hash or "", "generation": record.generation, "since": record.at}
+    return told
 
 
 async def _nothing(_: object) -> None:

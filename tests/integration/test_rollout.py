@@ -1,0 +1,127 @@
+"""From an edited ConfigMap to every replica, as `policyctl rollout status` follows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.configmap_volume import ConfigMapVolume
+from tests.deploy.manifests import NAMESPACE
+from tests.integration.cluster import Cluster
+from tests.integration.conditions import eventually
+from tests.integration.conftest import ALL_GOOD, StartScheduler
+from tests.integration.process import SchedulerProcess
+
+BETTER = ALL_GOOD + "score most_allocated(cpu, mem)\n"
+BROKEN = "filter node.redy\n"
+
+
+class Stage:
+    """Two replicas, the ConfigMap that they are told of, and the kubelet that brings it, which is the test."""
+
+    def __init__(self, cluster: Cluster, kubeconfig: Path, replicas: list[SchedulerProcess]) -> None:
+        self.cluster = cluster
+        self.kubeconfig = kubeconfig
+        self.replicas = replicas
+
+    def edit(self, text: str) -> None:
+        self.cluster.api.patch("configmaps", "policies", {"data": {"default.policy": text}}, namespace=NAMESPACE)
+
+    def command(self, *arguments: str) -> list[str]:
+        options = ["--kubeconfig", str(self.kubeconfig), "--deployment=none", *arguments]
+        return [sys.executable, "-m", "engine.cli", "rollout", "status", *options]
+
+    def status(self, *arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            self.command(*arguments), capture_output=True, text=True, env={**os.environ, "NO_PROXY": "*"}, timeout=60
+        )
+        assert "Traceback" not in done.stderr
+        return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def stage(cluster: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume, tmp_path: Path) -> Stage:
+    cluster.ensure("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policies", "namespace": NAMESPACE}}
+    cluster.api.create("configmaps", {**config_map, "data": {"default.policy": ALL_GOOD}})
+    config = tmp_path / "config.yaml"
+    settings = {
+        "apiVersion": "policy-scheduler/v1alpha1",
+        "kind": "PolicySchedulerConfiguration",
+        "policies": {"configMap": f"{NAMESPACE}/policies"},
+        "leaderElection": {"leaseNamespace": NAMESPACE},
+    }
+    config.write_text(yaml.safe_dump(settings))
+    kubeconfig = cluster.kubeconfig(tmp_path / "admin")
+    arguments = (f"--config={config}", f"--kubeconfig={kubeconfig}", f"--policies={policies.path}")
+    replicas = [scheduler(*arguments, defaults=False) for _ in range(2)]
+    for replica in replicas:
+        replica.start_serving()
+    return Stage(cluster, kubeconfig, replicas)
+
+
+def test_a_rollout_is_followed_from_the_edit_to_the_last_replica(stage: Stage, policies: ConfigMapVolume) -> None:
+    eventually(lambda: stage.status()[0] == 0, within=30, else_=lambda: stage.status()[1])
+    code, text = stage.status()
+    assert "2 of 2 replicas decide by it" in text
+    before = stage.replicas[0].policies()["active"]
+    assert f"policy set {before} in configMap {NAMESPACE}/policies" in text
+
+    stage.edit(BETTER)
+    code, text = stage.status()
+    assert (code, text.count("waits for its kubelet to bring it")) == (1, 2)
+    watching = subprocess.Popen(
+        stage.command("--watch", "--timeout=30s", "--json"), stdout=subprocess.PIPE, text=True, env={**os.environ}
+    )
+    policies.update({"default.policy": BETTER})
+    said, _ = watching.communicate(timeout=40)
+    assert watching.returncode == 0
+    found = json.loads(said)
+    assert (found["done"], found["live"], found["replicas"]) == (True, 2, 2)
+    assert found["policySet"] == stage.replicas[1].policies()["active"] != before
+
+    stage.edit(BROKEN)
+    policies.update({"default.policy": BROKEN})
+    code, text = stage.status("--watch", "--timeout=30s")
+    assert code == 1
+    assert "refused: default.policy:1:13: error[P0102]: unknown field `redy` of a node" in text
+
+    stage.edit(BETTER)  # taken back: nothing has to be brought
+    policies.update({"default.policy": BETTER})
+    assert stage.status("--watch", "--timeout=30s")[0] == 0
+    assert stage.replicas[0].terminate() == 0
+    assert "1 of 1 replica decide by it" in stage.status()[1], "who ends in order is not waited for"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--config-map=policies",), "expected NAMESPACE/NAME"),
+        (("--config-map=a/b",), "404"),
+        (("--watch", "--timeout=5"), "expected a duration"),
+        (("--context=none",), "none"),
+    ],
+)
+def test_what_cannot_be_found_out_is_said(
+    cluster: Cluster, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    code, text = Stage(cluster, cluster.kubeconfig(tmp_path / "admin"), []).status(*arguments)
+    assert code == 2
+    assert said in text
+
+
+def test_while_nobody_has_said_anything_it_is_not_done(cluster: Cluster, tmp_path: Path) -> None:
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policies"}}
+    cluster.api.create("configmaps", {**config_map, "data": {"default.policy": ALL_GOOD}})
+    stage = Stage(cluster, cluster.kubeconfig(tmp_path / "admin"), [])
+    code, text = stage.status("--config-map=default/policies")
+    assert code == 1
+    assert "no replica has said what it decides by" in text
+    cluster.api.patch("configmaps", "policies", {"data": {"default.policy": None}})
+    assert "holds no .policy file" in stage.status("--config-map=default/policies")[1]
