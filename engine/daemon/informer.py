@@ -5,20 +5,17 @@ Synchronous and without I/O; the reflectors call it in the event loop.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from engine.cluster import objects
 from engine.cluster.cluster import Cluster, object_key
 from engine.cluster.pods import PodInfo
+from engine.daemon.passes import Passes
+from engine.daemon.unusable import take_each
 from engine.framework.events import ClusterEvent, node_events
 from engine.framework.queue import Place, QueuedPod, SchedulingQueue
-
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 STORAGE_KINDS: tuple[type, ...] = (
     objects.PersistentVolumeClaim,
@@ -80,8 +77,8 @@ class Informer:
         """Grows with everything that may change a decision, other than what the scheduler itself places."""
         self.assumed: dict[str, str] = {}
         """Node by uid, of pods that were decided and whose binding the watch has not shown yet."""
-        self.passed: dict[str, PodInfo | None] = {}
-        """Of those assumed, the pods that another replica is to bind; None until the watch has shown that."""
+        self.passes = Passes()
+        """Of those assumed, the pods that another replica is to bind."""
         self.pods_seen = 0
         """Resource version of the last pod event."""
         self._returns: dict[str, int] = {}
@@ -104,7 +101,7 @@ class Informer:
             self._pod_pending(info)
         elif info.terminating:
             self._pod_gone(info.uid)  # its binding will be refused; its room is free at once
-        elif info.uid in self.passed:
+        elif info.uid in self.passes and self.passes.is_since(info):
             self._passed_changed(info)
 
     def _saw(self, version: str) -> None:
@@ -115,8 +112,8 @@ class Informer:
         """Take over a pod that was passed on: it is still to be bound there, or comes back."""
         uid, host = info.uid, self.assumed[info.uid]
         if self._passed_to(info) == host:
-            self.passed[uid] = info
-        elif self.passed[uid] is not None or info.nominated_node == host:  # else it is a state from before
+            self.passes.show(info)
+        else:
             self.take_back(uid)
             self._pod_pending(info)
             times = self._returns[uid] = self._returns.get(uid, 0) + 1
@@ -127,9 +124,17 @@ class Informer:
 
     def take_back(self, uid: str) -> None:
         """Let a pod that was passed on no longer count where it was passed to."""
-        self.passed.pop(uid, None)
+        early = self.passes.drop(uid)
         if self.assumed.pop(uid, None) is not None and self._cluster.displace(uid) is not None:
             self.happened(ClusterEvent.POD_DELETE)
+        if early is not None:
+            self._pod_pending(early)
+
+    def was_passed(self, uid: str, *, version: int) -> None:
+        """Take note that the API server has a pod as passed on since this version."""
+        since = self.passes.answered(uid, version=version)
+        if since is not None:
+            self._passed_changed(since)
 
     def _pod_pending(self, info: PodInfo) -> None:
         if self._cluster.displace(info.uid) is not None:
@@ -142,7 +147,8 @@ class Informer:
             node_name = None if info.terminating else self._passed_to(info)
             if node_name is not None:
                 self._cluster.place(info, node_name)
-                self.assumed[info.uid], self.passed[info.uid] = node_name, info
+                self.assumed[info.uid] = node_name
+                self.passes.show(info)
                 self.changes += 1
             elif not info.terminating:
                 self._foreign[info.uid] = info
@@ -171,7 +177,7 @@ class Informer:
         self._placed(info)
         self._left(info.uid)
         assumed = self.assumed.pop(info.uid, None) is not None
-        self.passed.pop(info.uid, None)
+        self.passes.drop(info.uid)
         self._returns.pop(info.uid, None)
         self._queue.remove(info.uid)
         self._cluster.nominate(info, "")
@@ -183,7 +189,7 @@ class Informer:
     def _pod_gone(self, uid: str) -> None:
         self._left(uid)
         self.assumed.pop(uid, None)
-        self.passed.pop(uid, None)
+        self.passes.drop(uid)
         self._returns.pop(uid, None)
         foreign = self._foreign.pop(uid, None)
         if foreign is not None and self._cluster.nominated:
@@ -199,7 +205,7 @@ class Informer:
         known = {*self._cluster.pods, *(queued.pod.uid for queued in self._queue)}
         for uid in sorted(known.difference(pod.metadata.uid for pod in pods)):
             self._pod_gone(uid)
-        _each(self.pod_changed, pods)
+        take_each(self.pod_changed, pods)
 
     # --- nodes ---------------------------------------------------------------------------------------
 
@@ -207,7 +213,7 @@ class Informer:
         """Take a whole list: nodes that are not in it are gone."""
         for name in sorted(set(self._cluster.nodes.names).difference(node.metadata.name for node in nodes)):
             self._node_gone(name)
-        _each(self.node_changed, nodes)
+        take_each(self.node_changed, nodes)
 
     def node_changed(self, node: objects.Node) -> None:
         """Take over a node that was added or modified."""
@@ -235,7 +241,7 @@ class Informer:
         for old in present:
             if object_key(old.metadata) not in keys:
                 self.object_deleted(old)
-        _each(self.object_changed, things)
+        take_each(self.object_changed, things)
 
     def object_changed(self, thing: Any) -> None:
         """Take over an object of another kind that was added or modified."""
@@ -251,9 +257,9 @@ class Informer:
 
     def policies_changed(self) -> None:
         """Try everything again: other policies, or another share, may decide otherwise and serve other pods."""
-        for uid, pod in [(uid, pod) for uid, pod in self.passed.items() if pod is not None]:
-            if self._passed_to(pod) != self.assumed[uid]:
-                self.take_back(uid)
+        for pod in self.passes.shown():
+            if self._passed_to(pod) != self.assumed[pod.uid]:
+                self.take_back(pod.uid)
                 self._pod_pending(pod)
         for pod in list(self._foreign.values()):
             if self._serves(pod) or self._passed_to(pod) is not None:
@@ -276,25 +282,6 @@ class Informer:
         self.changes += 1
         if self._queue.happened(event, self._clock()):
             self._wake()
-
-
-def report_unusable(thing: Any, error: Exception) -> None:
-    """Say that an object is passed over; what was known of it before stays."""
-    metadata = thing.metadata
-    key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-    internal = None if isinstance(error, ValueError) else error
-    logger.error(
-        "%s %s cannot be used and is passed over: %s", type(thing).__name__.lower(), key, error, exc_info=internal
-    )
-
-
-def _each(take: Callable[[T], None], things: Iterable[T]) -> None:
-    """Take all objects that can be taken: one that cannot must not keep the others from being known."""
-    for thing in things:
-        try:
-            take(thing)
-        except Exception as error:
-            report_unusable(thing, error)
 
 
 def _event_of(kind: type) -> ClusterEvent:

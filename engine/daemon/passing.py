@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, assert_never
 
+from engine.adapters.kube.pod_status import NotPassedOn, PassedOn
 from engine.cluster.cluster import Cluster
 from engine.cluster.pods import PodInfo
 from engine.daemon.binding import Bindings
@@ -23,8 +24,8 @@ logger = logging.getLogger(__name__)
 class Nominator(Protocol):
     """Passes pods on by their status."""
 
-    async def nominate_now(self, pod: PodInfo, *, node: str) -> str:
-        """Pass the pod on to the owner of a node; return why that failed, "" where it did not. Never raises."""
+    async def pass_on(self, pod: PodInfo, *, node: str) -> PassedOn | NotPassedOn:
+        """Pass the pod on to the owner of a node; settles doubts before it returns. Never raises."""
         ...
 
 
@@ -75,14 +76,13 @@ class Passing:
         """Return whether what was under way at the last change of members is confirmed, or has failed."""
         informer = self._informer
         self._leaving = frozenset(
-            uid for uid in self._leaving if uid in informer.assumed and informer.passed.get(uid) is None
+            uid for uid in self._leaving if uid in informer.assumed and not informer.passes.is_shown(uid)
         )
         return not self._leaving
 
     def has_settled(self) -> bool:
         """Return whether the watch has shown everything that we did."""
-        passed = self._informer.passed
-        return all(passed.get(uid) is not None for uid in self._informer.assumed)
+        return all(map(self._informer.passes.is_shown, self._informer.assumed))
 
     def is_for_another(self, host: str) -> bool:
         """Return whether a node is another replica's."""
@@ -94,25 +94,34 @@ class Passing:
         pod = queued.pod
         self._cluster.nominate(pod, "")
         self._cluster.place(pod, host)
-        self._informer.assumed[pod.uid], self._informer.passed[pod.uid] = host, None
+        self._informer.assumed[pod.uid] = host
+        self._informer.passes.begin(pod.uid)
         self._deciding.forget_refusals()
         self._bindings.start(self._pass_on(queued, host, began))
 
     async def _pass_on(self, queued: QueuedPod, host: str, began: float) -> None:
-        pod = queued.pod
-        why = await self._nominator.nominate_now(pod, node=host)
-        if self._queue.get(pod.uid) is not queued:
-            return  # bound, gone or given back by now
-        if why:
-            self.failed += 1
-            self._informer.take_back(pod.uid)
-            self._bindings.broken(queued, f"could not be passed on to the owner of {host}: {why}", began=began)
-        elif pod.uid in self._informer.passed:
-            self.passed_on += 1
-            logger.info("Passed a pod on", extra={"pod": pod.key, "node": host})
-            self._queue.done(pod.uid)
-        else:
-            self._queue.failed(queued, self._clock())
+        pod, informer = queued.pod, self._informer
+        match await self._nominator.pass_on(pod, node=host):
+            case PassedOn(version=version):
+                informer.was_passed(pod.uid, version=version)
+                if self._queue.get(pod.uid) is not queued:
+                    return  # bound, gone or given back by now
+                if pod.uid not in informer.passes:
+                    self._queue.failed(queued, self._clock())
+                    return
+                self.passed_on += 1
+                logger.info("Passed a pod on", extra={"pod": pod.key, "node": host})
+                self._queue.done(pod.uid)
+            case NotPassedOn(why=why):
+                if self._queue.get(pod.uid) is not queued:
+                    return
+                self.failed += 1
+                informer.take_back(pod.uid)
+                if self._queue.get(pod.uid) is queued:
+                    why = f"could not be passed on to the owner of {host}: {why}"
+                    self._bindings.broken(queued, why, began=began)
+            case outcome:
+                assert_never(outcome)
 
     def give_back(self, queued: QueuedPod) -> None:
         """Return a pod that does not fit to the replica that passed it on, if one did."""

@@ -13,7 +13,8 @@ from engine.adapters.kube.changes import Change, Deleted
 from engine.adapters.kube.decoding import Malformed
 from engine.adapters.kube.reflector import Reflector
 from engine.adapters.kube.transport import Transport
-from engine.daemon.informer import Informer, report_unusable
+from engine.daemon.informer import Informer
+from engine.daemon.unusable import report_unusable
 
 T = TypeVar("T")
 

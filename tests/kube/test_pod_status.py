@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 
-from engine.adapters.kube.pod_status import PodStatusWriter
+from engine.adapters.kube.pod_status import NotPassedOn, PassedOn, PodStatusWriter
 from engine.adapters.kube.pod_view import PodNow
 from engine.adapters.kube.transport import Transport
 from engine.cluster.objects import PodCondition
@@ -158,3 +158,33 @@ async def test_a_pod_that_is_being_bound_is_forgotten() -> None:
         busy = False
         assert await writer.drain(timeout_seconds=5)
         assert server.requests == []
+
+
+async def test_a_pod_whose_passing_on_was_not_answered_is_passed_on_again_until_that_is_certain() -> None:
+    api = Api()
+    api.faults = [lambda _, peer: peer.abort(), lambda _, peer: peer.refuse(503, "ServiceUnavailable")]
+    async with writer_for(api) as (writer, server):
+        assert await writer.pass_on(web(), node="n2") == PassedOn(7)
+        assert len(server.requests) == 3
+    (patch,) = api.patches
+    assert patch["status"]["nominatedNodeName"] == "n2"
+    assert patch["status"]["conditions"][0]["type"] == "policy-scheduler/PassedOn"
+
+
+async def test_a_pod_that_is_gone_after_a_lost_answer_counts_until_the_watch_tells() -> None:
+    api = Api()
+    api.faults = [lambda _, peer: peer.abort(), lambda _, peer: peer.refuse(404, "NotFound")]
+    async with writer_for(api) as (writer, _):
+        assert await writer.pass_on(web(version="7"), node="n2") == PassedOn(8)
+
+
+async def test_nothing_is_passed_on_behind_the_fence_or_against_a_refusal() -> None:
+    api = Api()
+    async with writer_for(api, may_nominate=lambda: False) as (writer, server):
+        assert isinstance(await writer.pass_on(web(), node="n2"), NotPassedOn)
+        assert server.requests == []
+    api.faults = [lambda _, peer: peer.refuse(422, "Invalid", "no such node")]
+    async with writer_for(api) as (writer, _):
+        outcome = await writer.pass_on(web(), node="n2")
+    assert isinstance(outcome, NotPassedOn)
+    assert "no such node" in outcome.why

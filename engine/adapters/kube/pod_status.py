@@ -6,6 +6,7 @@ was just bound is never marked as unscheduled.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from engine.adapters.kube.errors import Conflict, KubeError, NotFound
+from engine.adapters.kube.backoff import Backoff
+from engine.adapters.kube.errors import Conflict, KubeError, MalformedAnswer, NotFound, UnknownOutcome, Withheld
 from engine.adapters.kube.outbox import Outbox, OutboxCounts
 from engine.adapters.kube.pod_view import PodView, view_of
 from engine.adapters.kube.resources import PODS
@@ -28,6 +30,21 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 CONFLICT_RETRIES = 3
 PASSED_ON = "policy-scheduler/PassedOn"
 """Condition of a pod that one replica has decided and another, the owner of the node that it names, is to bind."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOn:
+    """The pod is, or soon was, the node's owner's to bind."""
+
+    version: int
+    """The pod's resource version as passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotPassedOn:
+    """The pod certainly is not passed on."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +84,7 @@ class PodStatusWriter:
         """may_nominate: the fence of replicas that share the work, asked right before a pod is passed on."""
         self._transport = transport
         self._may_nominate = may_nominate
+        self._random = random
         self._clock = clock
         self._outbox: Outbox[str, _Write] = Outbox(
             self._send,
@@ -98,14 +116,31 @@ class PodStatusWriter:
         """Set nominatedNodeName alone; "" clears it."""
         self._put(_Write(pod, None, node))
 
-    async def nominate_now(self, pod: PodView, *, node: str) -> str:
-        """Pass a pod on to the owner of a node, without waiting for a turn; return why that failed, "" if not."""
+    async def pass_on(self, pod: PodView, *, node: str) -> PassedOn | NotPassedOn:
+        """Pass a pod on to the owner of a node, without waiting for a turn.
+
+        Where an answer was lost this goes on until it is certain: a pod that was passed on after all would be bound
+        although it counts nowhere here.
+        """
         self._outbox.discard(pod.uid)
-        try:
-            sent = await self._send(pod.uid, _Write(pod, None, node, passes_on=True), may_send=self._may_nominate)
-        except KubeError as error:
-            return str(error)
-        return "" if sent else "it changed meanwhile"
+        write = _Write(pod, None, node, passes_on=True)
+        backoff = Backoff(initial_seconds=0.2, limit_seconds=5.0, random=self._random)
+        in_doubt = False
+        while True:
+            try:
+                version = await self._write(write, may_send=self._may_nominate)
+            except Withheld as error:
+                return NotPassedOn(str(error))
+            except KubeError as error:
+                in_doubt = in_doubt or isinstance(error, UnknownOutcome)
+                if not in_doubt:
+                    return NotPassedOn(str(error))
+                await asyncio.sleep(backoff.next_seconds())
+                continue
+            if version is not None:
+                return PassedOn(version)
+            # in doubt it may have been bound already: the watch tells
+            return PassedOn(_version(pod.resource_version) + 1) if in_doubt else NotPassedOn("it changed meanwhile")
 
     def forget(self, uid: str) -> None:
         """Drop what waits for a pod: it is being bound, or gone."""
@@ -124,18 +159,21 @@ class PodStatusWriter:
         if uid in self._outbox or _patch(write.pod, write, now=self._clock()) is not None:
             self._outbox.put(uid, write)
 
-    async def _send(self, uid: str, write: _Write, *, may_send: Callable[[], bool] | None = None) -> bool:
-        """Send until the pod's status is as wanted; return False where that can't be had any more."""
+    async def _send(self, uid: str, write: _Write) -> bool:
+        return await self._write(write) is not None
+
+    async def _write(self, write: _Write, *, may_send: Callable[[], bool] | None = None) -> int | None:
+        """Send until the pod's status is as wanted; return its version, None where that can't be had any more."""
         pod: PodView | None = write.pod
         for _ in range(CONFLICT_RETRIES):
             patch = _patch(pod, write, now=self._clock()) if pod is not None else None
             if pod is None:
-                return False
+                return None
             if patch is None:
-                return True
+                return _version(pod.resource_version)
             path = PODS.path(pod.name, namespace=pod.namespace, subresource="status")
             try:
-                await self._transport.request(
+                answer = await self._transport.request(
                     "PATCH",
                     path,
                     body=_encode(patch),
@@ -144,12 +182,12 @@ class PodStatusWriter:
                     may_send=may_send,
                 )
             except NotFound:
-                return False
+                return None
             except Conflict:
                 pod = await self._read_again(write.pod)
             else:
-                return True
-        return False
+                return _version(_written(answer))
+        return None
 
     async def _read_again(self, pod: PodView) -> PodView | None:
         """Return the pod as it is now, None if it is gone or needs no such status any more."""
@@ -159,6 +197,18 @@ class PodStatusWriter:
         except (NotFound, msgspec.DecodeError):
             return None
         return view_of(now) if now.metadata.uid == pod.uid and not now.spec.node_name else None
+
+
+def _written(answer: bytes) -> str:
+    """Return the version that an answer shows; raises MalformedAnswer."""
+    try:
+        return str(_decode_pod(answer).metadata.resource_version)
+    except msgspec.DecodeError as error:
+        raise MalformedAnswer(f"the pod cannot be read: {error}") from error
+
+
+def _version(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 def _merge(old: _Write, new: _Write) -> _Write:
