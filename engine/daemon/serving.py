@@ -129,6 +129,7 @@ class Serving:
             metrics=self._signals,
             replica=replica,
             clock=time.time,
+            shadow=mode.shadow.summary if mode.shadow is not None else None,
         )
         self._status = StatusPage(lambda: take(self._sources), stopwatch=time.monotonic)
         self.http = http_server(

@@ -6,8 +6,9 @@ Nothing here is put into words; that is done in a thread, from what was taken.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -80,6 +81,7 @@ class Replica:
     """Its part of the work; None where one replica does it all."""
     problems: Sequence[str] = ()
     """Checks of readiness that fail."""
+    mode: str = "scheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class Snapshot:
     metrics: Sequence[SignalRow]
     decided: int
     """Decisions since the start."""
+    shadow: Mapping[str, Any] | None = None
 
 
 class Onlooker(Observer):
@@ -139,6 +142,8 @@ class Sources:
     metrics: Callable[[], Sequence[SignalRow]]
     replica: Callable[[], Replica]
     clock: Callable[[], float]
+    shadow: Callable[[], Mapping[str, Any]] | None = None
+    """What was compared so far, where another scheduler places the pods."""
 
 
 def take(sources: Sources) -> Snapshot:
@@ -182,6 +187,7 @@ def take(sources: Sources) -> Snapshot:
         decisions=tuple(replace(entry) for entry in entries[: -RECENT_DECISIONS - 1 : -1]),
         metrics=tuple(sources.metrics()),
         decided=log.decided,
+        shadow=sources.shadow() if sources.shadow is not None else None,
     )
 
 

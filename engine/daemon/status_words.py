@@ -12,6 +12,7 @@ from engine.daemon.clause_counts import Counts
 from engine.daemon.decision_entry import Entry
 from engine.daemon.decision_words import explained
 from engine.daemon.reload import ReloadRecord, ReloadResult
+from engine.daemon.shadow_words import shadow_section
 from engine.daemon.sharing import described
 from engine.daemon.status_snapshot import NodeUse, PendingPod, Snapshot, shares
 from engine.diagnostics import Source, Span
@@ -25,6 +26,8 @@ MOST_EXAMPLES = 5
 MOST_LINES = 400
 """Of one policy file; longer ones are cut."""
 _UNITS = {"cpu": (1000.0, "cores"), "memory": (2.0**30, "GiB"), "pods": (1.0, "pods")}
+_ROLES = {"shadow": "looking on as a shadow", "extender": "answering kube-scheduler"}
+"""By mode; who places pods decides, or stands by."""
 _NAMES = {"cpu": "CPU", "memory": "Memory", "pods": "Pods"}
 
 
@@ -59,6 +62,7 @@ def put_into_words(taken: Snapshot) -> shown.Status:
             for row in taken.metrics
         ],
         replica=_replica(taken),
+        shadow=shadow_section(taken.shadow) if taken.shadow is not None else None,
     )
 
 
@@ -67,7 +71,7 @@ def put_into_words(taken: Snapshot) -> shown.Status:
 
 def _lead(taken: Snapshot) -> str:
     replica = taken.replica
-    role = "deciding" if replica.leading else "standing by"
+    role = _ROLES.get(replica.mode) or ("deciding" if replica.leading else "standing by")
     running = shown.duration(max(0.0, taken.at - replica.started))
     return f"{role}, running for {running}, version {replica.version}"
 

@@ -164,6 +164,27 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadowRow:
+    """What one policy would have done with the pods of another scheduler."""
+
+    policy: str
+    pods: Sequence[int]
+    """In the order of `Shadow.verdicts`."""
+    margin: str
+    clauses: str
+    """Those that refuse, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """How another scheduler's placements compare with ours."""
+
+    text: str
+    verdicts: Sequence[str]
+    rows: Sequence[ShadowRow]
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """Everything on the page."""
 
@@ -185,6 +206,8 @@ class Status:
     metrics: Sequence[MetricRow]
     replica: Sequence[tuple[str, str]]
     """Name and value of what there is to know about this process."""
+    shadow: Shadow | None = None
+    """None where pods are placed, not only looked at."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from statistics import median, quantiles
 from typing import Any
 
@@ -60,7 +61,7 @@ async def _measure(client: Client, what: str, rounds: int, nodes: Callable[[], d
         body = json.dumps({"Pod": pod(f"p{turn}"), "Nodes": None, "NodeNames": None} | nodes()).encode()
         size = len(body)
         for verb, seconds in took.items():
-            seconds.append(await _timed(lambda verb=verb: client.post(verb, body)))  # type: ignore[misc]
+            seconds.append(await _timed(partial(client.post, verb, body)))
     for verb, seconds in took.items():
         high = quantiles(seconds, n=100)[98] if len(seconds) > 1 else seconds[0]
         print(

@@ -6,23 +6,42 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.integration.control_plane import assets
 
 END_SECONDS = 15.0
 
 
-@contextmanager
-def kube_scheduler(kubeconfig: Path, *, log: Path) -> Iterator[None]:
-    """Run it against a cluster, as the scheduler `default-scheduler`; skip the test where there is none."""
+def program() -> Path:
+    """Return where it is; skip the test where there is none."""
     folder = assets()
     if folder is None or not (folder / "kube-scheduler").exists():
         pytest.skip("needs KUBEBUILDER_ASSETS with etcd, kube-apiserver and kube-scheduler")
+    return folder / "kube-scheduler"
+
+
+@contextmanager
+def kube_scheduler(kubeconfig: Path, *, log: Path, extender: dict[str, Any] | None = None) -> Iterator[None]:
+    """Run it against a cluster, as the scheduler `default-scheduler`; skip the test where there is none."""
+    configured = [f"--kubeconfig={kubeconfig}"]
+    if extender is not None:
+        config = log.with_suffix(".yaml")
+        configuration = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": str(kubeconfig)},
+            "percentageOfNodesToScore": 100,
+            "extenders": [extender],
+        }
+        config.write_text(yaml.safe_dump(configuration))
+        configured = [f"--config={config}"]
     command = [
-        str(folder / "kube-scheduler"),
-        f"--kubeconfig={kubeconfig}",
+        str(program()),
+        *configured,
         "--leader-elect=false",
         "--secure-port=0",  # it serves nothing
         "--v=2",

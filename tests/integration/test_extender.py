@@ -15,10 +15,10 @@ from tests.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
-from tests.integration.control_plane import ControlPlane
-from tests.integration.kube_scheduler import KubeScheduler, Recorder, needed
+from tests.integration.kube_scheduler import kube_scheduler, program
 from tests.integration.objects import node, pod
 from tests.integration.process import SchedulerProcess
+from tests.integration.recorder import Recorder
 
 DEFAULT = "default-scheduler"
 RULES = """
@@ -32,20 +32,19 @@ preempt if pod.priority >= 100 evict where victim.priority < 50
 
 @contextmanager
 def asked(
-    plane: ControlPlane | None,
     cluster: Cluster,
     scheduler: StartScheduler,
     folder: Path,
     **extender: Any,
 ) -> Iterator[tuple[SchedulerProcess, Recorder]]:
     """Run kube-scheduler with our service as its extender, and a recorder between the two."""
-    program = needed(plane)
+    program()
     process = scheduler("--mode=extender").start_ready()
     verbs = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt", "weight": 200}
     with Recorder(f"http://{process.address}") as recorder:
         told = {"urlPrefix": f"{recorder.url}/extender", "httpTimeout": "5s", **verbs, **extender}
         config = cluster.kubeconfig(folder / "kube-scheduler.kubeconfig")
-        with KubeScheduler(program, folder / "kube-scheduler", kubeconfig=config, extenders=[told]):
+        with kube_scheduler(config, log=folder / "kube-scheduler.log", extender=told):
             yield process, recorder
     keep(recorder, folder)
 
@@ -63,7 +62,6 @@ def keep(recorder: Recorder, folder: Path) -> None:
 @pytest.mark.parametrize("cache", [True, False], ids=["names", "whole nodes"])
 def test_the_policy_filters_and_prefers_and_kubernetes_rules_stay(
     cache: bool,
-    control_plane: ControlPlane | None,
     cluster: Cluster,
     scheduler: StartScheduler,
     policies: ConfigMapVolume,
@@ -76,7 +74,7 @@ def test_the_policy_filters_and_prefers_and_kubernetes_rules_stay(
         node("fast", labels=fast, cpu="1"),
         node("fastest-but-hdd", labels={"speed": "fast"}),
     )
-    with asked(control_plane, cluster, scheduler, tmp_path, nodeCacheCapable=cache) as (process, recorder):
+    with asked(cluster, scheduler, tmp_path, nodeCacheCapable=cache) as (process, recorder):
         cluster.add_pods(pod("first", scheduler=DEFAULT, labels={"app": "web"}, cpu="800m"))
         assert cluster.wait_bound("first") == {"first": "fast"}
         cluster.add_pods(pod("second", scheduler=DEFAULT, labels={"app": "web"}, cpu="800m"))
@@ -105,7 +103,6 @@ def test_the_policy_filters_and_prefers_and_kubernetes_rules_stay(
 
 
 def test_a_binding_goes_through_the_policy_once_more(
-    control_plane: ControlPlane | None,
     cluster: Cluster,
     scheduler: StartScheduler,
     policies: ConfigMapVolume,
@@ -113,7 +110,7 @@ def test_a_binding_goes_through_the_policy_once_more(
 ) -> None:
     policies.update({"default.policy": "policy apps\nlimit count() by pod.label.app to 2\n"})
     cluster.add_nodes(node("n1"), node("n2"))
-    with asked(control_plane, cluster, scheduler, tmp_path, nodeCacheCapable=True, bindVerb="bind") as (
+    with asked(cluster, scheduler, tmp_path, nodeCacheCapable=True, bindVerb="bind") as (
         process,
         recorder,
     ):
@@ -129,7 +126,6 @@ def test_a_binding_goes_through_the_policy_once_more(
 @pytest.mark.parametrize("cache", [True, False], ids=["names", "whole nodes"])
 def test_only_victims_that_the_policy_lets_go_are_evicted(
     cache: bool,
-    control_plane: ControlPlane | None,
     cluster: Cluster,
     scheduler: StartScheduler,
     policies: ConfigMapVolume,
@@ -159,7 +155,7 @@ def test_only_victims_that_the_policy_lets_go_are_evicted(
             nodeSelector={"kubernetes.io/hostname": "b"},
         ),
     )
-    with asked(control_plane, cluster, scheduler, tmp_path, nodeCacheCapable=cache) as (_, recorder):
+    with asked(cluster, scheduler, tmp_path, nodeCacheCapable=cache) as (_, recorder):
         cluster.wait_bound("spared", "victim")
         cluster.add_pods(pod("urgent", scheduler=DEFAULT, cpu="900m", priorityClassName="high", labels={"app": "web"}))
         eventually(lambda: cluster.placements().get("urgent") == "b", within=20.0)

@@ -13,9 +13,8 @@ from tests.deploy.manifests import DEPLOY, built
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
-from tests.integration.control_plane import ControlPlane
 from tests.integration.front import Front
-from tests.integration.kube_scheduler import KubeScheduler, needed
+from tests.integration.kube_scheduler import kube_scheduler, program
 from tests.integration.objects import node, pod
 from tests.integration.permissions import granted_by, used
 from tests.integration.process import SchedulerProcess
@@ -75,7 +74,7 @@ def test_it_compares_and_only_reads(
         ("wrong", "fast", "hdd"),
     }
     assert any(entry["message"] == "Compared pod" and entry["theirs"] == "hdd" for entry in process.log_entries())
-    assert "shadow" in process.get("/")[1]
+    assert "Looks at what default-scheduler places" in process.get("/")[1]
     assert process.terminate() == 0
 
     assert {exchange.verb for exchange in front.exchanges} <= {"get", "list", "watch"}
@@ -85,19 +84,18 @@ def test_it_compares_and_only_reads(
 
 
 def test_beside_the_real_kube_scheduler_every_pod_is_compared(
-    control_plane: ControlPlane | None,
     cluster: Cluster,
     scheduler: StartScheduler,
     policies: ConfigMapVolume,
     tmp_path: Path,
 ) -> None:
-    program = needed(control_plane)
+    program()
     policies.update({"default.policy": RULES})
     three_nodes(cluster)
     process = scheduler("--shadow").start_ready()
     config = cluster.kubeconfig(tmp_path / "kube-scheduler.kubeconfig")
     names = [f"p{number}" for number in range(60)]
-    with KubeScheduler(program, tmp_path / "kube-scheduler", kubeconfig=config):
+    with kube_scheduler(config, log=tmp_path / "kube-scheduler.log"):
         cluster.add_pods(*(pod(name, scheduler=DEFAULT) for name in names))
         cluster.wait_bound(*names)
         summary = eventually(lambda: shown(process) if shown(process)["pods"] == len(names) else None)
