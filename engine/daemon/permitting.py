@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from engine.cluster.cluster import Cluster
+from engine.cluster.pods import PodInfo
 from engine.daemon.binding import Reserved
 from engine.daemon.collaborators import Reporter
 from engine.daemon.deciding import Deciding
@@ -206,6 +207,18 @@ class Permitting:
         """Move all times by as much as the clock was set."""
         self.permit.clock_was_set(seconds)
         self._rests = {group: (until + seconds, times) for group, (until, times) in self._rests.items()}
+
+    def evict(self, victims: Iterable[PodInfo], *, by: PodInfo) -> frozenset[str]:
+        """Have victims of a preemption that wait here give their places back; return their uids.
+
+        Nobody need be deleted for that: they do not run yet. Their groups are not complete without them and give all
+        their places back.
+        """
+        waiting = [self._waiting[victim.uid] for victim in victims if victim.uid in self._waiting]
+        gone = {uid: claim for each in waiting for claim in each.claims for uid in self.permit.members(claim.group)}
+        if gone:
+            self._return_places(gone, f"its place goes to {by.key}, of higher priority")
+        return frozenset(each.queued.pod.uid for each in waiting)
 
     def _return_places(self, gone: Mapping[str, Claim], why: str) -> None:
         """Free the places first, then back off with all, and only then wake others: they are to have the room."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from engine.cluster.cluster import Cluster
 from engine.daemon.binding import Bindings
 from engine.daemon.collaborators import Reporter
 from engine.daemon.deciding import NO_POLICY, Deciding
+from engine.daemon.permitting import Permitting
 from engine.daemon.preempting import Evictor, evict_all, nominate
 from engine.framework.cycle import Decision
 from engine.framework.events import ClusterEvent
@@ -28,6 +30,7 @@ class Rejecting:
         *,
         deciding: Deciding,
         bindings: Bindings,
+        permitting: Permitting,
         evictor: Evictor,
         reporter: Reporter,
         clock: Callable[[], float],
@@ -36,6 +39,7 @@ class Rejecting:
         self._queue = queue
         self._deciding = deciding
         self._bindings = bindings
+        self._permitting = permitting
         self._evictor = evictor
         self._reporter = reporter
         self._clock = clock
@@ -47,9 +51,19 @@ class Rejecting:
             nominate(self._cluster, queued, found, self._reporter)
             self._deciding.forget_refusals()
         if found is not None and found.victims:
+            found = self._without_waiting(queued, found)
+        if found is not None and found.victims:
             self._bindings.start(self._preempt(queued, decision.rejectors, found))
         else:
             self._wait_for_events(queued, decision.rejectors)
+
+    def _without_waiting(self, queued: QueuedPod, found: Preemption) -> Preemption:
+        """Take their places from victims that wait at Permit; return whom that leaves to be evicted."""
+        gone = self._permitting.evict(found.victims, by=queued.pod)
+        for victim in found.victims:
+            if victim.uid in gone:
+                self._reporter.preempted(victim, by=queued.pod, node_name=found.nominated_node or "")
+        return replace(found, victims=tuple(victim for victim in found.victims if victim.uid not in gone))
 
     def _wait_for_events(self, queued: QueuedPod, rejectors: frozenset[str]) -> None:
         profile = self._deciding.profile(queued.pod)

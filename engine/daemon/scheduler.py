@@ -114,6 +114,7 @@ class Scheduler:
             queue,
             deciding=self.deciding,
             bindings=self.bindings,
+            permitting=self.permitting,
             evictor=evictor,
             reporter=reporter,
             clock=clock,

@@ -95,6 +95,25 @@ def test_of_two_half_placed_groups_the_more_important_one_gets_on() -> None:
     story(GANG + "preempt never\n", tell, cpus=(2,))
 
 
+def test_a_victim_that_waits_for_its_gang_loses_its_place_and_is_not_deleted() -> None:
+    async def tell(calm: Calm) -> None:
+        gang(calm, "low", 3)
+        await calm.after(5)
+        assert len(calm.waiting()) == 2
+        before = {name: pod["metadata"]["uid"] for name, pod in calm.server.pods.items()}
+        calm.pod("high", priority=10)
+        await calm.after(3)
+        assert calm.on_nodes() == ["high"]
+        assert calm.told.told["preempted"] == 1
+        assert {name: calm.server.pods[name]["metadata"]["uid"] for name in before} == before, "nobody is deleted"
+        assert any("its place goes to default/high" in calm.told.why[f"low{number}"] for number in range(3))
+        calm.server.set_node("n1", cpu=3, labels={})
+        await calm.after(120)
+        assert calm.on_nodes() == ["high", "low0", "low1", "low2"]
+
+    story(GANG, tell, cpus=(2,))
+
+
 def test_a_member_beyond_a_complete_group_makes_nobody_give_way() -> None:
     async def tell(calm: Calm) -> None:
         gang(calm, "low", 3)

@@ -66,7 +66,12 @@ class Replica:
             SchedulingQueue(),
             cycle=Cycle(seed=1),
             binder=Binder(transport, random=random, may_bind=lambda: self.membership.may_act),
-            evictor=Evictor(transport, controller="policy-scheduler", clock=server.now),
+            evictor=Evictor(
+                transport,
+                controller="policy-scheduler",
+                clock=server.now,
+                may_evict=lambda: self.membership.may_act,
+            ),
             volumes=self.told,
             reporter=self.told,
             observer=self.told,

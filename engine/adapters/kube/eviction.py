@@ -23,9 +23,24 @@ _encode = msgspec.json.Encoder().encode
 class Evictor:
     """Evicts pods, one call each."""
 
-    def __init__(self, transport: Transport, *, controller: str, clock: Callable[[], float] = time.time) -> None:
-        """controller: the scheduler's name, shown in the victim's condition."""
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        controller: str,
+        clock: Callable[[], float] = time.time,
+        may_evict: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Make one.
+
+        Args:
+            transport: to the API server.
+            controller: the scheduler's name, shown in the victim's condition.
+            clock: Unix seconds.
+            may_evict: the fence, asked right before each request goes out: who led once evicts nobody.
+        """
         self._transport = transport
+        self._may_evict = may_evict
         self._controller = controller
         self._clock = clock
 
@@ -33,7 +48,8 @@ class Evictor:
         """Mark the pod as preempted and delete it with its own grace period; a pod that is gone is fine.
 
         Raises:
-            KubeError: the API server refused or could not be reached; the pod may still be there.
+            KubeError: the API server refused or could not be reached, or the fence is closed; the pod may still be
+                there.
         """
         path = PODS.path(victim.name, namespace=victim.namespace)
         try:
@@ -43,12 +59,14 @@ class Evictor:
                 body=_encode(self._disruption(victim)),
                 content_type=STRATEGIC_MERGE_PATCH,
                 resource="pods/status",
+                may_send=self._may_evict,
             )
             await self._transport.request(
                 "DELETE",
                 path,
                 body=_encode({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": victim.uid}}),
                 resource="pods",
+                may_send=self._may_evict,
             )
         except NotFound:
             return
