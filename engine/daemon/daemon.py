@@ -104,7 +104,7 @@ class Daemon:
             self._queue,
             cycle=Cycle(seed=settings.scheduling.seed),
             binder=self._binder,
-            evictor=Evictor(self._transport, controller=name),
+            evictor=Evictor(self._transport, controller=name, may_evict=self._leading.may_act),
             volumes=VolumeBinder(self._transport, cluster),
             reporter=ApiReporter(self._events, self._statuses),
             observer=self.observers,
