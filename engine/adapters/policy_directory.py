@@ -14,6 +14,7 @@ from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
+from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.policy_sources import (
     PolicySources,
     PolicySourcesError,
@@ -51,11 +52,14 @@ class PolicyDirectory:
         path: Path,
         *,
         deliver: Callable[[PolicySources | PolicySourcesError], None],
+        proof: PolicyProof | None = None,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
+        """proof: what has to vouch for the policies; None: nothing."""
         # absolute but not resolved: a link in the path may be swapped
         self.path = Path(os.path.abspath(path))  # noqa: PTH100
         self._deliver = deliver
+        self._proof = proof
         self._poll_seconds = poll_seconds
         self._touched = asyncio.Event()
         self._told: str | None = None
@@ -102,7 +106,7 @@ class PolicyDirectory:
     async def _check(self) -> None:
         found: PolicySources | PolicySourcesError
         try:
-            found = await asyncio.to_thread(read_policies, self.path)
+            found = await asyncio.to_thread(read_policies, self.path, proof=self._proof)
             told = found.hash
         except PolicySourcesError as error:
             found = error

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
+from engine.adapters.policy_proof import PolicyProof, ProofError
+
 SUFFIX = ".policy"
 MAX_FILE_BYTES = 1 << 20
 """A ConfigMap holds at most 1 MiB in all; a larger file is not a policy."""
@@ -48,19 +50,23 @@ class PolicySourcesError(Exception):
     """The policies cannot be read; the text names the file and what to do."""
 
 
-def read_policies(path: Path) -> PolicySources:
+def read_policies(path: Path, *, proof: PolicyProof | None = None) -> PolicySources:
     """Read a policy file, or every `*.policy` file of a directory, without its sub-directories.
 
     In a volume that the kubelet writes, all files come from one whole generation: the link `..data` is resolved
     once, everything is read behind it, and it is read again where the link moved meanwhile.
 
+    Args:
+        path: the file or the directory.
+        proof: what has to vouch for them, in the same generation; None: nothing.
+
     Raises:
-        PolicySourcesError: nothing there, unreadable, not UTF-8, too large, or no policy at all.
+        PolicySourcesError: nothing there, unreadable, not UTF-8, too large, no policy at all, or no proof.
     """
     vanished: object = path
     for _ in range(ATTEMPTS):
         try:
-            return _read_once(path)
+            return _read_once(path, proof)
         except FileNotFoundError as error:
             if not path.exists():
                 raise PolicySourcesError(f"{path} does not exist: expected a directory of {SUFFIX} files") from None
@@ -70,32 +76,46 @@ def read_policies(path: Path) -> PolicySources:
     raise PolicySourcesError(f"cannot read {vanished}: it is listed, but not there, {ATTEMPTS} times in a row")
 
 
-def policies_of_config_map(data: Mapping[str, str], binary_data: Mapping[str, bytes], *, shown: str) -> PolicySources:
+def policies_of_config_map(
+    data: Mapping[str, str], binary_data: Mapping[str, bytes], *, shown: str, proof: PolicyProof | None = None
+) -> PolicySources:
     """Return the policies that a volume of a ConfigMap would hold, under the rules of `read_policies`.
 
     Args:
         data: entries in UTF-8.
         binary_data: the others, decoded from base64.
         shown: the ConfigMap's name, for messages.
+        proof: what has to vouch for them; None: nothing.
 
     Raises:
         PolicySourcesError: as `read_policies`.
     """
     entries = {**{name: text.encode() for name, text in data.items()}, **binary_data}
-    names = _checked_names(entries, shown=shown)
-    return PolicySources.of({name: _decoded(entries[name], shown=name) for name in names})
+    contents = {name: entries[name] for name in _checked_names(entries, shown=shown)}
+    if proof is not None:
+        _check(proof, contents, {name: entries[name] for name in proof.files if name in entries}, shown=shown)
+    return PolicySources.of({name: _decoded(content, shown=name) for name, content in contents.items()})
 
 
-def _read_once(path: Path) -> PolicySources:
+def _check(proof: PolicyProof, contents: Mapping[str, bytes], proofs: Mapping[str, bytes], *, shown: str) -> None:
+    try:
+        proof.check(contents, proofs)
+    except ProofError as error:
+        raise PolicySourcesError(f"{shown}: {error}") from error
+
+
+def _read_once(path: Path, proof: PolicyProof | None) -> PolicySources:
     if not path.is_dir():
-        return PolicySources.of({path.name: _text(path, shown=path)})
+        if proof is not None:
+            raise PolicySourcesError(f"{path} is one file: policies with checksums are a directory")
+        return PolicySources.of({path.name: _decoded(_content(path, shown=path), shown=str(path))})
     link = path / _KUBELET_LINK
     if not link.is_symlink():
-        return _read_folder(path, shown=path)
+        return _read_folder(path, proof, shown=path)
     # resolved once: the kubelet swaps the link, and two look-ups could see two generations
     folder = Path(os.path.realpath(link, strict=True))
     try:
-        return _read_folder(folder, shown=path)
+        return _read_folder(folder, proof, shown=path)
     finally:
         # an old generation is deleted file by file once the link has left it: what was read, or not found,
         # counts only if the link did not move meanwhile
@@ -103,9 +123,13 @@ def _read_once(path: Path) -> PolicySources:
             raise FileNotFoundError(errno.ENOENT, "overtaken by a new generation", str(link))
 
 
-def _read_folder(folder: Path, *, shown: Path) -> PolicySources:
+def _read_folder(folder: Path, proof: PolicyProof | None, *, shown: Path) -> PolicySources:
     names = _checked_names((entry.name for entry in folder.iterdir()), shown=str(shown))
-    return PolicySources.of({name: _text(folder / name, shown=shown / name) for name in names})
+    contents = {name: _content(folder / name, shown=shown / name) for name in names}
+    if proof is not None:
+        there = [name for name in proof.files if (folder / name).exists()]
+        _check(proof, contents, {name: _content(folder / name, shown=shown / name) for name in there}, shown=str(shown))
+    return PolicySources.of({name: _decoded(content, shown=str(shown / name)) for name, content in contents.items()})
 
 
 def is_policy(name: str) -> bool:
@@ -122,7 +146,7 @@ def _checked_names(names: Iterable[str], *, shown: str) -> list[str]:
     return found
 
 
-def _text(path: Path, *, shown: Path) -> str:
+def _content(path: Path, *, shown: Path) -> bytes:
     try:
         # a pipe that someone calls x.policy would block for ever without O_NONBLOCK
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -137,7 +161,7 @@ def _text(path: Path, *, shown: Path) -> str:
         raise  # overtaken by a change
     except OSError as error:
         raise PolicySourcesError(f"cannot read {shown}: {_reason(error)}") from error
-    return _decoded(content, shown=str(shown))
+    return content
 
 
 def _decoded(content: bytes, *, shown: str) -> str:

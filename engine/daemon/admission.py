@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from engine.adapters.admission_review import AdmissionRequest, Entries
+from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.policy_sources import PolicySources, PolicySourcesError, is_policy, policies_of_config_map
 from engine.diagnostics import Diagnostic, Severity, Source, render
 from engine.policy.policy_set import load
 
 MESSAGE_CHARACTERS = 16_000
 """Of a refusal; nobody reads more, and API servers answer with it as it is."""
-
-Verify = Callable[[Entries], None]
-"""Raises PolicySourcesError where the policies are not those that were signed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +32,10 @@ class Verdict:
 NOT_OURS = Verdict(None, concerns_us=False)
 
 
-def judge(request: AdmissionRequest, *, verify: Verify | None = None) -> Verdict:
+def judge(request: AdmissionRequest, *, proof: PolicyProof | None = None) -> Verdict:
     """Check the policies of a ConfigMap together, as the scheduler does before it takes them over.
+
+    proof: what has to vouch for them; None: nothing.
 
     A ConfigMap without policies is none of our business, unless it had some: the scheduler would go on with those.
     """
@@ -44,13 +44,11 @@ def judge(request: AdmissionRequest, *, verify: Verify | None = None) -> Verdict
         return NOT_OURS
     if not any(map(is_policy, new.names)) and (old is None or not any(map(is_policy, old.names))):
         return NOT_OURS
-    if old is not None and _policies(new) == _policies(old):
+    if old is not None and proof is None and _policies(new) == _policies(old):
         return NOT_OURS  # labels and the like; or what was there before us, which is not made better by refusing those
     where = f"configMap {request.namespace}/{request.name}"
     try:
-        sources = policies_of_config_map(new.data, new.binary_data, shown=where)
-        if verify is not None:
-            verify(new)
+        sources = policies_of_config_map(new.data, new.binary_data, shown=where, proof=proof)
     except PolicySourcesError as error:
         return Verdict(str(error))
     return _linted(sources, where)

@@ -24,6 +24,7 @@ from engine.adapters.kube.replica_reports import ReplicaReports
 from engine.adapters.kube.transport import Transport
 from engine.adapters.open_telemetry import SpanExporter
 from engine.adapters.policy_directory import PolicyDirectory
+from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.settable_clock import SettableClock
 from engine.cluster.cluster import Cluster
 from engine.daemon.canaries import Canaries
@@ -207,7 +208,7 @@ class Daemon:
             stack.push_async_callback(end, tasks)
             await stack.enter_async_context(self._signals)
             await stack.enter_async_context(self._reloader)
-            await stack.enter_async_context(PolicyDirectory(self._settings.policies.path, deliver=self._reloader.offer))
+            await stack.enter_async_context(self._policy_directory())
             await self._lists.wait()
             scheduling = asyncio.create_task(guarded(self._scheduler.run()))
             leading = asyncio.create_task(self._leading.run())
@@ -248,6 +249,12 @@ class Daemon:
         self._scheduler.use_policies(policies)
         self._serving.use_policies(policies.policy_set, hash=record.hash or "")
         self._canaries.use_policies(policies.policy_set)
+
+    def _policy_directory(self) -> PolicyDirectory:
+        policies = self._settings.policies
+        vouched = policies.checksums or policies.public_key_file is not None
+        proof = PolicyProof(policies.public_key_file) if vouched else None
+        return PolicyDirectory(policies.path, deliver=self._reloader.offer, proof=proof)
 
     def _make_reload_events(self) -> ConfigMapEvents | None:
         config_map = self._settings.policies.config_map

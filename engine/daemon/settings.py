@@ -43,7 +43,13 @@ class PolicySettings:
     """A directory of `.policy` files, usually a ConfigMap's volume (the whole volume: with subPath nothing is ever
     updated), or one file."""
     config_map: str | None = None
-    """`NAMESPACE/NAME` of the ConfigMap behind the path: a broken reload becomes an Event on it. None: no Event."""
+    """`NAMESPACE/NAME` of the ConfigMap behind the path: a broken reload becomes an Event on it, and each replica says
+    what it decides by, for `policyctl rollout status`. None: neither."""
+    checksums: bool = False
+    """Take policies over only with a file `SHA256SUMS` beside them that lists exactly these, as sha256sum writes it."""
+    public_key_file: Path | None = None
+    """Take policies over only where `SHA256SUMS.sig` beside them is the signature of `SHA256SUMS` by this Ed25519 key,
+    in PEM; implies `checksums`. Keep it where who writes policies cannot write."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from engine.adapters import policy_directory, policy_sources
 from engine.adapters.policy_directory import PolicyDirectory
+from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.policy_sources import PolicySources, PolicySourcesError, read_policies, subpath_mounts
 from tests.configmap_volume import ConfigMapVolume
 
@@ -177,13 +178,13 @@ def test_a_generation_that_is_being_deleted_is_not_taken_for_a_smaller_one(
     volume.update({"a.policy": "old", "b.policy": "old"})
     real = policy_sources._read_folder
 
-    def overtaken(folder: Path, *, shown: Path) -> PolicySources:
+    def overtaken(folder: Path, proof: PolicyProof | None, *, shown: Path) -> PolicySources:
         """The kubelet swaps, and has deleted one file of the old generation when we list it."""
         monkeypatch.setattr(policy_sources, "_read_folder", real)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shutil, "rmtree", lambda old: (old / "b.policy").unlink())
             volume.update({"a.policy": "new", "b.policy": "new"})
-        return real(folder, shown=shown)
+        return real(folder, proof, shown=shown)
 
     monkeypatch.setattr(policy_sources, "_read_folder", overtaken)
     assert dict(read_policies(tmp_path).files) == {"a.policy": "new", "b.policy": "new"}
@@ -329,10 +330,10 @@ async def test_its_own_reading_is_no_reason_to_read_again(tmp_path: Path, monkey
     readings = 0
     real = read_policies
 
-    def count(path: Path) -> PolicySources:
+    def count(path: Path, *, proof: PolicyProof | None) -> PolicySources:
         nonlocal readings
         readings += 1
-        return real(path)
+        return real(path, proof=proof)
 
     monkeypatch.setattr(policy_directory, "read_policies", count)
     delivered = Delivered()

@@ -33,7 +33,7 @@ def test_everything_can_be_set() -> None:
         """\
 schedulerNames: [batch-scheduler, default-scheduler]
 kubernetes: {kubeconfig: admin.conf, context: prod}
-policies: {path: policies, configMap: kube-system/policies}
+policies: {path: policies, configMap: kube-system/policies, checksums: true, publicKeyFile: key.pem}
 prometheus:
   url: https://prometheus.monitoring:9090/prefix
   bearerTokenFile: /var/run/secrets/token

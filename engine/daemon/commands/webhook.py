@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,6 +18,7 @@ import click
 
 from engine.adapters.http_server import ServerError
 from engine.adapters.kube.errors import KubeError
+from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.serving_certificate import CertificateError, ServingCertificate
 from engine.daemon import logs
 from engine.daemon.addresses import host_and_port
@@ -52,6 +54,7 @@ class _Options:
     host: str
     port: int
     address_file: Path | None
+    proof: PolicyProof | None
 
 
 @click.command(epilog=EPILOG, short_help="Refuse ConfigMaps whose policies have errors.")
@@ -68,6 +71,8 @@ class _Options:
 @click.option("--secret", default=f"{NAME}-tls", show_default=True, help="Has to be there; may be empty.")
 @click.option("--service", default=NAME, show_default=True, help="The certificate is for its names.")
 @click.option("--configuration", default=NAME, show_default=True, help="The ValidatingWebhookConfiguration.")
+@click.option("--checksums", is_flag=True, help="As `policies.checksums` of the scheduler's configuration.")
+@click.option("--public-key-file", type=click.Path(path_type=Path), help="As `policies.publicKeyFile`.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl, or the service account.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def webhook(
@@ -80,6 +85,8 @@ def webhook(
     secret: str,
     service: str,
     configuration: str,
+    checksums: bool,
+    public_key_file: Path | None,
     kubeconfig: Path | None,
     log_format: Literal["text", "json"],
 ) -> None:
@@ -92,7 +99,8 @@ def webhook(
     if self_managed_certificate == (certificate_file is not None) or (certificate_file is None) != (key_file is None):
         raise click.UsageError("give --certificate-file and --key-file, or --self-managed-certificate")
     logs.configure(LogSettings(format=log_format))
-    options = _Options(*host_and_port(address, hint="--address"), address_file)
+    proof = PolicyProof(public_key_file) if checksums or public_key_file is not None else None
+    options = _Options(*host_and_port(address, hint="--address"), address_file, proof)
     home = namespace or own_namespace()
     if self_managed_certificate and home is None:
         raise click.UsageError("--self-managed-certificate outside a pod needs --namespace")
@@ -131,10 +139,15 @@ async def _run(
 
 
 async def _serve(options: _Options, certificate: ServingCertificate, stack: contextlib.AsyncExitStack) -> None:
+    from engine.daemon.admission import judge
     from engine.daemon.webhook import Webhook
 
     server = Webhook(
-        host=options.host, port=options.port, certificate=certificate, version=version("kube-policy-scheduler")
+        host=options.host,
+        port=options.port,
+        certificate=certificate,
+        judge=partial(judge, proof=options.proof),
+        version=version("kube-policy-scheduler"),
     )
     await stack.enter_async_context(server.http)
     logger.info("serving reviews", extra={"url": server.http.url})
