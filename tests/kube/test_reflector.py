@@ -135,6 +135,38 @@ async def test_a_list_then_changes_in_order() -> None:
         assert api.watched_from == ["10"]
 
 
+async def test_a_long_list_lets_others_have_a_turn() -> None:
+    api = Api()
+    api.pods = [pod(f"p{number}") for number in range(1200)]
+    turns: list[int] = []
+
+    async def look(mirror: Mirror) -> None:
+        while True:
+            turns.append(len(mirror.pods))
+            await asyncio.sleep(0)
+
+    async with mirrored(api) as (mirror, reflector, _):
+        looking = asyncio.create_task(look(mirror))
+        assert await wait_synced([reflector], timeout_seconds=10) == []
+        looking.cancel()
+        assert len(mirror.pods) == 1200
+        assert mirror.replacements == 1
+    assert {500, 1000} <= set(turns), "handed over bit by bit"
+
+
+async def test_a_second_list_lets_others_have_a_turn_and_loses_nothing() -> None:
+    api = Api()
+    api.pods = [pod(f"p{number}") for number in range(700)]
+    api.watches = [lambda peer: peer.refuse(410, "Expired")]
+    async with mirrored(api) as (mirror, reflector, _):
+        assert await wait_synced([reflector], timeout_seconds=10) == []
+        api.pods = [pod(f"p{number}", resourceVersion="20") for number in range(100, 1900)]
+        api.version = "20"
+        await until(lambda: api.lists >= 2 and len(mirror.pods) == 1800)
+        assert set(mirror.pods) == {f"uid-p{number}" for number in range(100, 1900)}
+        assert mirror.replacements == 1
+
+
 async def test_the_list_is_read_in_pages_with_the_selector() -> None:
     queries: list[dict[str, str]] = []
 
