@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,11 +15,33 @@ if TYPE_CHECKING:
     from engine.cluster.pods import PodInfo
     from engine.cluster.signals import Query, Signals
     from engine.diagnostics import Source
+    from engine.documents.fixtures import FixtureObject
     from engine.policy.policy import Policy
     from engine.policy.policy_set import PolicySet
 
 DEFAULT_SCHEDULER = "default-scheduler"
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]  # older clicks know no arguments
+    """A time: RFC 3339, or Unix seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return Unix seconds."""
+        from engine.cluster.timestamps import unix_seconds
+
+        try:
+            seconds: float | None = float(value)
+        except ValueError:
+            seconds = unix_seconds(value)
+        if seconds is None or not 0 <= seconds < _LAST_MOMENT:
+            self.fail(f"{value!r} is no time: expected one such as 2026-11-21T10:00:00Z, or Unix seconds", param, ctx)
+        return seconds
+
+
+_LAST_MOMENT = 253_402_300_800.0  # the year 10000
 
 
 def cluster_options(command: _CommandT) -> _CommandT:
@@ -39,7 +62,7 @@ def decision_options(command: _CommandT) -> _CommandT:
     """Add `--metrics`, `--prometheus-url`, `--seed` and `--now`."""
     for option in (
         click.option(
-            "--now", type=float, metavar="SECONDS", help="Unix time of the decisions.  [default: the clock]"
+            "--now", type=Moment(), help="When it is decided.  [default: when the snapshot was taken, or the clock]"
         ),
         click.option("--seed", default=0, show_default=True, help="Draws among nodes that are equally good."),
         click.option("--prometheus-url", metavar="URL", help="Where metrics are asked, instead of --metrics."),
@@ -99,8 +122,41 @@ def _in_config_maps(path: Path) -> list[Source]:
     return found
 
 
+def cluster_at(
+    clusters: Sequence[Path],
+    *,
+    kubeconfig: Path | None,
+    context: str | None,
+    now: float | None,
+    scheduler: str = DEFAULT_SCHEDULER,
+) -> tuple[list[Any], float]:
+    """Return what `cluster_objects` does, and when decisions about it are made, Unix seconds.
+
+    That is `now`; where it is None the time at which the newest recorded cluster was taken, as `policyctl snapshot`
+    writes it down; else the clock.
+    """
+    found = _recorded(clusters)
+    things = cluster_objects(clusters, kubeconfig=kubeconfig, context=context, scheduler=scheduler, found=found)
+    if now is None:
+        from engine.tooling.recorded import taken_at
+
+        now = taken_at(found)
+    return things, time.time() if now is None else now
+
+
+def _recorded(clusters: Sequence[Path]) -> list[FixtureObject]:
+    from engine.documents.fixtures import parse_objects
+
+    return [one for path in clusters for one in parse_objects(files.source(path))]
+
+
 def cluster_objects(
-    clusters: Sequence[Path], *, kubeconfig: Path | None, context: str | None, scheduler: str = DEFAULT_SCHEDULER
+    clusters: Sequence[Path],
+    *,
+    kubeconfig: Path | None,
+    context: str | None,
+    scheduler: str = DEFAULT_SCHEDULER,
+    found: list[FixtureObject] | None = None,
 ) -> list[Any]:
     """Return the API objects of recorded clusters, or of the live one where none is given.
 
@@ -109,6 +165,7 @@ def cluster_objects(
         kubeconfig: of the live cluster.
         context: of the kubeconfig.
         scheduler: the scheduler name of recorded pods that name none.
+        found: what the files hold, where they were read before.
 
     Raises:
         DocumentError: a file cannot be read.
@@ -119,11 +176,9 @@ def cluster_objects(
         return _live(kubeconfig, context)
     if kubeconfig is not None or context is not None:
         raise click.UsageError("--cluster is a recorded cluster: it needs no --kubeconfig and no --context")
-    from engine.documents.fixtures import parse_objects
     from engine.tooling.world import recorded
 
-    found = [one for path in clusters for one in parse_objects(files.source(path))]
-    return recorded(found, scheduler=scheduler)
+    return recorded(_recorded(clusters) if found is None else found, scheduler=scheduler)
 
 
 def _live(kubeconfig: Path | None, context: str | None) -> list[Any]:

@@ -14,7 +14,7 @@ from engine.diagnostics import Diagnostic, Severity, Source, render
 from engine.framework.frame import Frame
 from engine.framework.permit import Claim
 from engine.framework.profile import Profile
-from engine.framework.queue import QueuedPod, Turn, gates, priority_sort, priority_turn
+from engine.framework.queue import QueuedPod, Turn, gates, priority_turn
 from engine.policy.pod_groups import pod_group_claims
 from engine.policy.policy_set import PolicySet, load
 from engine.policy.readings import missing_nodes
@@ -86,9 +86,7 @@ class LivePolicies:
     def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
         """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""
         policy = self._set.governing(queued.pod) if self._has_orders else None
-        if policy is None or policy.order is None:
-            return priority_turn(queued)
-        return Turn(policy.name, (policy.order(frame), *priority_sort(queued)))
+        return priority_turn(queued) if policy is None else policy.turn(queued, frame)
 
 
 class PolicyCompiler:

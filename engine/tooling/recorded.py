@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.cluster import objects
 from engine.cluster.defaulting import BUILTIN_PRIORITY_CLASSES, default_object
+from engine.cluster.timestamps import unix_seconds
 from engine.documents.fixtures import FixtureObject
 
 READ_KINDS: tuple[type, ...] = (
@@ -25,8 +26,16 @@ READ_KINDS: tuple[type, ...] = (
     objects.CSIStorageCapacity,
     objects.VolumeAttachment,
     objects.DeviceClass,
+    objects.PodGroup,
+    objects.CoschedulingPodGroup,
 )
 """Kinds beside nodes and pods that some rule reads; all others in a recorded cluster mean nothing to a decision."""
+
+TAKEN_AT = "policyctl/taken-at"
+"""Annotation of the list that a snapshot is: when it was taken."""
+
+_BY_KIND: Mapping[str, type] = {kind.__name__: kind for kind in READ_KINDS}
+_COSCHEDULING_GROUP = "scheduling.x-k8s.io/"
 
 PriorityClasses = Mapping[str, Mapping[str, Any]]
 _PRIORITY = ("priority", "priorityClassName", "preemptionPolicy")
@@ -35,6 +44,13 @@ _PRIORITY = ("priority", "priorityClassName", "preemptionPolicy")
 def priority_classes(found: Iterable[FixtureObject]) -> PriorityClasses:
     """Return the priority classes among recorded objects, with those that every cluster has, by name."""
     return {**BUILTIN_PRIORITY_CLASSES, **{one.name: one.value for one in found if one.kind == "PriorityClass"}}
+
+
+def read_kind(one: FixtureObject) -> type | None:
+    """Return the struct of a recorded object, nodes and pods aside; None where no rule reads its kind."""
+    if one.kind == "PodGroup" and str(one.value["apiVersion"]).startswith(_COSCHEDULING_GROUP):
+        return objects.CoschedulingPodGroup
+    return _BY_KIND.get(one.kind)
 
 
 def stored(one: FixtureObject, classes: PriorityClasses, *, scheduler: str) -> FixtureObject:
@@ -61,6 +77,18 @@ def stored(one: FixtureObject, classes: PriorityClasses, *, scheduler: str) -> F
     if settled:
         done["spec"] |= settled
     return FixtureObject(done, one.document, one.path)
+
+
+def taken_at(found: Iterable[FixtureObject]) -> float | None:
+    """Return when the newest snapshot among recorded clusters was taken, Unix seconds; None where none says it."""
+    documents = {id(one.document): one.document for one in found}
+    moments = []
+    for document in documents.values():
+        metadata = document.value.get("metadata") if isinstance(document.value, dict) else None
+        annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+        told = annotations.get(TAKEN_AT) if isinstance(annotations, dict) else None
+        moments.append(unix_seconds(told) if isinstance(told, str) else None)
+    return max((moment for moment in moments if moment is not None), default=None)
 
 
 def without_nulls(value: Any) -> Any:

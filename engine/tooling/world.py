@@ -23,13 +23,13 @@ from engine.framework.kubernetes import kubernetes_profile
 from engine.framework.profile import Profile
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
-from engine.tooling.recorded import READ_KINDS, priority_classes, stored
+from engine.tooling.recorded import priority_classes, read_kind, stored
 from engine.tooling.tester.short_forms import ShortFormError, pod_object
 
 Recompile: TypeAlias = Callable[[Sequence[Source]], PolicySet | None]
 """From changed sources to policies; None where they have errors."""
 
-_BY_NAME: Mapping[str, type] = {kind.__name__: kind for kind in (objects.Node, objects.Pod, *READ_KINDS)}
+_BY_NAME: Mapping[str, type] = {"Node": objects.Node, "Pod": objects.Pod}
 
 
 class UnknownPod(ValueError):
@@ -115,7 +115,7 @@ def recorded(found: Sequence[FixtureObject], *, scheduler: str) -> list[Any]:
     done: list[Any] = []
     problems: list[Diagnostic] = []
     for one in found:
-        kind = _BY_NAME.get(one.kind)
+        kind = _BY_NAME.get(one.kind) or read_kind(one)
         if kind is None:
             continue
         try:

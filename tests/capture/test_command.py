@@ -40,7 +40,7 @@ def log(folder: Path, node: str) -> None:
 def test_the_last_decision_of_the_log_is_frozen_with_its_clock(world: Path) -> None:
     log(world, "n2")
 
-    asked = ["capture", "web", "--policies", "a.policy", "--cluster", "cluster.json", "--log", "decisions.jsonl"]
+    asked = ["capture", "web", "--policies", "a.policy", "--cluster", "cluster.json", "--record", "decisions.jsonl"]
     assert run(asked) == 0
 
     text = (world / "web.test.yaml").read_text()
@@ -54,7 +54,7 @@ def test_a_cluster_that_is_not_the_one_of_the_decision_is_refused(
 ) -> None:
     log(world, "n1")
 
-    asked = ["capture", "web", "--policies", "a.policy", "--cluster", "cluster.json", "--log", "decisions.jsonl"]
+    asked = ["capture", "web", "--policies", "a.policy", "--cluster", "cluster.json", "--record", "decisions.jsonl"]
     assert run(asked) == 2
 
     assert "the log says that the pod went to n1, on this cluster it goes to n2" in capsys.readouterr().err
@@ -71,7 +71,7 @@ def test_a_log_that_is_none_is_said(
     if content is not None:
         (world / "decisions.jsonl").write_bytes(content)
 
-    asked = ["capture", "web", "--policies", "a.policy", "--cluster", "cluster.json", "--log", "decisions.jsonl"]
+    asked = ["capture", "web", "--policies", "a.policy", "--cluster", "cluster.json", "--record", "decisions.jsonl"]
     assert run(asked) == 2
 
     assert said in capsys.readouterr().err

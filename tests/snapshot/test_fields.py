@@ -21,11 +21,12 @@ from engine.framework.frame import Frame
 from engine.framework.kubernetes import kubernetes_profile
 from engine.policy.policy_set import PolicySet, load
 from engine.tooling.policy_reads import annotation_keys, key_reads, literals
+from engine.tooling.recorded import READ_KINDS
 from engine.tooling.snapshot.fields import API_VERSIONS, recorded_objects
 from engine.tooling.snapshot.metrics import recorded_metrics
 from engine.tooling.snapshot.pseudonyms import KEPT_LABELS, Pseudonyms, anonymised, kept_texts
 from engine.tooling.tester.metrics import Metrics
-from engine.tooling.world import READ_KINDS, recorded, world
+from engine.tooling.world import recorded, world
 from tests.framework.worlds import EVENTS, PODS, World, make_pod
 
 PROFILE = kubernetes_profile()

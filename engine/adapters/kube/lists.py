@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import msgspec
+
 from engine.adapters.kube import resources
 from engine.adapters.kube.credentials import find_credentials
 from engine.adapters.kube.decoding import ObjectDecoder
@@ -16,6 +18,8 @@ from engine.adapters.kube.transport import Transport
 PAGE_OBJECTS = 500
 LIST_TIMEOUT_SECONDS = 60.0  # per page
 _OPTIONAL: tuple[Resource[Any], ...] = (*resources.READ_BY_RULES, resources.PRIORITY_CLASSES)
+_GROUPS: tuple[Resource[Any], ...] = (resources.POD_GROUPS, resources.COSCHEDULING_POD_GROUPS)
+"""Most clusters have none of these kinds, which nobody has to be told, and to ask for one may be forbidden."""
 
 
 _FRESH_STARTS = 3
@@ -70,6 +74,7 @@ async def survey(*, kubeconfig: str | None, context: str | None, progress: Progr
     malformed: list[str] = []
     try:
         kinds: tuple[Resource[Any], ...] = (resources.NODES, resources.PODS, *_OPTIONAL)
+        kinds += tuple([one for one in _GROUPS if await _is_served(transport, one)])
         for resource in kinds:
             selector = resources.UNFINISHED_PODS if resource is resources.PODS else ""
             try:
@@ -84,6 +89,26 @@ async def survey(*, kubeconfig: str | None, context: str | None, progress: Progr
         return Listing(found, tuple(unlisted), tuple(malformed))
     finally:
         await transport.close()
+
+
+async def _is_served(transport: Transport, resource: Resource[Any]) -> bool:
+    """Ask the server's discovery, which every account may read."""
+    try:
+        body = await transport.request("GET", resource.root, timeout_seconds=LIST_TIMEOUT_SECONDS)
+    except (Forbidden, NotFound):
+        return False
+    return any(one.name == resource.plural for one in _discovered.decode(body).resources)
+
+
+class _Served(msgspec.Struct):
+    name: str
+
+
+class _Discovery(msgspec.Struct):
+    resources: list[_Served] = []
+
+
+_discovered = msgspec.json.Decoder(_Discovery)
 
 
 async def _objects(

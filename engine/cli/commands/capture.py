@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,7 @@ EPILOG = """
 Examples:
   policyctl capture shop/web-7f9 --policies policies/                     # your current kubectl context
   policyctl capture web-7f9 --policies policies/ --cluster cluster.json.gz --metrics cluster.metrics.yaml
-  policyctl capture web-7f9 --policies policies/ --cluster then.json.gz --log decisions.jsonl
+  policyctl capture web-7f9 --policies policies/ --cluster then.json.gz --record decisions.jsonl
   policyctl capture web-7f9 --policies policies/ --anonymise -o incident-42.test.yaml
   policyctl test incident-42.test.yaml
 
@@ -48,7 +47,7 @@ _TEST, _FIXTURE = ".test.yaml", ".cluster.yaml"
 @click.option("--policy", metavar="NAME", help="Decide by this policy, whichever governs the pod.")
 @worlds.cluster_options
 @click.option(
-    "--log", type=click.Path(path_type=Path), metavar="FILE",
+    "--record", type=click.Path(path_type=Path), metavar="FILE",
     help="Take the pod, its clock and seed from its last decision in this decision log.",
 )  # fmt: skip
 @worlds.decision_options
@@ -67,7 +66,7 @@ def command(
     clusters: tuple[Path, ...],
     kubeconfig: Path | None,
     context: str | None,
-    log: Path | None,
+    record: Path | None,
     metrics: Path | None,
     prometheus_url: str | None,
     seed: int,
@@ -101,7 +100,7 @@ def command(
         sources = worlds.policies_in(policies)
         policy_set = _compiled(sources)
         scene = _scene(
-            pod, namespace, policy, clusters, kubeconfig, context, log, metrics, prometheus_url, seed, now,
+            pod, namespace, policy, clusters, kubeconfig, context, record, metrics, prometheus_url, seed, now,
             sources=sources, policy_set=policy_set,
         )  # fmt: skip
         made, texts, used = _frozen(scene, policy_set, target, beside, anonymise=anonymise, keep=keep)
@@ -133,7 +132,7 @@ def _scene(
     clusters: Sequence[Path],
     kubeconfig: Path | None,
     context: str | None,
-    log: Path | None,
+    record: Path | None,
     metrics: Path | None,
     prometheus_url: str | None,
     seed: int,
@@ -145,17 +144,19 @@ def _scene(
     from engine.tooling.capture.scene import Scene, unbound
     from engine.tooling.world import world
 
-    things = worlds.cluster_objects(
-        clusters, kubeconfig=kubeconfig, context=context, scheduler=min(policy_set.schedulers)
+    decided = _record(record, pod, namespace) if record is not None else None
+    if decided is not None:
+        now = decided.time if now is None else now
+    things, moment = worlds.cluster_at(
+        clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=min(policy_set.schedulers)
     )
-    record = _record(log, pod, namespace) if log is not None else None
-    if record is None:
+    moment = float(int(moment))  # a test's clock has whole seconds
+    if decided is None:
         asked = world(things).find(pod, namespace=namespace)
     else:
-        asked = record.pod
+        asked = decided.pod
         things = [thing for thing in things if not _same_pod(thing, asked)]
-        seed, now, policy = record.seed, record.time if now is None else now, policy or record.policy
-    moment = float(int(time.time() if now is None else now))  # a test's clock has whole seconds
+        seed, policy = decided.seed, policy or decided.policy
     rules = _rules(asked, policy_set, sources, policy)
     signals = worlds.signals_of([policy_set], metrics=metrics, prometheus_url=prometheus_url, now=moment)
     free = unbound(asked)
@@ -163,8 +164,8 @@ def _scene(
         free = unbound(asked, scheduler=rules.policy.scheduler or min(policy_set.default_schedulers))
     things = [free if thing is asked else thing for thing in things]
     scene = replace(Scene.of(things, free, rules, seed=seed, now=moment), signals=signals)
-    if record is not None:
-        _compare(record, scene)
+    if decided is not None:
+        _compare(decided, scene)
     return scene
 
 
@@ -195,7 +196,7 @@ def _compare(record: DecisionRecord, scene: Scene) -> None:
     now = f"to {decided.host}" if decided.host else "nowhere"
     raise click.ClickException(
         f"the log says that the pod went {then}, on this cluster it goes {now}: give a --cluster (and --metrics) taken"
-        " at that time, or leave out --log to capture what is decided now"
+        " at that time, or leave out --record to capture what is decided now"
     )
 
 

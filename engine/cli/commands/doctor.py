@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,8 +68,7 @@ def command(
         raise click.UsageError("give --metrics or --prometheus-url, not both")
     try:
         policy_set = compiled(worlds.policies_in(policies))
-        things = worlds.cluster_objects(clusters, kubeconfig=kubeconfig, context=context)
-        moment = time.time() if now is None else now
+        things, moment = worlds.cluster_at(clusters, kubeconfig=kubeconfig, context=context, now=now)
         metered = _signals(policy_set, metrics, prometheus_url, moment)
     except DocumentError as error:
         click.echo(files.rendered(error.diagnostics, err=True), err=True)
@@ -78,7 +76,7 @@ def command(
     patient = Patient(
         world(things),
         policy_set,
-        time.time() if now is None else now,
+        moment,
         metered.signals,
         unanswered=metered.unanswered,
         refused=metered.refused,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,13 +83,14 @@ def command(
     from engine.tooling.governing import Ruleset
     from engine.tooling.world import world
 
-    moment = time.time() if now is None else now
     wanted = _wanted(namespaces, selector)
     try:
         sources = worlds.policies_in(policies) if policies else ()
         policy_set = compiled(sources) if policies else None
         scheduler = min(policy_set.schedulers) if policy_set is not None else worlds.DEFAULT_SCHEDULER
-        things = worlds.cluster_objects(clusters, kubeconfig=kubeconfig, context=context, scheduler=scheduler)
+        things, moment = worlds.cluster_at(
+            clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
+        )
         given = [policy_set] if policy_set is not None else []
         signals = worlds.signals_of(given, metrics=metrics, prometheus_url=prometheus_url, now=moment)
     except DocumentError as error:

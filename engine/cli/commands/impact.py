@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,14 +105,15 @@ def command(
     from engine.tooling.impact.report import Impact, Limits, data, lines, markdown
     from engine.tooling.world import world
 
-    moment = time.time() if now is None else now
     if html is not None:
         _need_charts()
     try:
         sides = (_ruleset(old), _ruleset(new))
         served = sorted(name for side in sides if side.policy_set is not None for name in side.policy_set.schedulers)
         scheduler = served[0] if served else worlds.DEFAULT_SCHEDULER
-        things = worlds.cluster_objects(clusters, kubeconfig=kubeconfig, context=context, scheduler=scheduler)
+        things, moment = worlds.cluster_at(
+            clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
+        )
         signals = worlds.signals_of(
             [side.policy_set for side in sides if side.policy_set is not None],
             metrics=metrics, prometheus_url=prometheus_url, now=moment,

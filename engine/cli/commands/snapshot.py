@@ -85,20 +85,20 @@ def command(
     from engine.cli.policies import compiled
     from engine.cluster.timestamps import rfc3339
     from engine.documents.yaml_document import DocumentError
+    from engine.tooling.recorded import TAKEN_AT
 
     _check_options(clusters, kubeconfig, context, anonymise, keep, key_file, policies, prometheus_url)
     metrics_path = _metrics_path(output, metrics_output, prometheus_url)
     key = _key(key_file)
     try:
         policy_set = compiled(worlds.policies_in(policies)) if policies else None
-        listing = _listing(clusters, kubeconfig, context)
+        listing, now = _listing(clusters, kubeconfig, context)
     except DocumentError as error:
         click.echo(files.rendered(error.diagnostics, err=True), err=True)
         return 2
-    now = time.time()
     things, names = _things(listing, policy_set, anonymise=anonymise, keep=keep, key=key)
     measured, failures = _metrics(prometheus_url, policy_set, listing, names)
-    annotations = {"policyctl/taken-at": rfc3339(now)}
+    annotations = {TAKEN_AT: rfc3339(now)}
     if anonymise:
         annotations["policyctl/anonymised"] = "true"
     if listing.unlisted:
@@ -166,17 +166,19 @@ def _key(path: Path | None) -> bytes | None:
     return key
 
 
-def _listing(clusters: Sequence[Path], kubeconfig: Path | None, context: str | None) -> Listing:
+def _listing(clusters: Sequence[Path], kubeconfig: Path | None, context: str | None) -> tuple[Listing, float]:
+    """Return what the cluster holds, and when it was taken, Unix seconds."""
     import asyncio
 
     from engine.adapters.kube.errors import KubeError
     from engine.adapters.kube.lists import Listing, survey
 
     if clusters:
-        return Listing(worlds.cluster_objects(clusters, kubeconfig=None, context=None))
+        found, taken = worlds.cluster_at(clusters, kubeconfig=None, context=None, now=None)
+        return Listing(found), taken
     try:
         with status_line() as show:
-            return asyncio.run(
+            listing = asyncio.run(
                 survey(
                     kubeconfig=str(kubeconfig) if kubeconfig else None,
                     context=context,
@@ -185,6 +187,7 @@ def _listing(clusters: Sequence[Path], kubeconfig: Path | None, context: str | N
             )
     except KubeError as error:
         raise click.ClickException(f"cannot read the cluster: {error}") from error
+    return listing, time.time()
 
 
 def _things(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,7 +104,9 @@ def command(
     try:
         sources, policy_set = _policies(policies)
         scheduler = min(policy_set.schedulers) if policy_set is not None else worlds.DEFAULT_SCHEDULER
-        things = worlds.cluster_objects(clusters, kubeconfig=kubeconfig, context=context, scheduler=scheduler)
+        things, moment = worlds.cluster_at(
+            clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
+        )
         if past is not None:
             world = world_of(things)
             asked = world.known(past.record.pod)
@@ -113,7 +114,6 @@ def command(
         else:
             world, asked = _pod_of(pod, things, namespace=namespace, scheduler=scheduler)
         rules = _rules(asked, world, sources, policy_set, policy)
-        moment = time.time() if now is None else now
         signals = worlds.signals_of(
             [policy_set] if policy_set is not None else [], metrics=metrics, prometheus_url=prometheus_url, now=moment
         )

@@ -38,6 +38,8 @@ API_VERSIONS: Mapping[type, str] = {
     objects.CSIStorageCapacity: "storage.k8s.io/v1",
     objects.VolumeAttachment: "storage.k8s.io/v1",
     objects.DeviceClass: "resource.k8s.io/v1",
+    objects.PodGroup: "scheduling.k8s.io/v1alpha2",
+    objects.CoschedulingPodGroup: "scheduling.x-k8s.io/v1alpha1",
 }
 """Every kind that a snapshot holds."""
 RULES_ANNOTATIONS = frozenset({BIND_COMPLETED, SELECTED_NODE, MIGRATED_PLUGINS, BETA_CLASS, DEVICES})
@@ -68,7 +70,8 @@ def _recorded(thing: Any, annotations: frozenset[str]) -> Json:
         _reduce_pod(made, thing, annotations)
     elif isinstance(thing, objects.Node):
         made.get("spec", {}).pop("providerID", None)
-    return {"apiVersion": API_VERSIONS[type(thing)], "kind": type(thing).__name__, **made}
+    kind = type(thing).__name__.removeprefix("Coscheduling")
+    return {"apiVersion": API_VERSIONS[type(thing)], "kind": kind, **made}
 
 
 def _reduce_pod(made: Json, pod: objects.Pod, annotations: frozenset[str]) -> None:

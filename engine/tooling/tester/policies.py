@@ -16,6 +16,7 @@ from engine.framework.permit import Claim
 from engine.framework.profile import Profile
 from engine.framework.queued_pod import QueuedPod, Turn
 from engine.lang.compiled import CompiledClause
+from engine.policy.pod_groups import pod_group_claims
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
 from engine.tooling.conjuncts import Conjunct as Operand
@@ -143,9 +144,9 @@ class TestedCompiledPolicy:
         """Return the gangs without which the pod must not bind.
 
         Raises:
-            ValueError: a size has no value.
+            ValueError: a size has no value, or a PodGroup is not there.
         """
-        return self.policy.claims(frame) if self.policy.gangs else ()
+        return (*pod_group_claims(frame), *(self.policy.claims(frame) if self.policy.gangs else ()))
 
     def conjuncts(self, frame: Frame) -> Iterator[Conjunct]:
         """Return what the parts of its filters say about all nodes."""

@@ -17,13 +17,11 @@ from engine.documents.fixtures import FixtureObject
 from engine.documents.yaml_document import DocumentError
 from engine.framework.cycle import Cycle
 from engine.lang.codes import Code
-from engine.tooling.recorded import READ_KINDS, priority_classes, stored
+from engine.tooling.recorded import priority_classes, read_kind, stored
 from engine.tooling.tester import codes
 from engine.tooling.tester.expectation import NodeFacts
 from engine.tooling.tester.short_forms import REGION, ZONE, ShortFormError, node_object, pod_object
 from engine.tooling.tester.suite import Case, Part, Suite, did_you_mean
-
-_KINDS: Mapping[str, type] = {kind.__name__: kind for kind in READ_KINDS}
 
 
 class Scene:
@@ -105,7 +103,7 @@ class SceneBuilder:
         cluster = Cluster()
         nodes = {one.name: one for one in self._recorded if one.kind == "Node"}
         for one in self._recorded:
-            if (kind := _KINDS.get(one.kind)) is not None:
+            if (kind := read_kind(one)) is not None:
                 with _reporting(found, one):
                     cluster.set_object(self._stored(one).convert(kind))
         for part in self._suite.nodes:
