@@ -8,7 +8,7 @@ import yaml
 from tests.deploy.manifests import DEPLOY, Json, built, objects, only, pod_spec
 
 SECURE = DEPLOY / "components" / "secure"
-ROUTES = ["/", "/status", "/policies", "/metrics", "/configz", "/debug/decisions", "/debug/state"]
+ROUTES = ["/", "/status", "/policies", "/metrics", "/configz", "/debug/decisions", "/debug/shadow", "/debug/state"]
 
 
 def written() -> dict[tuple[str, str], Json]:

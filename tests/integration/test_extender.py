@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.configmap_volume import ConfigMapVolume
+from tests.deploy.manifests import DEPLOY
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
@@ -47,6 +49,27 @@ def asked(
         with kube_scheduler(config, log=folder / "kube-scheduler.log", extender=told):
             yield process, recorder
     keep(recorder, folder)
+
+
+def test_as_the_overlay_has_it_over_tls_with_its_own_certificate(
+    cluster: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume, tmp_path: Path
+) -> None:
+    program()
+    overlay = DEPLOY / "overlays" / "extender"
+    policies.update({"default.policy": RULES})
+    cluster.add_nodes(node("slow", labels={"disk": "ssd"}), node("fast", labels={"disk": "ssd", "speed": "fast"}))
+    config = yaml.safe_load((overlay / "config.yaml").read_text())
+    config["http"]["tls"]["clientCaFile"] = str(cluster.endpoint.ca_file)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    process = scheduler(f"--config={tmp_path / 'config.yaml'}", "--http-secure").start_serving()
+    (told,) = yaml.safe_load((overlay / "kube-scheduler.yaml").read_text())["extenders"]
+    certificate, key = cluster.certificate("system:kube-scheduler")
+    told["urlPrefix"] = f"https://{process.address}/extender"
+    told["tlsConfig"] |= {"certFile": str(certificate), "keyFile": str(key)}
+    kubeconfig = cluster.kubeconfig(tmp_path / "kube-scheduler.kubeconfig")
+    with kube_scheduler(kubeconfig, log=tmp_path / "kube-scheduler.log", extender=told):
+        cluster.add_pods(pod("web", scheduler=DEFAULT, labels={"app": "web"}))
+        assert cluster.wait_bound("web", within=30.0) == {"web": "fast"}, process.log()
 
 
 def keep(recorder: Recorder, folder: Path) -> None:
