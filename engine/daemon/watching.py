@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from engine.adapters.kube import resources
 from engine.adapters.kube.changes import Change, Deleted
 from engine.adapters.kube.decoding import Malformed
+from engine.adapters.kube.discovery import served
+from engine.adapters.kube.errors import KubeError
 from engine.adapters.kube.reflector import Reflector
 from engine.adapters.kube.transport import Transport
 from engine.daemon.informer import Informer
@@ -24,6 +26,11 @@ OTHERS: tuple[resources.Resource[Any], ...] = (
     resources.COSCHEDULING_POD_GROUPS,
 )
 """Beside nodes and pods; a cluster without one of them (404, 403) has no such objects."""
+
+
+VERSIONS_DIFFER: tuple[resources.Resource[Any], ...] = (resources.POD_GROUPS,)
+"""Kinds that are alpha: each Kubernetes may serve them in another version."""
+PAUSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,17 @@ class _Handler(Generic[T]):
             except ValueError as error:
                 # the object's fault, not ours: all others still count; any other error has the reflector start over
                 report_unusable(change.new, error)
+
+
+async def run(reflector: Reflector[Any], *, transport: Transport) -> NoReturn:
+    """Mirror a resource for ever, in a version that is served where that differs between clusters."""
+    while reflector.resource in VERSIONS_DIFFER:
+        try:
+            reflector.resource = await served(transport, reflector.resource)
+            break
+        except KubeError:  # the other reflectors tell
+            await transport.pause(PAUSE_SECONDS)
+    await reflector.run()
 
 
 def reflectors(

@@ -48,9 +48,10 @@ class Calm:
         """Let time pass, and see that all is well."""
         await asyncio.sleep(seconds)
         scheduler = self.process.scheduler
-        assert violations(scheduler.cluster, scheduler.queue, scheduler.informer.assumed) == []
-        assert self.server.violations == []
-        assert self.process.broken() == []
+        found = violations(scheduler.cluster, scheduler.queue, scheduler.informer.assumed)
+        assert (found, self.server.violations, self.process.broken()) == ([], [], []), (
+            f"{found}, {self.server.violations}, {self.process.broken()}"
+        )
 
 
 def story(policy: str, tell: Callable[[Calm], Awaitable[None]], *, cpus: tuple[int, ...]) -> None:
