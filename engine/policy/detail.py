@@ -149,11 +149,11 @@ def _scored(
             missing = int(np.count_nonzero(plugin.missing(chosen)))
         low, high = float(final.min()), float(final.max())
         verdicts.append(Verdict(plugin, chosen.size, missing=missing, low=low, high=high, seconds=seconds))
-        found.append((_called(plugin), final))
+        found.append((called(plugin), final))
     return found
 
 
-def _called(plugin: ScorePlugin) -> str:
+def called(plugin: ScorePlugin) -> str:
     """Return a score's name, or without one what is written: more than its value, `10` of `score 10 if …`."""
     if not isinstance(plugin, ScoreClause | GroupingScore) or f" as {plugin.name}" in plugin.clause.text:
         return plugin.name

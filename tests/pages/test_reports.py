@@ -20,6 +20,7 @@ POLICIES = {
 COMMANDS = {
     "impact": ["impact", "old.policy", "new.policy", "--cluster", "c.json"],
     "drift": ["drift", "--policies", "new.policy", "--cluster", "c.json"],
+    "doctor": ["doctor", "--policies", "new.policy", "--cluster", "c.json", "--strict"],
 }
 
 
@@ -54,7 +55,12 @@ def test_the_page_says_what_the_json_says(report: tuple[str, Any, Path], browser
         assert view.requests == []
         assert found["headline"] in view.text(".verdict")
         figures = view.texts(".figures strong")
-        rows = view.texts("table.pods tbody tr")
+        rows = view.texts("table.findings tbody tr" if name == "doctor" else "table.pods tbody tr")
+    if name == "doctor":
+        assert figures == [str(found["counts"][key]) for key in ("problem", "warning", "could-not-check", "ok")]
+        assert len(rows) == len(found["findings"]) > 2
+        assert {one["subject"] for one in found["findings"]} <= {row.split("\t")[1].split("\n")[0] for row in rows}
+        return
     if name == "impact":
         counts = found["counts"]
         assert figures == [str(number) for number in (3, counts["moved"], counts["lost"], counts["gained"])]

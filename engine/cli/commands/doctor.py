@@ -20,6 +20,7 @@ EPILOG = """
 Examples:
   policyctl doctor --policies policies/ --prometheus-url http://prometheus:9090   # your kubectl context
   policyctl doctor --policies policies/ --cluster now.json.gz --metrics now.metrics.yaml
+  policyctl doctor --policies policies/ --cluster now.json.gz --html doctor.html
   policyctl doctor --policies policies/ --json | jq '.findings[] | select(.status == "problem")'
 
 \b
@@ -37,7 +38,7 @@ shown as that; with --strict it counts as found.
 @worlds.decision_options
 @click.option("-q", "--quiet", is_flag=True, help="Leave out what is well.")
 @click.option("--strict", is_flag=True, help="End with 1 also where something could not be checked.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@worlds.output_options
 def command(
     policies: tuple[Path, ...],
     clusters: tuple[Path, ...],
@@ -50,6 +51,7 @@ def command(
     quiet: bool,
     strict: bool,
     as_json: bool,
+    html: Path | None,
 ) -> int:
     """Examine policies against a cluster and its metrics.
 
@@ -67,7 +69,8 @@ def command(
     if metrics is not None and prometheus_url is not None:
         raise click.UsageError("give --metrics or --prometheus-url, not both")
     try:
-        policy_set = compiled(worlds.policies_in(policies))
+        sources = worlds.policies_in(policies)
+        policy_set = compiled(sources)
         things, moment = worlds.cluster_at(clusters, kubeconfig=kubeconfig, context=context, now=now)
         metered = _signals(policy_set, metrics, prometheus_url, moment)
     except DocumentError as error:
@@ -85,6 +88,14 @@ def command(
         seed=seed,
     )
     found = examine(patient, access=None if clusters else _access(kubeconfig, context))
+    if html is not None:
+        from engine.pages.doctor import doctor_page
+
+        cluster = ", ".join(str(path) for path in clusters) or "the live cluster"
+        measures = prometheus_url or metrics
+        examined = f"{cluster} and {f'the metrics of {measures}' if measures else 'no metrics'}"
+        texts = {source.name: source.text for source in sources}
+        worlds.write_page(html, doctor_page(data(found), sources=texts, examined=examined))
     if as_json:
         click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
     else:

@@ -53,6 +53,7 @@ def data(findings: Sequence[Finding]) -> dict[str, Any]:
     """Return the findings for programs."""
     counts = Counter(one.status for one in findings)
     return {
+        "headline": summary(findings),
         "counts": {status.value: counts[status] for status in _ORDER},
         "findings": [
             {

@@ -11,6 +11,7 @@ from engine.cluster import objects
 from engine.cluster.nodes import FloatArray
 from engine.framework.evaluation import score
 from engine.lang.compiled import CompiledScore, CompiledTest
+from engine.policy.detail import called as called_by
 from engine.policy.policy import Policy
 from engine.tooling.doctor.findings import Finding, Patient, Status
 from engine.tooling.why.filters import refusals
@@ -101,7 +102,8 @@ def _scores(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
     """Compare how far each score tells nodes apart with the smallest step of each other."""
     compared = [one for one in tried if any(len(values) > 1 for values in one.scores.values())]
     places = {clause.name: str(clause.span) for clause in policy.clauses}
-    names = list(dict.fromkeys(weighted.plugin.name for weighted in policy.profile.scores))
+    called = {weighted.plugin.name: called_by(weighted.plugin) for weighted in policy.profile.scores}
+    names = list(called)
     if not compared:
         if names:
             text = "there are no two nodes: scores were not compared"
@@ -116,16 +118,16 @@ def _scores(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
         if widest <= _EQUAL:
             text = f"is the same on every node, for each of {_kinds_of(compared)} tried"
             advice = "it decides nothing on this cluster"
-            yield Finding("scores", name, Status.WARNING, text, places[name], advice)
+            yield Finding("scores", called[name], Status.WARNING, text, places[name], advice)
             continue
         greater = next((other for other in names if other != name and _always_less(spans[name], steps[other])), None)
         if greater is None:
-            yield Finding("scores", name, Status.OK, f"tells nodes apart by up to {widest:.4g}", places[name])
+            yield Finding("scores", called[name], Status.OK, f"tells nodes apart by up to {widest:.4g}", places[name])
             continue
         smallest = min(step for step in steps[greater] if step is not None)
-        text = f"tells nodes apart by {widest:.4g} at most, the smallest step of `{greater}` is {smallest:.4g}"
+        text = f"tells nodes apart by {widest:.4g} at most, the smallest step of `{called[greater]}` is {smallest:.4g}"
         advice = "it only breaks ties of that; give one of them another weight if more is meant"
-        yield Finding("scores", name, Status.WARNING, text, places[name], advice)
+        yield Finding("scores", called[name], Status.WARNING, text, places[name], advice)
 
 
 def _kinds_of(tried: Sequence[object]) -> str:
