@@ -47,7 +47,7 @@ from engine.daemon.status_snapshot import Replica
 from engine.daemon.tasks import end, guarded
 from engine.daemon.tracing import Tracing
 from engine.daemon.volumes import VolumeBinder
-from engine.daemon.watching import reflectors
+from engine.daemon.watching import reflectors, run
 from engine.framework.cycle import Cycle
 from engine.framework.queue import SchedulingQueue
 
@@ -195,7 +195,7 @@ class Daemon:
             await stack.enter_async_context(self._serving)
             announce(self._serving.http.url)
             background = [
-                *(reflector.run() for reflector in self._reflectors),
+                *(run(reflector, transport=self._transport) for reflector in self._reflectors),
                 *self._writing(),
             ]
             if self._reload_events is not None:
