@@ -28,9 +28,7 @@ def doctor_page(found: Mapping[str, Any], *, sources: Mapping[str, str], examine
         found=found,
         examined=examined,
         excerpts={place: one for place, one in made.items() if one is not None},
-        groups=[
-            (check, sorted((one for one in findings if one["check"] == check), key=_severity)) for check in checks
-        ],
+        groups=[(check, sorted((one for one in findings if one["check"] == check), key=_severity)) for check in checks],
     )
 
 
