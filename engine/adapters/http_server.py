@@ -194,14 +194,15 @@ def _known_host(listening_at: str) -> Any:
     @web.middleware
     async def checked(request: web.Request, handler: AnyHandler) -> web.StreamResponse:
         name = (request.url.host or "").rstrip(".")
-        if _is_loopback(listening_at) and not (_is_loopback(name) or name.endswith(".localhost")):
+        if is_loopback(listening_at) and not (is_loopback(name) or name.endswith(".localhost")):
             return web.Response(status=421, text="this server is for this machine: ask it as localhost\n")
         return await handler(request)
 
     return checked
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address or name."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

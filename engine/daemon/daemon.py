@@ -304,6 +304,7 @@ class Daemon:
             server=self._transport.server,
             part=self._leading.part(),
             problems=tuple(problem for problem in checks if problem is not None),
+            mode=self._settings.mode,
         )
 
     def print_state(self) -> None:

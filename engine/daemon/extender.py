@@ -207,11 +207,13 @@ class Extender:
         return policies.policy_set.governing(pod)
 
     def _profile(self, policy: Policy) -> Profile:
-        if self._kubernetes_rules:
-            return policy.profile
         found = self._profiles.get(policy)
         if found is None:
-            found = self._profiles[policy] = own_profile(policy.profile)
+            found = policy.profile if self._kubernetes_rules else own_profile(policy.profile)
+            self._profiles[policy] = found
+            unheard = [word for word, is_there in (("gang", policy.gangs), ("order", policy.order)) if is_there]
+            for word in unheard:
+                logger.warning("kube-scheduler cannot be told of `%s`: policy %s is without it here", word, policy.name)
         return found
 
     def _frame(self, known: _Known) -> Frame:

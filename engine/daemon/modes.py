@@ -9,7 +9,7 @@ from typing import Any, assert_never
 
 from aiohttp import web
 
-from engine.adapters.http_server import Handler
+from engine.adapters.http_server import Handler, is_loopback
 from engine.daemon.collaborators import Binder
 from engine.daemon.extender import Extender
 from engine.daemon.extender_routes import ExtenderRoutes
@@ -76,10 +76,22 @@ def make_mode(
                 clock=time.time,
                 kubernetes_rules=asked.kubernetes_rules,
             )
-            routes = ExtenderRoutes(extender, metrics=metrics.extender, max_bytes=asked.max_request_mebibytes * 2**20)
+            routes = ExtenderRoutes(
+                extender,
+                metrics=metrics.extender,
+                max_bytes=asked.max_request_mebibytes * 2**20,
+                binds=knows_clients(settings),
+            )
             return Mode(posts=routes.handlers(asked.path))
         case _:
             assert_never(settings.mode)
+
+
+def knows_clients(settings: Settings) -> bool:
+    """Return whether those who reach the verbs are known, or are on this machine."""
+    http = settings.http
+    has_authority = http.tls is not None and http.tls.client_ca_file is not None
+    return has_authority or http.authentication != "none" or is_loopback(http.host)
 
 
 def _shown(report: ShadowReport) -> Handler:

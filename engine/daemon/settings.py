@@ -297,6 +297,9 @@ def _together(document: Document, settings: Settings) -> list[Diagnostic]:
     if tls is not None:
         files = {"certificateFile": tls.certificate_file, "keyFile": tls.key_file}
         found += _all_or_none(document, ("http", "tls"), files)
+    if tls is not None and tls.client_names and tls.client_ca_file is None:
+        message = "http.tls.clientNames needs `clientCaFile` beside it: no client is asked for a certificate without"
+        found.append(document.error(("http", "tls", "clientNames"), MISSING_KEY, message=message))
     if settings.http.authentication != "none" and tls is None:
         message = "http.authentication needs `tls` beside it: tokens would travel readable; `tls: {}` is enough"
         found.append(document.error(("http", "authentication"), MISSING_KEY, message=message))

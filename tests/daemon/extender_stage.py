@@ -69,6 +69,7 @@ class Stage:
     problem: str | None = None
     kubernetes_rules: bool = False
     max_bytes: int = 1 << 20
+    binds: bool = True
     binder: FakeBinder = field(default_factory=FakeBinder)
 
     def __post_init__(self) -> None:
@@ -120,7 +121,9 @@ class Stage:
     @asynccontextmanager
     async def served(self, **server: Any) -> AsyncIterator[Client]:
         """Serve the verbs."""
-        routes = ExtenderRoutes(self.extender, metrics=self.metrics.extender, max_bytes=self.max_bytes)
+        routes = ExtenderRoutes(
+            self.extender, metrics=self.metrics.extender, max_bytes=self.max_bytes, binds=self.binds
+        )
         http = HttpServer(
             host="127.0.0.1",
             port=0,

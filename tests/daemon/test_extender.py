@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 from engine.adapters.http_access import Clients
 from engine.adapters.kube.binding import Reason, Refused
 from engine.adapters.serving_certificate import ServingCertificate
+from engine.daemon.modes import knows_clients
+from engine.daemon.settings import HttpSettings, Settings, TlsSettings
 from engine.policy.extension import priorities
 from tests.daemon.extender_stage import Json, Stage, pod, recorded
 
@@ -141,10 +144,41 @@ async def test_a_refused_binding_gives_its_room_back() -> None:
     assert stage.scheduler.informer.assumed == {}
 
 
+@pytest.mark.parametrize(
+    ("http", "binds"),
+    [
+        (HttpSettings(), True),
+        (HttpSettings(host="0.0.0.0"), False),
+        (HttpSettings(host="0.0.0.0", tls=TlsSettings()), False),
+        (HttpSettings(host="0.0.0.0", tls=TlsSettings(client_ca_file=Path("ca.crt"))), True),
+        (HttpSettings(host="0.0.0.0", tls=TlsSettings(), authentication="kubernetes"), True),
+    ],
+)
+def test_nothing_is_bound_for_clients_that_nobody_knows(http: HttpSettings, binds: bool) -> None:
+    assert knows_clients(replace(Settings(), http=http)) is binds
+
+
+async def test_who_may_not_have_pods_bound_is_told() -> None:
+    stage = three_nodes(binds=False)
+    async with stage.served() as client:
+        await client.ask("filter", {"Pod": pod("p1"), "NodeNames": ["slow"]})
+        body = {"PodName": "p1", "PodUID": "uid-p1", "PodNamespace": "default", "Node": "slow"}
+        assert "set http.tls.clientCaFile or http.authentication" in (await client.ask("bind", body))["Error"]
+    assert stage.binder.asked == []
+
+
 async def test_a_pod_that_nobody_asked_about_is_not_bound() -> None:
     async with three_nodes().served() as client:
         body = {"PodName": "p1", "PodUID": "u", "PodNamespace": "default", "Node": "slow"}
         assert "default/p1 is not known here" in (await client.ask("bind", body))["Error"]
+
+
+async def test_what_has_no_place_in_the_protocol_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    stage = three_nodes(rules="policy apps\norder by pod.name\nscore 1\n")
+    async with stage.served() as client:
+        for name in ("a", "b"):
+            await client.ask("filter", {"Pod": pod(name), "NodeNames": ["slow"]})
+    assert caplog.text.count("cannot be told of `order`: policy apps is without it here") == 1
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------

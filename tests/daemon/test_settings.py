@@ -96,6 +96,8 @@ tracing: {endpoint: "https://collector:4318", sampledShare: 0.5}
         "http: {port: 70000}\nscheduling: {seed: -1, parallelBinds: 1.5}",
         "policies: {configMap: policies}\nmetrics: {}",
         "http: [1]",
+        "mode: shadows\nextender: {path: extender}\nshadow: {schedulerNames: []}",
+        "http: {tls: {clientNames: [scheduler]}}",
     ],
 )
 def test_a_wrong_configuration_is_explained(text: str, snapshot: SnapshotAssertion) -> None:
