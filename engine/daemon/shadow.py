@@ -25,6 +25,9 @@ from engine.framework.volume_reservation import VolumeReservation
 
 logger = logging.getLogger(__name__)
 
+LOOK_EVERY_SECONDS = 1.0
+"""How late a pod may be given up; thousands of pods may wait, so they are not gone through at each turn."""
+
 
 @dataclass(slots=True)
 class _Note:
@@ -78,6 +81,7 @@ class ShadowScheduler(Scheduler):
         )
         self._give_up_seconds = give_up_seconds
         self._comparing = Comparing(cluster, deciding=self.deciding, clock=clock)
+        self._looked_at = 0.0
         self._notes: dict[str, _Note] = {}
         """By uid, of pods that were decided and wait; the oldest decision first."""
 
@@ -114,6 +118,9 @@ class ShadowScheduler(Scheduler):
     def _keep_queue(self) -> None:
         super()._keep_queue()
         now = self._clock()
+        if 0 <= now - self._looked_at < LOOK_EVERY_SECONDS:
+            return
+        self._looked_at = now
         for note in self._notes.values():
             if now - note.at < self._give_up_seconds:
                 break
