@@ -7,20 +7,16 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 from engine.adapters.kube.binding import Binder
 from engine.adapters.kube.credentials import find_credentials
 from engine.adapters.kube.decoding import Malformed
-from engine.adapters.kube.events import EventRecorder
 from engine.adapters.kube.eviction import Evictor
-from engine.adapters.kube.pod_status import PodStatusWriter
-from engine.adapters.kube.replica_reports import ReplicaReports
 from engine.adapters.kube.transport import Transport
 from engine.adapters.open_telemetry import SpanExporter
 from engine.adapters.policy_directory import PolicyDirectory
@@ -28,7 +24,6 @@ from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.settable_clock import SettableClock
 from engine.cluster.cluster import Cluster
 from engine.daemon.canaries import Canaries
-from engine.daemon.config_map_events import ConfigMapEvents
 from engine.daemon.first_lists import FirstLists
 from engine.daemon.freshness import Freshness
 from engine.daemon.leading import Leading
@@ -37,14 +32,14 @@ from engine.daemon.modes import make_mode, make_scheduler
 from engine.daemon.observing import Observers
 from engine.daemon.policies import LivePolicies, PolicyCompiler
 from engine.daemon.recounting import Recounting
-from engine.daemon.reload import PolicyReloader, ReloadRecord, report_of
-from engine.daemon.reporter import ApiReporter
+from engine.daemon.reload import PolicyReloader, ReloadRecord
 from engine.daemon.serving import Serving
 from engine.daemon.settings import Settings
 from engine.daemon.sharding import Sharding
 from engine.daemon.signal_feed import SignalFeed
 from engine.daemon.status_snapshot import Replica
 from engine.daemon.tasks import end, guarded
+from engine.daemon.telling import Telling
 from engine.daemon.tracing import Tracing
 from engine.daemon.volumes import VolumeBinder
 from engine.daemon.watching import reflectors, run
@@ -86,16 +81,15 @@ class Daemon:
             concurrency=settings.scheduling.parallel_binds,
             may_bind=self._leading.may_act,
         )
-        name = settings.scheduler_names[0]
-        busy = self._binding
-        self._events = EventRecorder(
-            self._transport, controller=name, instance=f"{name}-{self._identity}", random=self._random, defer_while=busy
+        self._telling = Telling(
+            settings,
+            transport=self._transport,
+            identity=self._identity,
+            namespace=self._leading.namespace,
+            random=self._random,
+            busy=lambda: self._binder.unfinished > 0,
+            may_act=self._leading.may_act,
         )
-        self._statuses = PodStatusWriter(
-            self._transport, random=self._random, defer_while=busy, may_nominate=self._leading.may_act
-        )
-        self._reload_events = self._make_reload_events()
-        self._reports = self._make_reports()
         self._queue = SchedulingQueue()
         clock = SettableClock()
         cluster = Cluster()
@@ -105,11 +99,11 @@ class Daemon:
             self._queue,
             cycle=Cycle(seed=settings.scheduling.seed),
             binder=self._binder,
-            evictor=Evictor(self._transport, controller=name, may_evict=self._leading.may_act),
+            evictor=Evictor(self._transport, controller=settings.scheduler_names[0], may_evict=self._leading.may_act),
             volumes=VolumeBinder(self._transport, cluster),
-            reporter=ApiReporter(self._events, self._statuses),
+            reporter=self._telling.reporter,
             observer=self.observers,
-            nominator=self._statuses if sharing.enabled else None,
+            nominator=self._telling.statuses if sharing.enabled else None,
             clock=clock,
         )
         clock.on_set(self._scheduler.clock_was_set)
@@ -196,12 +190,8 @@ class Daemon:
             announce(self._serving.http.url)
             background = [
                 *(run(reflector, transport=self._transport) for reflector in self._reflectors),
-                *self._writing(),
+                *self._telling.works(),
             ]
-            if self._reload_events is not None:
-                background.append(self._reload_events.run())
-            if self._reports is not None:
-                background.append(self._reports.run())
             if every := self._settings.scheduling.recount_every:
                 background.append(self._recounting.run(every_seconds=every))
             tasks = [asyncio.create_task(guarded(work)) for work in background]
@@ -225,19 +215,7 @@ class Daemon:
             async with asyncio.timeout_at(deadline):
                 await self._scheduler.drained()
         await end([leading])
-        left = max(1.0, deadline - asyncio.get_running_loop().time())
-        told = await asyncio.gather(
-            self._statuses.drain(timeout_seconds=left), self._events.drain(timeout_seconds=left)
-        )
-        if not all(told):
-            logger.warning("ending with %d events and %d conditions unsent", len(self._events), len(self._statuses))
-
-    def _writing(self) -> list[Coroutine[Any, Any, object]]:
-        """Return what sends events and conditions; who does not place pods has none to send."""
-        return [self._events.run(), self._statuses.run()] if self._settings.mode == "scheduler" else []
-
-    def _binding(self) -> bool:
-        return self._binder.unfinished > 0
+        await self._telling.drain(timeout_seconds=max(1.0, deadline - asyncio.get_running_loop().time()))
 
     # --- policies and signals ------------------------------------------------------------------------
 
@@ -256,30 +234,9 @@ class Daemon:
         proof = PolicyProof(policies.public_key_file) if vouched else None
         return PolicyDirectory(policies.path, deliver=self._reloader.offer, proof=proof)
 
-    def _make_reload_events(self) -> ConfigMapEvents | None:
-        config_map = self._settings.policies.config_map
-        if config_map is None:
-            return None
-        namespace, _, name = config_map.partition("/")
-        return ConfigMapEvents(self._transport, self._events, namespace=namespace, name=name)
-
-    def _make_reports(self) -> ReplicaReports | None:
-        if self._settings.policies.config_map is None:
-            return None
-        return ReplicaReports(
-            self._transport.aside(),
-            namespace=self._leading.namespace,
-            name=f"{self._settings.leader_election.lease_name}-status",
-            identity=self._identity,
-            replica=self._identity.partition("_")[0],
-        )
-
     def _report_reload(self, record: ReloadRecord) -> None:
         self.observers.on_reloaded(record)
-        if self._reload_events is not None:
-            self._reload_events.report(record)
-        if self._reports is not None:
-            self._reports.tell(**report_of(record))
+        self._telling.reloaded(record)
 
     # --- what others may ask -------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -231,6 +232,7 @@ def is_going(calm: Calm, name: str) -> bool:
     return pod is None or "deletionTimestamp" in pod["metadata"]
 
 
+@pytest.mark.timeout(300)  # it would end a task of the story, in whatever it does just then
 @settings(max_examples=12, deadline=None)
 @given(
     cpus=st.lists(st.integers(1, 3), min_size=1, max_size=3),
@@ -273,6 +275,7 @@ def test_in_any_interleaving_evictions_serve_whole_gangs_only(
     story(GANG, tell, cpus=tuple(cpus))
 
 
+@pytest.mark.timeout(300)  # it would end a task of the story, in whatever it does just then
 @settings(max_examples=8, deadline=None)
 @given(
     cpus=st.lists(st.integers(1, 3), min_size=1, max_size=3),

@@ -1,0 +1,92 @@
+"""What a daemon tells the API server beside bindings: events, conditions, what became of policies. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+from engine.adapters.kube.events import EventRecorder
+from engine.adapters.kube.pod_status import PodStatusWriter
+from engine.adapters.kube.replica_reports import ReplicaReports
+from engine.adapters.kube.transport import Transport
+from engine.daemon.config_map_events import ConfigMapEvents
+from engine.daemon.reload import ReloadRecord, report_of
+from engine.daemon.reporter import ApiReporter
+from engine.daemon.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+class Telling:
+    """Everything that is written in the background."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        transport: Transport,
+        identity: str,
+        namespace: str,
+        random: Random,
+        busy: Callable[[], bool],
+        may_act: Callable[[], bool],
+    ) -> None:
+        """Set up; nothing is sent before `works` run.
+
+        Args:
+            settings: of the daemon.
+            transport: to the API server.
+            identity: of this replica.
+            namespace: ours, where reports are kept.
+            random: spreads retries.
+            busy: while this holds, bindings go first.
+            may_act: the fence for what is more than telling: passing a pod on.
+        """
+        self._settings = settings
+        name = settings.scheduler_names[0]
+        self.events = EventRecorder(
+            transport, controller=name, instance=f"{name}-{identity}", random=random, defer_while=busy
+        )
+        self.statuses = PodStatusWriter(transport, random=random, defer_while=busy, may_nominate=may_act)
+        self.reporter = ApiReporter(self.events, self.statuses)
+        self._reload_events: ConfigMapEvents | None = None
+        self._reports: ReplicaReports | None = None
+        if settings.policies.config_map is not None:
+            home, _, config_map = settings.policies.config_map.partition("/")
+            self._reload_events = ConfigMapEvents(transport, self.events, namespace=home, name=config_map)
+            self._reports = ReplicaReports(
+                transport.aside(),
+                namespace=namespace,
+                name=f"{settings.leader_election.lease_name}-status",
+                identity=identity,
+                replica=identity.partition("_")[0],
+            )
+
+    def works(self) -> list[Coroutine[Any, Any, object]]:
+        """Return what sends for ever; who does not place pods has no events and conditions to send."""
+        found: list[Coroutine[Any, Any, object]] = []
+        if self._settings.mode == "scheduler":
+            found += [self.events.run(), self.statuses.run()]
+        if self._reload_events is not None:
+            found.append(self._reload_events.run())
+        if self._reports is not None:
+            found.append(self._reports.run())
+        return found
+
+    def reloaded(self, record: ReloadRecord) -> None:
+        """Tell what became of new policies."""
+        if self._reload_events is not None:
+            self._reload_events.report(record)
+        if self._reports is not None:
+            self._reports.tell(**report_of(record))
+
+    async def drain(self, *, timeout_seconds: float) -> None:
+        """Send what waits, before the process ends."""
+        told = await asyncio.gather(
+            self.statuses.drain(timeout_seconds=timeout_seconds), self.events.drain(timeout_seconds=timeout_seconds)
+        )
+        if not all(told):
+            logger.warning("ending with %d events and %d conditions unsent", len(self.events), len(self.statuses))
