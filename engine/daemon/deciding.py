@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import numpy as np
-
 from engine.cluster.cluster import Cluster
 from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Signals
@@ -14,7 +12,7 @@ from engine.daemon.collaborators import Policies
 from engine.daemon.observing import Decided
 from engine.daemon.sharding import Sharding
 from engine.framework.cycle import Cycle, Decision
-from engine.framework.evaluation import pre_filter
+from engine.framework.evaluation import passes
 from engine.framework.frame import Frame
 from engine.framework.permit import Claim
 from engine.framework.profile import Profile
@@ -155,10 +153,6 @@ class Deciding:
             return False
         self._cluster.displace(pod.uid)
         try:
-            frame = self.frame(queued).at(np.array([row]))
-            prepared = pre_filter(frame, profile.filters)
-            if prepared.rejection is not None or (prepared.nodes is not None and host not in prepared.nodes):
-                return False
-            return all(bool(plugin.filter(frame, state)[0]) for plugin, state in prepared.active)
+            return passes(self.frame(queued), profile, row)
         finally:
             self._cluster.place(pod, host)

@@ -31,10 +31,11 @@ from engine.daemon.collaborators import Binder
 from engine.daemon.mode_metrics import ExtenderMetrics
 from engine.daemon.policies import LivePolicies
 from engine.daemon.scheduler import Scheduler
+from engine.framework.evaluation import passes
 from engine.framework.events import ClusterEvent
 from engine.framework.frame import Frame
 from engine.framework.profile import Profile
-from engine.policy.extension import may_evict, own_profile, passes, priorities, refusals
+from engine.policy.extension import may_evict, own_profile, priorities, refusals
 from engine.policy.policy import Policy
 
 logger = logging.getLogger(__name__)

@@ -95,6 +95,17 @@ def named_nodes(frame: Frame, names: frozenset[str]) -> BoolArray:
     return result
 
 
+def passes(frame: Frame, profile: Profile, row: int) -> bool:
+    """Return whether one node passes every filter as the cluster stands."""
+    one = frame.at(np.array([row]))
+    prepared = pre_filter(frame, profile.filters)
+    if prepared.rejection is not None:
+        return False
+    if prepared.nodes is not None and frame.cluster.nodes.infos[row].name not in prepared.nodes:
+        return False
+    return all(bool(plugin.filter(one, state)[0]) for plugin, state in prepared.active)
+
+
 def diagnose(frame: Frame, prepared: PreFiltered) -> Diagnosis:
     """Ask every filter for its refusals on all nodes; a node counts for the first plugin that refuses it."""
     builder = DiagnosisBuilder(frame.cluster.nodes.size)

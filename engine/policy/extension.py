@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.cluster.nodes import FloatArray, IntArray
 from engine.cluster.pods import PodInfo
-from engine.framework.evaluation import diagnose, pre_filter
+from engine.framework.evaluation import diagnose, passes, pre_filter
 from engine.framework.frame import Frame
 from engine.framework.kubernetes import kubernetes_filters, kubernetes_scores
 from engine.framework.plugins.device_shares import DeviceShares
@@ -82,17 +82,6 @@ def may_evict(frame: Frame, profile: Profile, row: int, victims: Sequence[PodInf
         for victim in victims:
             cluster.displace(victim.uid)
         return passes(frame, profile, row)
-
-
-def passes(frame: Frame, profile: Profile, row: int) -> bool:
-    """Return whether one node passes every filter as the cluster stands."""
-    one = frame.at(np.array([row]))
-    prepared = pre_filter(frame, profile.filters)
-    if prepared.rejection is not None:
-        return False
-    if prepared.nodes is not None and frame.cluster.nodes.infos[row].name not in prepared.nodes:
-        return False
-    return all(bool(plugin.filter(one, state)[0]) for plugin, state in prepared.active)
 
 
 def _spares_any(frame: Frame, profile: Profile, victims: Sequence[PodInfo]) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import aiohttp
 import numpy as np
 import pytest
 import trustme
@@ -20,6 +23,7 @@ from engine.daemon.modes import knows_clients
 from engine.daemon.settings import HttpSettings, Settings, TlsSettings
 from engine.policy.extension import priorities
 from tests.daemon.extender_stage import Json, Stage, pod, recorded
+from tests.kube.scripted_server import until
 
 
 def three_nodes(**options: Json) -> Stage:
@@ -272,8 +276,38 @@ async def test_with_an_authority_only_its_clients_may_ask(tmp_path: Path) -> Non
         assert await client.post("filter", request, ssl=other) == (403, "system:node:n1 may not do this\n")
         async with client.session.get(f"{client.url}/metrics", ssl=presenting(None)) as answer:
             assert answer.status == 200, "who only looks needs none"
-        with pytest.raises(Exception, match=r"(?i)alert|closed|reset|disconnected"):
+        with pytest.raises(aiohttp.ClientError):
             await client.post("filter", request, ssl=presenting(stranger, "system:kube-scheduler"))
+
+
+async def test_a_renewed_authority_is_taken_over_and_a_broken_one_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = trustme.CA(), trustme.CA()
+    ca_file = tmp_path / "ca.crt"
+    first.cert_pem.write_to_path(ca_file)
+    certificate = ServingCertificate(client_ca_file=ca_file)
+    ca_file.write_text("no certificate")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    second.issue_cert("client.invalid").configure_cert(context)
+    request = {"Pod": pod(), "NodeNames": ["slow"]}
+    keeping = asyncio.create_task(certificate.keep(every_seconds=0.01))
+    try:
+        async with three_nodes().served(certificate=certificate) as client:
+            await until(lambda: "cannot be renewed" in caplog.text)
+            with pytest.raises(aiohttp.ClientError):
+                await client.post("filter", request, ssl=context)
+            second.cert_pem.write_to_path(ca_file)
+            async with asyncio.timeout(10):
+                while True:
+                    with suppress(aiohttp.ClientError):
+                        assert (await client.ask("filter", request, ssl=context))["NodeNames"] == ["slow"]
+                        break
+                    await asyncio.sleep(0.02)
+        assert not keeping.done()
+    finally:
+        keeping.cancel()
 
 
 # --- scores ----------------------------------------------------------------------------------------------
