@@ -52,4 +52,4 @@ def wait_all_bound(cluster: Cluster, names: Sequence[str], *, within: float) -> 
         placed = cluster.placements()
         return sorted(name for name in wanted if not placed.get(name))
 
-    eventually(lambda: not waiting(), within=within, else_=lambda: waiting()[:20])
+    eventually(lambda: not waiting(), within=within, else_=lambda: (len(waiting()), waiting()[:20]))

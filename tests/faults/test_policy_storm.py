@@ -44,7 +44,9 @@ def test_a_storm_of_good_and_broken_sets(
     size: Size[int],
 ) -> None:
     seconds = size(4, 60)
-    cluster.add_nodes(*(node(f"{side}{i}", cpu="64", labels={"side": side}) for side in SIDES for i in range(3)))
+    cluster.add_nodes(
+        *(node(f"{side}{i}", cpu="64", pods="9999", labels={"side": side}) for side in SIDES for i in range(3))
+    )
     policies.update(set_of(0))
     process = scheduler(kubeconfig=front.kubeconfig(policies.path.parent / "front")).start_ready()
     done = threading.Event()
