@@ -179,10 +179,10 @@ class TestTheConfiguration:
         assert [port["containerPort"] for port in container()["ports"]] == [http.port]
         assert [port["port"] for port in only("Service")["spec"]["ports"]] == [http.port]
 
-    def test_takes_the_lease_that_the_role_allows(self) -> None:
+    def test_takes_the_leases_that_the_role_allows(self) -> None:
         election = self.settings().leader_election
         allowed = [r for r in only("Role")["rules"] if "leases" in r["resources"] and "resourceNames" in r]
-        assert [rule["resourceNames"] for rule in allowed] == [[election.lease_name]]
+        assert [rule["resourceNames"] for rule in allowed] == [[election.lease_name], [f"{election.lease_name}-status"]]
         assert election.lease_namespace is None, "the pod's own namespace, where the role is"
 
 

@@ -95,9 +95,8 @@ def test_as_most_people_apply_it(cluster: Cluster, tmp_path: Path) -> None:
 
 def versions(config: Path, overlay: Path) -> dict[tuple[str, str], str]:
     found = yaml.safe_load(kubectl(config, "get", "-k", str(overlay), "-o", "yaml"))
-    return {
-        key(o): o["metadata"]["resourceVersion"] for o in found["items"] if o["kind"] != "ValidatingWebhookConfiguration"
-    }
+    kept = (o for o in found["items"] if o["kind"] != "ValidatingWebhookConfiguration")
+    return {key(o): o["metadata"]["resourceVersion"] for o in kept}
 
 
 @EACH
@@ -173,7 +172,7 @@ class TestMainScheduler:
             served = {*config.get("schedulerNames", ["policy-scheduler"])}
             served |= {a.partition("=")[2] for a in arguments(made) if a.startswith("--scheduler-name=")}
             for deployment in (o for o in made if o["kind"] == "Deployment"):
-                assert pod_spec(deployment)["schedulerName"] not in served
+                assert pod_spec(deployment).get("schedulerName", "default-scheduler") not in served
 
     def test_what_kube_scheduler_is_to_be_told_names_our_pods_scheduler(self) -> None:
         text = (DEPLOY / "overlays" / "main-scheduler" / "kube-scheduler.yaml").read_text()
