@@ -16,6 +16,9 @@ PAGES = [
     ROOT / name
     for name in (
         "README.md",
+        "deploy/GETTING-STARTED.md",
+        "deploy/MIGRATION.md",
+        "deploy/OPERATIONS.md",
         "deploy/README.md",
         "grammar/README.md",
         "policies/TESTING.md",
