@@ -55,6 +55,10 @@ class _Known:
     attempts: int = 0
 
 
+class NotReadyError(Exception):
+    """Nothing can be said at present; the text says why."""
+
+
 class Extender:
     """Answers the four verbs, on the event loop. `problem` says why it cannot at present."""
 
@@ -115,10 +119,10 @@ class Extender:
         return self._explained(policy, frame, request.names, rows=rows, good=good.nonzero()[0].tolist())
 
     def prioritize(self, request: NodesRequest) -> Sequence[int]:
-        """Return a score of 0 to 10 for each node; raises ValueError where nothing can be said at present."""
+        """Return a score of 0 to 10 for each node; raises NotReadyError where nothing can be said at present."""
         problem = self._why_not()
         if problem is not None:
-            raise ValueError(problem)
+            raise NotReadyError(problem)
         known = self._meet(request.pod)
         policy = self._governing(known.pod)
         profile = self._profile(policy) if policy is not None else None
@@ -133,10 +137,10 @@ class Extender:
         return found
 
     def preempt(self, request: PreemptionRequest) -> Mapping[str, MetaVictims]:
-        """Return the nodes that may be had by evictions, with their victims; raises ValueError as `prioritize`."""
+        """Return the nodes that may be had by evictions, with their victims; raises NotReadyError as `prioritize`."""
         problem = self._why_not()
         if problem is not None:
-            raise ValueError(problem)
+            raise NotReadyError(problem)
         known = self._meet(request.pod)
         policy = self._governing(known.pod)
         if policy is None:

@@ -16,7 +16,6 @@ from typing import TypeVar
 from aiohttp import web
 
 from engine.adapters.extender_protocol import (
-    ProtocolError,
     read_binding,
     read_nodes,
     read_preemption,
@@ -27,7 +26,7 @@ from engine.adapters.extender_protocol import (
     write_priorities,
 )
 from engine.adapters.http_server import Handler
-from engine.daemon.extender import Extender
+from engine.daemon.extender import Extender, NotReadyError
 from engine.daemon.mode_metrics import ExtenderMetrics
 
 logger = logging.getLogger(__name__)
@@ -84,10 +83,10 @@ class ExtenderRoutes:
                 return self._refused(verb, 413, f"the body has more than {limit}")
             except _Busy:
                 return self._refused(verb, 503, "too many large requests at the same time")
-            except ProtocolError as error:
-                return self._refused(verb, 400, str(error))
-            except ValueError as error:
+            except NotReadyError as error:
                 return self._refused(verb, 503, str(error))
+            except ValueError as error:  # no message of the protocol, or a pod that cannot be, as with cpu: "a lot"
+                return self._refused(verb, 400, str(error))
             except Exception:
                 logger.exception("%s broke", verb)
                 return self._refused(verb, 500, "internal error; see the policy scheduler's log")

@@ -13,9 +13,10 @@ import aiohttp
 import numpy as np
 import pytest
 import trustme
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.adapters.extender_protocol import read_nodes, read_preemption, write_filtered
 from engine.adapters.http_access import Clients
 from engine.adapters.kube.binding import Reason, Refused
 from engine.adapters.serving_certificate import ServingCertificate
@@ -204,6 +205,39 @@ async def test_before_it_is_ready_it_says_so_where_kube_scheduler_can_read_it() 
         assert "not up to date" in (await client.ask("filter", request))["Error"]
 
 
+ANY_VALUE = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5), st.lists(st.none(), max_size=1))
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_message_with_anything_in_it_is_answered_or_refused(data: st.DataObject) -> None:
+    verb = data.draw(st.sampled_from(["nodes-filter", "names-filter", "names-prioritize", "nodes-preempt"]))
+    message = json.loads(recorded(verb)[0])
+    for _ in range(data.draw(st.integers(1, 3))):
+        _spoil(message, data)
+    extender = three_nodes().extender
+    body = json.dumps(message).encode()
+    with suppress(ValueError):  # which the port answers with 400
+        if verb.endswith("preempt"):
+            extender.preempt(read_preemption(body))
+        else:
+            write_filtered(request := read_nodes(body), extender.filter(request))
+            extender.prioritize(request)
+
+
+def _spoil(message: Json, data: st.DataObject) -> None:
+    """Replace one value somewhere inside by something else."""
+    at = message
+    while True:
+        keys = list(at) if isinstance(at, dict) else range(len(at))
+        key = data.draw(st.sampled_from(list(keys)))
+        inner = at[key]
+        if not isinstance(inner, dict | list) or not inner or data.draw(st.integers(0, 4)) == 0:
+            at[key] = data.draw(ANY_VALUE)
+            return
+        at = inner
+
+
 @pytest.mark.parametrize(
     ("verb", "body", "told"),
     [
@@ -219,6 +253,7 @@ async def test_before_it_is_ready_it_says_so_where_kube_scheduler_can_read_it() 
             {"PodName": "p", "PodNamespace": "d", "PodUID": "u", "Node": ""},
             "ExtenderBindingArgs: node is empty",
         ),
+        ("filter", {"Pod": pod(overhead={"cpu": "a lot"}), "NodeNames": ["slow"]}, "a lot"),
         ("bind", b"\xff\xfe", "ExtenderBindingArgs: "),
     ],
 )
