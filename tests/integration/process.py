@@ -54,7 +54,10 @@ class SchedulerProcess:
 
     def start_serving(self) -> SchedulerProcess:
         """Start and wait until probes are answered."""
-        self.start()
+        return self.start().wait_serving()
+
+    def wait_serving(self) -> SchedulerProcess:
+        """Wait until probes are answered."""
         eventually(lambda: self.address or not self.is_alive, else_=self.log)
         assert self.is_alive, f"ended with {self.exit_code()}: {self.log()}"
         return self

@@ -41,8 +41,9 @@ def takes_part(process: SchedulerProcess) -> bool:
 
 
 def replicas(scheduler: StartScheduler, config: str, number: int) -> list[SchedulerProcess]:
-    found = [scheduler(config).start_serving() for _ in range(number)]
+    found = [scheduler(config).start() for _ in range(number)]
     for each in found:
+        each.wait_serving()
         eventually(lambda each=each: takes_part(each), within=20.0, else_=each.log)  # type: ignore[misc]
     eventually(lambda: all(members(each) == number for each in found), within=20.0)
     return found
