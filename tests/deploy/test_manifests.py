@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -199,8 +200,22 @@ class TestTheImage:
 
     def test_installs_exactly_the_lock(self) -> None:
         text = "\n".join(self.dockerfile())
-        assert "--require-hashes -r requirements.lock" in text
+        assert "--require-hashes --only-binary :all: -r requirements.lock" in text
         assert "--no-deps ." in text
+        assert text.count("pip install") == 2
+        assert not re.search(r"apt-get|gcc|curl|wget|ADD ", text), "no compiler, and nothing from anywhere else"
+
+    def test_has_one_base_of_a_named_version_that_can_be_given_by_digest(self) -> None:
+        lines = self.dockerfile()
+        assert [line.split()[1] for line in lines if line.startswith("FROM ")] == ["${PYTHON_IMAGE}"] * 2
+        (default,) = [line.partition("=")[2] for line in lines if line.startswith("ARG PYTHON_IMAGE=")]
+        assert re.fullmatch(r"python:3\.\d+-slim-\w+", default)
+
+    def test_ends_with_the_environment_alone_and_no_root(self) -> None:
+        last = "\n".join(self.dockerfile()).rpartition("\nFROM ")[2].splitlines()[1:]
+        assert [line.split()[0] for line in last] == ["COPY", "ENV", "USER", "EXPOSE", "ENTRYPOINT"]
+        assert last[0] == "COPY --from=build /venv /venv"
+        assert last[3].split()[1] in {str(port["containerPort"]) for port in container()["ports"]}
 
     def test_is_given_every_file_that_it_copies(self) -> None:
         let_through = {
