@@ -16,6 +16,10 @@ from engine.daemon.observing import AttemptFailed, Decided, Observer, PodBound
 
 MOST_UNDER_WAY = 4096
 """Decisions whose binding is awaited; those of a gang may wait for minutes."""
+MOST_PER_SECOND = 50.0
+"""Attempts that are sent: making their spans takes up to a millisecond each, in which nothing is decided."""
+MOST_AT_ONCE = 200.0
+"""Attempts that are sent of a burst after a quiet time."""
 MOST_MESSAGE = 500
 """Characters of a reason."""
 
@@ -36,6 +40,9 @@ class Tracing(Observer):
         self._below = share * 2.0**64
         self._under_way: OrderedDict[str, Decided] = OrderedDict()
         """By uid."""
+        self._left = MOST_AT_ONCE
+        """Attempts that may be sent now."""
+        self._left_at = 0.0
 
     def on_decided(self, decided: Decided) -> None:
         """Send the attempt where it ends here; else wait for its binding."""
@@ -67,9 +74,7 @@ class Tracing(Observer):
             return
         attributes = _of_pod(failed.pod) | {"scheduler.result": "error"}
         began = failed.at - failed.seconds
-        self._sink.send(
-            FinishedSpan("schedule pod", began, failed.at, attributes, error=why), trace=trace_of(failed.pod)
-        )
+        self._pass_on(FinishedSpan("schedule pod", began, failed.at, attributes, error=why), failed.pod)
 
     def _is_traced(self, pod: PodInfo) -> bool:
         digest = blake2b(pod.uid.encode(), digest_size=8).digest()
@@ -99,7 +104,16 @@ class Tracing(Observer):
             name = "wait for group and bind" if decided.waits else "bind"
             children.append(FinishedSpan(name, decided.at, ended, {"k8s.node.name": decision.host}, error=error))
         span = FinishedSpan("schedule pod", entered, ended, attributes, tuple(children), error)
-        self._sink.send(span, trace=trace_of(pod))
+        self._pass_on(span, pod)
+
+    def _pass_on(self, span: FinishedSpan, pod: PodInfo) -> None:
+        """Send a span, unless there are too many of them."""
+        passed = max(0.0, span.ended - self._left_at)
+        self._left = min(MOST_AT_ONCE, self._left + passed * MOST_PER_SECOND)
+        self._left_at = span.ended
+        if self._left >= 1.0:
+            self._left -= 1.0
+            self._sink.send(span, trace=trace_of(pod))
 
 
 def trace_of(pod: PodInfo) -> str:

@@ -17,4 +17,5 @@ class TracingSettings:
     """Of a collector that takes OTLP over HTTP; without a path, `/v1/traces`. Tokens and certificates are read from
     OpenTelemetry's variables, such as OTEL_EXPORTER_OTLP_HEADERS."""
     sampled_share: Annotated[float, Shape({"minimum": 0, "maximum": 1})] = 0.01
-    """Share of the pods that are traced, each with all of its attempts. A traced attempt costs about 0.2 ms."""
+    """Share of the pods that are traced, each with all of its attempts. One takes up to a millisecond, so no more than
+    50 a second are sent."""

@@ -111,6 +111,7 @@ def test_a_pod_is_traced_with_all_attempts_or_not_at_all(stage: Stage) -> None:
     pods = [stage.pod(cpu="64") for _ in range(200)]
 
     for pod in pods * 2:
+        stage.now += 1
         stage.decide(pod, tracing)
 
     traces = [trace for trace, _ in sink.sent]
@@ -146,3 +147,17 @@ def test_other_uids_have_a_trace_too(stage: Stage, uid: str) -> None:
 
     assert len(trace_of(pod)) == 32
     assert int(trace_of(pod), 16) > 0
+
+
+def test_of_a_burst_some_attempts_are_traced_and_later_ones_again(stage: Stage) -> None:
+    sink = Sink()
+    tracing = Tracing(sink, share=1.0)
+
+    for _ in range(300):
+        stage.decide(stage.pod(cpu="64"), tracing)
+    assert len(sink.sent) == 200
+
+    stage.now += 1
+    for _ in range(300):
+        stage.decide(stage.pod(cpu="64"), tracing)
+    assert len(sink.sent) == 250

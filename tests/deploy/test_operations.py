@@ -39,3 +39,16 @@ def test_symptoms_name_alerts_that_there_are() -> None:
     named = set(re.findall(r"alert (Pol\w+)", TEXT))
     assert named
     assert named <= set(rows("Alerts"))
+
+
+def test_each_line_of_the_log_is_written_by_the_program() -> None:
+    engine = DEPLOY.parent / "engine"
+    source = "\n".join(
+        path.read_text() for folder in ("daemon", "adapters") for path in sorted((engine / folder).rglob("*.py"))
+    )
+    lines = rows("Log")
+    assert len(lines) >= 6
+    for message, rest in lines.items():
+        call = re.search(rf'logger\.(\w+)\(\s*(?:level, )?"{re.escape(message)}"', source)
+        assert call is not None, message
+        assert call[1] in (rest.split("|")[0].strip(), "log"), message
