@@ -145,6 +145,8 @@ class Scheduler:
     def use_policies(self, policies: Policies) -> None:
         """Decide by these from the next pod on; who waits for a group is decided anew."""
         self.deciding.policies = policies
+        if self.deciding.sharding is not None:
+            self.deciding.sharding.forget_profiles()
         frame = self.deciding.frame
         self.queue.use(
             turn=lambda queued: policies.turn(queued, frame(queued)),

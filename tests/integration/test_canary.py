@@ -1,4 +1,4 @@
-"""`policyctl canary` on the ConfigMap of a cluster: one command, one step, and never over somebody else's change."""
+"""Canaries in a cluster: `policyctl canary` on a ConfigMap changes it in one step, and the daemon follows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import pytest
 
 from engine.adapters.kube import config_maps
 from engine.cli.main import run
+from tests.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster
+from tests.integration.conditions import eventually
+from tests.integration.conftest import StartScheduler
+from tests.integration.objects import ZONE, node, pod
 
 STABLE = "scheduler web-scheduler\nfilter node.ready\n"
 CANARY = "canary of web for 10%\nfilter node.ready and fits(cpu)\n"
@@ -76,3 +80,24 @@ def test_a_config_map_that_is_not_there_is_named(where: list[str], capsys: pytes
     assert run(["canary", "list", *where]) == 2
 
     assert "ConfigMap default/polices:" in capsys.readouterr().err
+
+
+def test_a_canary_decides_its_pods_until_its_file_is_gone(
+    cluster: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume
+) -> None:
+    cluster.add_nodes(node("in-a", labels={ZONE: "a"}), node("in-b", labels={ZONE: "b"}))
+    stable = {"zone.policy": f"filter label {ZONE}=a\n"}
+    canary = f'canary of zone for pods where pod.label.team == "brave"\nfilter label {ZONE}=b\n'
+    policies.update(stable | {"next.policy": canary})
+    process = scheduler().start_ready()
+
+    cluster.add_pods(pod("brave", labels={"team": "brave"}), pod("other"))
+    assert cluster.wait_bound("brave", "other") == {"brave": "in-b", "other": "in-a"}
+    compared = 'policy_scheduler_canary_comparisons_total{canary="next",policy="zone",result="other_node"} 1.0'
+    assert compared in process.get("/metrics")[1]
+
+    policies.update(stable)  # as `policyctl canary abort` has it
+    eventually(lambda: process.policies()["generation"] == 2, else_=process.log)
+    cluster.add_pods(pod("brave-2", labels={"team": "brave"}))
+    assert cluster.wait_bound("brave-2")["brave-2"] == "in-a"
+    assert cluster.placements()["brave"] == "in-b"
