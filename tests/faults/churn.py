@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from engine.adapters.kube.binding import Bound, Outcome
+from engine.adapters.kube.errors import error_from_answer
 from engine.adapters.kube.events import EventRecorder
 from engine.adapters.kube.pod_status import PodStatusWriter
 from engine.adapters.policy_sources import PolicySources
@@ -49,7 +50,7 @@ ALIVE = 300
 
 
 class Answers:
-    """An API server that takes everything."""
+    """An API server that takes every binding and event; who asks for a pod is told that it is gone."""
 
     is_reachable = True
 
@@ -58,6 +59,8 @@ class Answers:
 
     async def request(self, verb: str, path: str, **_: Any) -> bytes:
         await asyncio.sleep(0)
+        if "/pods/" in path:
+            raise error_from_answer(404, b'{"message":"gone","reason":"NotFound","code":404}')
         return b"{}"
 
     async def bind(self, *, namespace: str, name: str, uid: str, node: str, annotations: Any = None) -> Outcome:
@@ -169,7 +172,8 @@ class Churn:
             await self.scheduler.drained()
             while self.bound:
                 self.scheduler.informer.pod_deleted(self.bound.popleft())
-            await asyncio.sleep(0.1)
+            assert await self.statuses.drain(timeout_seconds=60.0)
+            assert await self.events.drain(timeout_seconds=60.0)
             assert all(not task.done() for task in tasks), [task.exception() for task in tasks if task.done()]
             assert violations(self.cluster, self.queue, self.scheduler.informer.assumed) == []
         finally:

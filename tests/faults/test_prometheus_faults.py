@@ -122,7 +122,7 @@ def test_whatever_prometheus_answers_pods_are_placed_and_it_is_used_again_when_i
         return cluster.wait_bound(name)[name]
 
     assert binds() == "cool"
-    for name in list(FAULTS)[: size(3, len(FAULTS))]:
+    for name in list(FAULTS)[: size(2, len(FAULTS))]:
         prometheus.answer = FAULTS[name]
         eventually(lambda: binds() == "labelled", else_=lambda name=name: (name, process.log()[-3000:]))  # type: ignore[misc]
         assert process.get("/readyz")[0] == 200
