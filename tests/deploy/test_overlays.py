@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tests.deploy.manifests import DEPLOY, NAMESPACE, OVERLAYS, Json, built, key
 from tests.integration.cluster import Cluster
 from tests.integration.conftest import cluster as cluster
 from tests.integration.conftest import control_plane as control_plane
+from tests.integration.control_plane import assets
 from tests.integration.kubectl import kubectl
 
 pytestmark = pytest.mark.needs("kubectl")
@@ -179,6 +182,63 @@ class TestMainScheduler:
         profiles = yaml.safe_load(text)["profiles"]
         spec = pod_spec(only("Deployment", among=overlay_named("main-scheduler")))
         assert [profile["schedulerName"] for profile in profiles] == [spec["schedulerName"]]
+
+    def test_kube_scheduler_takes_what_it_is_to_be_told(self, tmp_path: Path) -> None:
+        programs = assets()
+        if programs is None or not (programs / "kube-scheduler").exists():
+            pytest.skip("KUBEBUILDER_ASSETS names no folder with kube-scheduler")
+        text = (DEPLOY / "overlays" / "main-scheduler" / "kube-scheduler.yaml").read_text()
+        access = tmp_path / "scheduler.conf"
+        access.write_text(
+            "{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],"
+            " clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: a, user: {}}]}"
+        )
+        config = tmp_path / "config.yaml"
+        config.write_text(text.replace("/etc/kubernetes/scheduler.conf", str(access)))
+        written = tmp_path / "written.yaml"
+        options = [f"--config={config}", f"--write-config-to={written}", f"--cert-dir={tmp_path}"]
+        subprocess.run([programs / "kube-scheduler", *options], check=True, capture_output=True, timeout=30)
+        assert "schedulerName: bootstrap-scheduler" in written.read_text()
+
+
+COMPONENTS = sorted(path.parent for path in DEPLOY.glob("components/*/kustomization.yaml"))
+
+
+@pytest.mark.parametrize("component", COMPONENTS, ids=lambda path: str(path.name))
+def test_each_component_goes_with_each_way_to_run(component: Path, tmp_path: Path) -> None:
+    """Also those with kinds that Kubernetes itself does not have."""
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    needed = ["high-availability"] if component.name == "sharding" else []
+    names = [*needed, component.name]
+    text = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["../deploy/base"],
+        "components": [f"../deploy/components/{name}" for name in names],
+    }
+    (mine / "kustomization.yaml").write_text(yaml.safe_dump(text))
+    made = built(mine)
+    own = {key(o) for o in made} - {key(o) for o in built(DEPLOY / "base")}
+    assert own
+    assert len({key(o) for o in made}) == len(made)
+    for o in made:
+        assert o["metadata"].get("namespace", NAMESPACE) == NAMESPACE
+        if o["kind"] != "ConfigMap":
+            assert o["metadata"]["labels"]["app.kubernetes.io/name"].startswith("policy-scheduler")
+
+
+def test_cert_managers_certificate_is_for_the_name_that_the_api_server_calls() -> None:
+    folder = DEPLOY / "components" / "webhook-cert-manager"
+    certificate = next(
+        o for o in yaml.safe_load_all((folder / "certificate.yaml").read_text()) if o["kind"] == "Certificate"
+    )
+    (webhook,) = named(
+        "ValidatingWebhookConfiguration", "policy-scheduler-webhook", among=overlay_named("checked-policies")
+    )["webhooks"]
+    service = webhook["clientConfig"]["service"]
+    assert f"{service['name']}.{service['namespace']}.svc" in certificate["spec"]["dnsNames"]
 
 
 def test_the_trial_needs_nothing_that_small_clusters_lack() -> None:
