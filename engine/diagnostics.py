@@ -203,6 +203,8 @@ def render(diagnostic: Diagnostic, *, colour: bool = False, width: int = 100) ->
         number, _ = span.source.position(span.start)
         if at and span.source != diagnostic.span.source:
             out.append(paint(_BLUE, " " * gutter + "--> ") + str(span))
+        if not span.source.text:
+            continue  # a file that is empty, or could not be read: there is nothing to show
         line, caret = excerpt(span, mark, width - gutter - 3)
         out.append(paint(_BLUE, bar))
         out.append(f"{paint(_BLUE, f'{number:>{gutter}} |')} {line}")

@@ -7,11 +7,14 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from engine.diagnostics import Diagnostic, Source, Span, render
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 STANDARD_INPUT = Path("-")
 TEST_SUFFIX = ".test.yaml"
@@ -44,6 +47,13 @@ def _below(folder: Path, suffix: str) -> list[Path]:
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
         found.extend(Path(here) / name for name in sorted(names) if name.endswith(suffix) and name[0] != ".")
     return found
+
+
+def complete_path(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete paths, where an argument may be one."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
 
 
 def source(path: Path) -> Source:

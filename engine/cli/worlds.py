@@ -147,7 +147,15 @@ def cluster_at(
 def _recorded(clusters: Sequence[Path]) -> list[FixtureObject]:
     from engine.documents.fixtures import parse_objects
 
-    return [one for path in clusters for one in parse_objects(files.source(path))]
+    found: list[FixtureObject] = []
+    for path in clusters:
+        read = parse_objects(files.source(path))
+        if not read:
+            raise click.ClickException(
+                f"{path} holds no object: take it with `kubectl get nodes,pods -A -o yaml` or `policyctl snapshot`"
+            )
+        found += read
+    return found
 
 
 def cluster_objects(
@@ -169,7 +177,7 @@ def cluster_objects(
 
     Raises:
         DocumentError: a file cannot be read.
-        click.ClickException: the live cluster cannot be read.
+        click.ClickException: the live cluster cannot be read, or a recorded one is empty.
         click.UsageError: both are asked for.
     """
     if not clusters:

@@ -15,7 +15,8 @@ from engine.cluster.defaulting import AdmissionError
 from engine.cluster.pods import PodInfo
 from engine.cluster.quantity import QuantityError
 from engine.cluster.signals import Signals
-from engine.diagnostics import Diagnostic, Source, closest
+from engine.diagnostics import Diagnostic, Source, Span, closest
+from engine.documents.codes import WRONG_VALUE
 from engine.documents.fixtures import FixtureObject, parse_objects
 from engine.documents.yaml_document import DocumentError, parse_documents
 from engine.framework.frame import Frame
@@ -145,7 +146,7 @@ def pod_in(source: Source) -> FixtureObject:
     found = [one for one in parse_objects(source) if one.kind == "Pod"]
     if len(found) != 1:
         message = f"expected one Pod, found {len(found)}"
-        raise DocumentError([FixtureObject({}, documents[0], ()).error((), message)])
+        raise DocumentError([WRONG_VALUE.at(Span(source, 0, min(1, len(source.text))), message)])
     return found[0]
 
 

@@ -84,3 +84,20 @@ def test_why_decides_at_the_time_of_the_snapshot(
 def test_what_is_no_time_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["why", "web", "--cluster", "cluster.yaml", "--now", "tomorrow"]) == 2
     assert "expected one such as 2026-11-21T10:00:00Z, or Unix seconds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command", [["why", "web"], ["drift"], ["snapshot"], ["doctor", "--policies", "a.policy"]], ids=str
+)
+def test_an_empty_cluster_file_is_an_error(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    (folder / "empty.yaml").write_text("")
+    assert run([*command, "--cluster", "empty.yaml"]) == 2
+    assert "empty.yaml holds no object" in capsys.readouterr().err
+
+
+def test_an_empty_pod_file_is_an_error_without_an_excerpt(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "empty.yaml").write_text("")
+    assert run(["why", "empty.yaml", "--cluster", "cluster.yaml"]) == 2
+    assert capsys.readouterr().err == "empty.yaml:1:1: error[D0013]: expected one Pod, found 0\n"

@@ -55,8 +55,8 @@ class MovedLimit(click.ParamType):  # type: ignore[type-arg]
 
 
 @click.command(epilog=EPILOG)
-@click.argument("old")
-@click.argument("new")
+@click.argument("old", shell_complete=files.complete_path)
+@click.argument("new", shell_complete=files.complete_path)
 @worlds.cluster_options
 @click.option(
     "--record", type=click.Path(path_type=Path), metavar="FILE",

@@ -253,5 +253,6 @@ def _written(things: Sequence[Json], output: Path, metrics: Path | None, measure
     pods = sum(thing["kind"] == "Pod" for thing in things)
     text = f"{output}: {nodes} nodes, {pods} pods, {len(things) - nodes - pods} other objects"
     if metrics is not None:
-        text += f"; {metrics}: {len(measured) - ('absent' in measured)} metrics"
+        count = len(measured) - ("absent" in measured)
+        text += f"; {metrics}: {count} {'metric' if count == 1 else 'metrics'}"
     return text

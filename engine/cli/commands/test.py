@@ -42,6 +42,7 @@ there was nothing to run.
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
 @click.option("--run", "pattern", metavar="REGEX", help="Only cases whose name matches.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
 @click.option(
     "-o",
     "--output",
@@ -76,6 +77,7 @@ def command(
     paths: tuple[Path, ...],
     pattern: str | None,
     form: str,
+    as_json: bool,
     outputs: tuple[str, ...],
     quiet: bool,
     shuffle: bool | None,
@@ -94,6 +96,7 @@ def command(
     A test file names its policies, a cluster and cases: a pod each, and where it should go, or why nowhere. The
     cases are decided by the scheduler's own cycle.
     """
+    form = "json" if as_json else form
     if schema:
         from engine.tooling.tester.reading import schema_text
 

@@ -39,7 +39,7 @@ Exit codes: 0 the pod fits; 1 it fits nowhere; 2 it could not be told.
 
 
 @click.command(epilog=EPILOG)
-@click.argument("pod", metavar="POD")
+@click.argument("pod", metavar="POD", shell_complete=files.complete_path)
 @worlds.cluster_options
 @click.option("-n", "--namespace", help="The pod's namespace, where several have a pod of that name.")
 @click.option(

@@ -53,7 +53,8 @@ def recorded_of(records: Sequence[DecisionRecord], name: str, *, namespace: str 
     if not found:
         known = {one.key for one in records}
         meant = closest(wanted, known) or closest(wanted, (key.partition("/")[2] for key in known))
-        advice = f"did you mean `{meant}`?" if meant else f"there are decisions about {counted(len(known), 'pod')}"
+        there = f"there are decisions about {counted(len(known), 'pod')}" if known else "there are no decisions at all"
+        advice = f"did you mean `{meant}`?" if meant else there
         raise UnknownPod(f"there is no decision about `{wanted}`: {advice}")
     if len(keys) > 1:
         raise UnknownPod(f"several pods are named `{name}`: {', '.join(keys)}; give --namespace")
