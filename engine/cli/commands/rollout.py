@@ -28,7 +28,7 @@ Exit codes: 0 all replicas decide by them; 1 not yet, or they are refused; 2 it 
 LOOK_EVERY_SECONDS = 1.0
 
 
-@click.group()
+@click.group(epilog=EPILOG)
 def command() -> None:
     """Follow new policies to the replicas of a scheduler."""
 
