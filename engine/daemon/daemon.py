@@ -281,6 +281,10 @@ class Daemon:
             "pods": len(scheduler.cluster.pods),
             "assumed_pods": len(scheduler.informer.assumed),
         }
+        live.unschedulable_pods = self._queue.rejections
+        live.watch_restarts = lambda: {
+            reflector.resource.plural: max(0, reflector.counts.watches - 1) for reflector in self._reflectors
+        }
         self.metrics.replica.elected = self._leading.elected
         self.metrics.replica.part = self._leading.part
 

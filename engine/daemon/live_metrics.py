@@ -39,6 +39,8 @@ class LiveState:
     signals: Callable[[], Iterable[SignalRow]] = tuple
     unschedulable_pods: Callable[[], Mapping[tuple[str, str], int]] = dict
     """By (plugin, profile) that rejected them."""
+    watch_restarts: Callable[[], Mapping[str, int]] = dict
+    """By resource: how often its watch began anew."""
     decision_records: Callable[[], Mapping[str, int]] = dict
     """Records for the files of the decision log since the start: written, dropped; empty without files."""
 
@@ -73,6 +75,15 @@ class LiveMetrics(Collector):
         for (plugin, profile), count in self._live.unschedulable_pods().items():
             rejected.add_metric([plugin, profile], count)
         yield rejected
+
+        restarts = CounterMetricFamily(
+            "policy_scheduler_watch_restarts",
+            "Watches begun anew, those included that the API server ends after some minutes as a routine.",
+            labels=["resource"],
+        )
+        for resource, count in self._live.watch_restarts().items():
+            restarts.add_metric([resource], count)
+        yield restarts
 
         records = CounterMetricFamily(
             "policy_scheduler_decision_log_records", "Records for the decision log's files.", labels=["result"]

@@ -90,30 +90,9 @@ class SchedulerMetrics(Observer):
         self.pod_attempts = histogram(
             "scheduler_pod_scheduling_attempts", "Attempts that a bound pod took.", buckets=(1, 2, 4, 8, 16)
         )
-        self.extension_point_seconds = Children(
-            histogram(
-                "scheduler_framework_extension_point_duration_seconds",
-                "All plugins of an extension point, over all nodes.",
-                "extension_point",
-                "status",
-                "profile",
-                buckets=exponential(0.0001, 2, 12),
-            )
-        )
-        self.queue_incoming_pods = Children(
-            counter("scheduler_queue_incoming_pods", "Pods put into a queue, by event.", "queue", "event")
-        )
         self.preemption_attempts = counter("scheduler_preemption_attempts", "Attempts to preempt.")
         self.preemption_victims = histogram(
             "scheduler_preemption_victims", "Victims of a preemption.", buckets=exponential(1, 2, 7)
-        )
-        self.permit_wait_seconds = Children(
-            histogram(
-                "scheduler_permit_wait_duration_seconds",
-                "Time that pods waited at Permit.",
-                "result",
-                buckets=exponential(0.001, 2, 15),
-            )
         )
         self.rest_client_requests = Children(
             counter("rest_client_requests", "Requests to the API server.", "code", "method", "host")
@@ -137,9 +116,6 @@ class SchedulerMetrics(Observer):
                 "resource",
                 "code",
             )
-        )
-        self.watch_restarts = Children(
-            counter("policy_scheduler_watch_restarts", "Watches that had to begin again.", "resource", "reason")
         )
         self.decisions = Children(
             counter("policy_scheduler_decisions", "Decisions, by policy and result.", "policy", "result")

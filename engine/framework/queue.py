@@ -8,7 +8,7 @@ Rules: kube-scheduler 1.36's scheduling queue (order, back-off, flush).
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import count
 from typing import assert_never
@@ -78,6 +78,11 @@ class SchedulingQueue:
         for queued in self._pods.values():
             counts[queued.place] += 1
         return counts
+
+    def rejections(self) -> Counter[tuple[str, str]]:
+        """Return how many pods wait that a plugin rejected, by plugin and schedulerName; each counts for all of its."""
+        waiting = (q for q in self._pods.values() if q.place in (Place.UNSCHEDULABLE, Place.BACKOFF))
+        return Counter((plugin, queued.pod.scheduler_name) for queued in waiting for plugin in queued.rejectors)
 
     def has_active(self) -> bool:
         """Return whether a pod could be popped that is not backing off."""

@@ -25,7 +25,7 @@ def test_the_reasons_are_counted_per_node_in_event_and_condition(cluster: Cluste
     cluster.api.patch("nodes", "cordoned", {"spec": {"unschedulable": True}})
     for name in ("small-0", "small-1", "tainted", "cordoned"):
         cluster.api.patch("nodes", name, {"metadata": {"labels": {"disk": "ssd"}}})
-    scheduler().start_ready()
+    process = scheduler().start_ready()
     cluster.add_pods(pod("waits", cpu="2", nodeSelector={"disk": "ssd"}))
     condition = eventually(lambda: cluster.condition("waits"))
     assert condition["status"] == "False"
@@ -43,6 +43,10 @@ def test_the_reasons_are_counted_per_node_in_event_and_condition(cluster: Cluste
     assert event["note"] == message
     assert event["type"] == "Warning"
     assert event["action"] == "Scheduling"
+    metrics = process.metrics()
+    for plugin in ("NodeResourcesFit", "NodeAffinity", "TaintToleration"):
+        assert metrics[f'scheduler_unschedulable_pods{{plugin="{plugin}",profile="policy-scheduler"}}'] == 1
+    assert metrics['policy_scheduler_watch_restarts_total{resource="pods"}'] == 0
     assert event["reportingController"] == "policy-scheduler"
     assert event["regarding"]["uid"] == cluster.pod("waits")["metadata"]["uid"]
 
