@@ -79,7 +79,7 @@ def test_a_nomination_keeps_room_and_only_one_that_says_so_passes_the_pod_on() -
         ("limit count() by pod.label.tenant to 5\n", True, "counted"),
         ("limit count() by pod.namespace to 5\n", False, "namespace/team"),
         ("gang by pod.label.job size 3 within 60s if pod.label.job\n", True, "namespace/team"),
-        ('filter count(p in zone.pods) < 5\n', False, "counted"),
+        ("filter count(p in zone.pods) < 5\n", False, "counted"),
         ("spread by pod.label.tenant over zone max skew 1\n", False, "counted"),
     ],
 )
