@@ -145,7 +145,7 @@ KEYS = ["name", "expect", "pod", "each", "skip", "todo", "exact", "sequence", "n
 
 @st.composite
 def changed(draw: st.DrawFn) -> Any:
-    """Return the document with a few parts replaced, removed or added."""
+    """Return the document with a few parts replaced, removed or added; copies, or a later change makes a circle."""
     document = copy.deepcopy(SMALL)
     for _ in range(draw(st.integers(1, 3))):
         *path, last = draw(st.sampled_from(PLACES))
@@ -155,11 +155,11 @@ def changed(draw: st.DrawFn) -> Any:
                 parent = parent[step]
             match draw(st.sampled_from(["replace", "remove", "add"])):
                 case "replace":
-                    parent[last] = draw(st.sampled_from(VALUES))
+                    parent[last] = copy.deepcopy(draw(st.sampled_from(VALUES)))
                 case "remove":
                     del parent[last]
                 case _:
-                    parent[draw(st.sampled_from(KEYS))] = draw(st.sampled_from(VALUES))
+                    parent[draw(st.sampled_from(KEYS))] = copy.deepcopy(draw(st.sampled_from(VALUES)))
         except (KeyError, IndexError, TypeError):
             continue  # an earlier change took the place away
     return document
