@@ -271,7 +271,3 @@ class Cluster:
     def all(self, kind: type[ObjectT]) -> Iterable[ObjectT]:
         """Return all objects of a kind, in the order in which they were first seen."""
         return self.store.all(kind)
-
-    def objects_version(self, kind: type) -> int:
-        """Return a number that changes whenever an object of the kind does."""
-        return self.store.version(kind)

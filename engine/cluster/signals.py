@@ -68,10 +68,6 @@ class Reading:
         """How long ago the reading was fetched; never negative, also when our clock was set back."""
         return max(0.0, now - self.fetched_at)
 
-    def sample_age_seconds(self, series: Series, *, now: float) -> float:
-        """Return the age of one sample at `now`, without comparing our clock with the server's."""
-        return max(0.0, self.evaluated_at - series.timestamp) + self.age_seconds(now)
-
 
 @dataclass(frozen=True, slots=True)
 class Failure:

@@ -19,8 +19,3 @@ def unix_seconds(text: str | None) -> float | None:
 def rfc3339(seconds: float) -> str:
     """Return the API's spelling of a time, in whole seconds UTC (`metav1.Time`)."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def rfc3339_micro(seconds: float) -> str:
-    """Return the API's spelling of a time with microseconds (`metav1.MicroTime`)."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -107,14 +107,6 @@ def _field(
     return make
 
 
-class TemplateTest(Protocol):
-    """Which existing pods an aggregate goes over, or which have the same key: by template, with captured values."""
-
-    def __call__(self, item: Any) -> Any:
-        """Return the value for one item."""
-        ...
-
-
 class Pods(Protocol):
     """Goes over existing pods on behalf of aggregates and spread; backed by indexes, not by scans."""
 

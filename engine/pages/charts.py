@@ -111,26 +111,6 @@ def line_chart(
     return _chart(title, about, draw)
 
 
-def stacked_chart(
-    title: str,
-    xs: Sequence[float],
-    series: Mapping[str, Sequence[float]],
-    *,
-    across: str,
-    up: str,
-    about: str = "",
-) -> Chart:
-    """Return areas on top of each other, the first at the bottom; arguments are those of `line_chart`."""
-
-    def draw(axes: Axes) -> None:
-        colours = [_colour(number) for number in range(len(series))]
-        axes.stackplot(xs, list(series.values()), labels=list(series), colors=colours, alpha=0.85)
-        _labels(axes, across, up, low=0.0)
-        _legend(axes, len(series))
-
-    return _chart(title, about, draw)
-
-
 def bar_chart(
     title: str,
     names: Sequence[str],

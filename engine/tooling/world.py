@@ -1,4 +1,4 @@
-"""What `policyctl why` looks at: a cluster, a pod of it, and the rules that decide. Knows no files."""
+"""What offline commands look at: a cluster, a pod of it, and the rules that decide. Knows no files."""
 
 from __future__ import annotations
 

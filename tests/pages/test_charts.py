@@ -17,7 +17,6 @@ from engine.pages.charts import (
     histogram,
     line_chart,
     require,
-    stacked_chart,
 )
 from engine.pages.environment import page
 from tests.browser import Browser
@@ -30,7 +29,6 @@ CHARTS: dict[str, Callable[[], Chart]] = {
         up="share",
     ),
     "steps": lambda: line_chart("Pending", {"pods": ([0, 1], [3, 4])}, across="minutes", up="pods", steps=True),
-    "stacked": lambda: stacked_chart("States", [0, 1, 2], {"a": [1, 1, 1], "b": [1, 2, 3]}, across="s", up="pods"),
     "bar": lambda: bar_chart("Zones", ["eu-1", "eu-2"], {"old": [1, 2], "new": [3, -1]}, up="pods"),
     "histogram": lambda: histogram("CPU", {"old": [0.1, 0.2], "new": [0.5]}, across="share", up="nodes", within=(0, 1)),
     "empty histogram": lambda: histogram("None", {"old": []}, across="share", up="nodes"),

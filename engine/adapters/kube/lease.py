@@ -55,6 +55,27 @@ class LeaseSettings:
         return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
 
 
+async def lease_request(
+    transport: Transport, settings: LeaseSettings, *, verb: str, path: str, body: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Send a request about Leases, in time for another before the deadline; return the answer.
+
+    Raises:
+        KubeError: it was refused, did not arrive, or the answer is no object.
+    """
+    answer = await transport.request(
+        verb,
+        path,
+        body=msgspec.json.encode(body) if body is not None else b"",
+        resource="leases",
+        timeout_seconds=settings.renew_deadline_seconds / 2,
+    )
+    try:
+        return msgspec.json.decode(answer, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedAnswer(f"the lease is not an object: {error}") from error
+
+
 class LeaderElector:
     """Competes for the Lease, then keeps it."""
 
@@ -253,14 +274,4 @@ class LeaderElector:
         return asyncio.get_running_loop().time() > self._seen_at + self._seen_lease_seconds
 
     async def _request(self, verb: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        answer = await self._transport.request(
-            verb,
-            path,
-            body=msgspec.json.encode(body) if body is not None else b"",
-            resource="leases",
-            timeout_seconds=self._settings.renew_deadline_seconds / 2,
-        )
-        try:
-            return msgspec.json.decode(answer, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise MalformedAnswer(f"the lease is not an object: {error}") from error
+        return await lease_request(self._transport, self._settings, verb=verb, path=path, body=body)

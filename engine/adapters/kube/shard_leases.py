@@ -9,10 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
-import msgspec
-
 from engine.adapters.kube.errors import Conflict, MalformedAnswer, NotFound
-from engine.adapters.kube.lease import LeaseSettings
+from engine.adapters.kube.lease import LeaseSettings, lease_request
 from engine.adapters.kube.transport import Transport
 
 LABEL = "policy-scheduler/shard-of"
@@ -143,14 +141,4 @@ class ShardLeases:
         )
 
     async def _request(self, verb: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        answer = await self._transport.request(
-            verb,
-            path,
-            body=msgspec.json.encode(body) if body is not None else b"",
-            resource="leases",
-            timeout_seconds=self._settings.renew_deadline_seconds / 2,
-        )
-        try:
-            return msgspec.json.decode(answer, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise MalformedAnswer(f"the lease is not an object: {error}") from error
+        return await lease_request(self._transport, self._settings, verb=verb, path=path, body=body)

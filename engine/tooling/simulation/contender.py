@@ -8,7 +8,7 @@ from engine.cluster.signals import Signals
 from engine.framework.frame import Frame
 from engine.framework.kubernetes import kubernetes_profile
 from engine.framework.profile import Profile
-from engine.framework.queue import QueuedPod, Turn, gates, priority_sort, priority_turn
+from engine.framework.queue import QueuedPod, Turn, gates, priority_turn
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
 
@@ -78,6 +78,4 @@ class Rules:
     def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
         """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""
         policy = self.policy(frame) if self.ordered else None
-        if policy is None or policy.order is None:
-            return priority_turn(queued)
-        return Turn(policy.name, (policy.order(frame), *priority_sort(queued)))
+        return policy.turn(queued, frame) if policy is not None else priority_turn(queued)
