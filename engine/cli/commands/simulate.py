@@ -58,7 +58,7 @@ class _Share(click.ParamType[float]):
 
 
 @click.command(epilog=EPILOG)
-@click.argument("policies", nargs=-1, metavar="POLICY...")
+@click.argument("policies", nargs=-1, metavar="POLICY...", shell_complete=files.complete_path)
 @click.option(
     "--cluster", "clusters", multiple=True, required=True, type=click.Path(path_type=Path), metavar="FILE",
     help="A recorded cluster, or the nodes of a trace (.csv); recorded ones may be several.",
@@ -80,8 +80,7 @@ class _Share(click.ParamType[float]):
 @click.option(
     "--metrics", type=click.Path(path_type=Path), metavar="FILE", help="Metrics, as under `metrics` of policy tests."
 )
-@click.option("--now", type=float, default=0.0, metavar="SECONDS", help="Unix time of the beginning.  [default: 1970]")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How results are printed.")
+@click.option("--now", type=worlds.Moment(), default=0.0, help="When it begins.  [default: 1970]")
 @worlds.output_options
 def command(
     policies: tuple[str, ...],
@@ -93,7 +92,6 @@ def command(
     seeds: int,
     metrics: Path | None,
     now: float,
-    form: str,
     as_json: bool,
     html: Path | None,
 ) -> int:
@@ -123,7 +121,7 @@ def command(
         from engine.pages.simulation import simulation_page
 
         worlds.write_page(html, simulation_page(telling.data(results, example), telling.summary(results, example)))
-    if as_json or form == "json":
+    if as_json:
         click.echo(json.dumps(telling.data(results, example), indent=2, ensure_ascii=False))
         return 0
     click.echo(telling.summary(results, example))
