@@ -7,31 +7,30 @@ Rules: kube-scheduler 1.36's scheduling queue (order, back-off, flush).
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import count
 from typing import assert_never
 
 from engine.cluster.pods import PodInfo
 from engine.framework.active_queue import ActiveQueue
-from engine.framework.events import ALWAYS, ClusterEvent, cares
+from engine.framework.attempt_events import AttemptEvents
+from engine.framework.backoff_queue import BackoffQueue, backoff_end
+from engine.framework.events import ClusterEvent, cares
+from engine.framework.queued_groups import QueuedGroups
 from engine.framework.queued_pod import Place, QueuedPod, Turn, gates, priority_sort, priority_turn
+from engine.framework.unschedulable_pods import UnschedulablePods
 
 __all__ = ["Place", "QueuedPod", "SchedulingQueue", "Turn", "gates", "priority_sort", "priority_turn"]
 
-INITIAL_BACKOFF_SECONDS = 1.0
-MAX_BACKOFF_SECONDS = 10.0
 UNSCHEDULABLE_TIMEOUT_SECONDS = 300.0
 """A rejected pod is tried again after this long even if no event concerned it."""
-_REMEMBERED_EVENTS = 4096
-
 
 TurnOf = Callable[[QueuedPod], Turn]
 HoldReason = Callable[[QueuedPod], str | None]
 """PreEnqueue: why a pod must wait outside, or None."""
 GroupsOf = Callable[[QueuedPod], tuple[Hashable, ...]]
-_NOBODY: Mapping[str, QueuedPod] = {}
+_READY = (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)
 
 
 class SchedulingQueue:
@@ -45,15 +44,12 @@ class SchedulingQueue:
         self._pods: dict[str, QueuedPod] = {}
         self._tickets = count(1)
         self._active = ActiveQueue(self._tickets)
-        self._backoff: list[tuple[float, int, QueuedPod]] = []
+        self._backoff = BackoffQueue(self._tickets)
         self._held: dict[str, QueuedPod] = {}
-        self._unschedulable: dict[str, QueuedPod] = {}
-        self._waiting_for: dict[ClusterEvent | None, dict[str, QueuedPod]] = {}
-        """Unschedulable pods by the events that may help them; those that any event may help under None."""
-        self._groups: dict[Hashable, dict[str, QueuedPod]] = {}
-        """Pods that nothing but their group's number may hold, by group."""
-        self._events: deque[ClusterEvent] = deque(maxlen=_REMEMBERED_EVENTS)
-        self._event_count = 0
+        self._unschedulable = UnschedulablePods()
+        self._groups = QueuedGroups()
+        """Pods that nothing but their group's number may hold."""
+        self._events = AttemptEvents()
         self._in_flight = 0
 
     # --- reading -------------------------------------------------------------------------------------
@@ -90,11 +86,11 @@ class SchedulingQueue:
 
     def group(self, group: Hashable) -> Mapping[str, QueuedPod]:
         """Return the pending pods of a group by uid, without those held for a reason of their own."""
-        return self._groups.get(group, _NOBODY)
+        return self._groups.members(group)
 
     def misplaced(self) -> list[str]:
         """Return which pods are not where they say they are, and so would never be found; nobody, if all is well."""
-        ready = self._active.tickets() | {ticket for _, ticket, _ in self._backoff}
+        ready = self._active.tickets() | self._backoff.tickets()
         in_flight = sum(queued.place is Place.IN_FLIGHT for queued in self._pods.values())
         found = [f"{self._in_flight} pods are said to be in flight, and {in_flight} are"]
         found = found if in_flight != self._in_flight else []
@@ -105,21 +101,19 @@ class SchedulingQueue:
                 case Place.HELD:
                     right = self._held.get(uid) is queued
                 case Place.UNSCHEDULABLE:
-                    waits = all(uid in self._waiting_for.get(event, ()) for event in _wake_keys(queued))
-                    right = waits and self._unschedulable.get(uid) is queued
+                    right = self._unschedulable.would_be_found(queued)
                 case Place.IN_FLIGHT | Place.PERMIT:
                     right = True
                 case _:
                     assert_never(queued.place)
             if not right:
                 found.append(f"pod {queued.pod.key} says that it is {queued.place.value}, and is not there")
-        gone = [*(self._held.keys() - self._pods.keys()), *(self._unschedulable.keys() - self._pods.keys())]
+        gone = [*(self._held.keys() - self._pods.keys()), *(self._unschedulable.uids() - self._pods.keys())]
         return found + [f"pod {uid} waits and is not pending any more" for uid in sorted(gone)]
 
     def next_due(self) -> float | None:
         """Return when a pod may next come out of back-off, unix seconds; None where none backs off."""
-        self._drop_stale()
-        return self._backoff[0][0] if self._backoff else None
+        return self._backoff.next_due()
 
     # --- pods come, change and go --------------------------------------------------------------------
 
@@ -143,7 +137,7 @@ class SchedulingQueue:
         queued = self._pods.pop(uid, None)
         if queued is not None:
             self._leave(queued)
-            self._quit(queued)
+            self._groups.quit(queued)
             queued.ticket = 0
         return queued
 
@@ -152,13 +146,9 @@ class SchedulingQueue:
     def pop(self, now: float) -> QueuedPod | None:
         """Take the next pod to decide; with nothing active, the pod whose back-off ends first."""
         self.flush(now)
-        queued = self._active.pop()
-        if queued is None:
-            self._drop_stale()
-            if not self._backoff or self._backoff[0][2].errors or self._backoff[0][2].serves_time:
-                return None
-            queued = heapq.heappop(self._backoff)[2]
-        self._begin(queued)
+        queued = self._active.pop() or self._backoff.pop_early()
+        if queued is not None:
+            self._begin(queued)
         return queued
 
     def take(self, uid: str) -> QueuedPod | None:
@@ -174,7 +164,7 @@ class SchedulingQueue:
         queued.place = Place.IN_FLIGHT
         queued.serves_time = False
         queued.attempts += 1
-        queued.seen_events = self._event_count
+        self._events.begin(queued)
         self._in_flight += 1
 
     def rejected(
@@ -195,12 +185,10 @@ class SchedulingQueue:
         queued.cares = cares(rejectors, wakes or {})
         queued.rejections += 1
         queued.errors = 0
-        missed = self._event_count - queued.seen_events
-        recent = list(self._events)[-missed:] if missed else []
-        if missed > len(self._events) or any(_helps(queued, event) for event in recent):
-            self._back_off(queued)
+        if self._events.may_help(queued):
+            self._backoff.push(queued)
         else:
-            self._put_aside(queued)
+            self._unschedulable.add(queued)
 
     def wait(self, queued: QueuedPod) -> None:
         """Let a pod that has a place wait for others; no event concerns it then."""
@@ -210,7 +198,7 @@ class SchedulingQueue:
     def resume(self, queued: QueuedPod) -> None:
         """Go on with a pod that waited for others: it will be bound, or fail."""
         queued.place = Place.IN_FLIGHT
-        queued.seen_events = self._event_count
+        self._events.begin(queued)
         self._in_flight += 1
 
     def returned(self, queued: QueuedPod, now: float) -> None:
@@ -219,7 +207,7 @@ class SchedulingQueue:
             queued.rejections += 1
             queued.errors = 0
             queued.serves_time = True
-            self._back_off(queued)
+            self._backoff.push(queued)
 
     def hold(self, queued: QueuedPod, why: str, now: float) -> None:
         """Put back a pod that must wait outside after all."""
@@ -235,7 +223,7 @@ class SchedulingQueue:
         """Put back a pod whose attempt broke: it backs off."""
         if self._land(queued, now):
             queued.errors += 1
-            self._back_off(queued)
+            self._backoff.push(queued)
 
     def done(self, uid: str) -> None:
         """Forget a pod that is bound."""
@@ -244,16 +232,12 @@ class SchedulingQueue:
     def happened(self, event: ClusterEvent, now: float) -> int:
         """Wake the rejected pods that an event may help; return how many."""
         if self._in_flight:
-            self._events.append(event)
-            self._event_count += 1
-        if event in ALWAYS:
-            woken = list(self._unschedulable.values())
-        else:
-            woken = [q for key in (event, None) for q in self._waiting_for.get(key, _NOBODY).values()]
+            self._events.note(event)
+        woken = self._unschedulable.helped_by(event)
         for queued in woken:
             self._leave(queued)
-            if _backoff_end(queued) > now:
-                self._back_off(queued)
+            if backoff_end(queued) > now:
+                self._backoff.push(queued)
             else:
                 self._push_active(queued)
         return len(woken)
@@ -274,7 +258,7 @@ class SchedulingQueue:
         self._active.clear()  # keys of two orders cannot be compared
         for queued in self._pods.values():
             if queued.place is not Place.HELD:
-                self._join(queued)
+                self._groups.join(queued, self._groups_of(queued))
         for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
             self._enqueue(queued)
         self.recheck_held()
@@ -291,25 +275,22 @@ class SchedulingQueue:
 
     def flush(self, now: float) -> None:
         """Make pods active whose back-off is over."""
-        while self._backoff and self._backoff[0][0] <= now:
-            _, ticket, queued = heapq.heappop(self._backoff)
-            if queued.ticket == ticket and queued.place is Place.BACKOFF:
-                self._push_active(queued)
+        while (queued := self._backoff.pop_due(now)) is not None:
+            self._push_active(queued)
 
     def clock_was_set(self, seconds: float) -> None:
         """Move all times by as much as the clock was set: nobody waits longer for it, or gets ahead of others."""
         for queued in self._pods.values():
             queued.queued += seconds
             queued.timestamp += seconds
-        self._backoff = [(_backoff_end(q), q.ticket, q) for q in self._pods.values() if q.place is Place.BACKOFF]
-        heapq.heapify(self._backoff)
+        self._backoff.rebuild(q for q in self._pods.values() if q.place is Place.BACKOFF)
         self._active.clear()
         for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
             self._push_active(queued)
 
     def flush_leftovers(self, now: float) -> int:
         """Try pods again that no event has concerned for long; return how many."""
-        left = [q for q in self._unschedulable.values() if now - q.timestamp > UNSCHEDULABLE_TIMEOUT_SECONDS]
+        left = [q for q in self._unschedulable if now - q.timestamp > UNSCHEDULABLE_TIMEOUT_SECONDS]
         for queued in left:
             self._leave(queued)
             self._push_active(queued)
@@ -320,9 +301,9 @@ class SchedulingQueue:
     def _enqueue(self, queued: QueuedPod) -> None:
         why = self._hold(queued)
         if why is not None:
-            self._quit(queued)
+            self._groups.quit(queued)
         else:
-            self._join(queued)
+            self._groups.join(queued, self._groups_of(queued))
             why = self._short(queued) if queued.groups else None
         if why is None:
             self._push_active(queued)
@@ -343,33 +324,8 @@ class SchedulingQueue:
                     self._leave(other)
                     self._enqueue(other)
 
-    def _join(self, queued: QueuedPod) -> None:
-        self._quit(queued)
-        queued.groups = self._groups_of(queued)
-        for group in queued.groups:
-            self._groups.setdefault(group, {})[queued.pod.uid] = queued
-
-    def _quit(self, queued: QueuedPod) -> None:
-        for group in queued.groups:
-            there = self._groups[group]
-            del there[queued.pod.uid]
-            if not there:
-                del self._groups[group]
-        queued.groups = ()
-
     def _push_active(self, queued: QueuedPod) -> None:
         self._active.push(queued, self._turn(queued))
-
-    def _put_aside(self, queued: QueuedPod) -> None:
-        queued.place = Place.UNSCHEDULABLE
-        self._unschedulable[queued.pod.uid] = queued
-        for event in _wake_keys(queued):
-            self._waiting_for.setdefault(event, {})[queued.pod.uid] = queued
-
-    def _back_off(self, queued: QueuedPod) -> None:
-        queued.place = Place.BACKOFF
-        queued.ticket = next(self._tickets)
-        heapq.heappush(self._backoff, (_backoff_end(queued), queued.ticket, queued))
 
     def _land(self, queued: QueuedPod, now: float) -> bool:
         """End an attempt; return whether the pod is still ours to place."""
@@ -381,42 +337,14 @@ class SchedulingQueue:
 
     def _leave(self, queued: QueuedPod) -> None:
         """Take a pod out of its place; heap entries are left behind, stale by the pod's next place."""
-        uid = queued.pod.uid
         match queued.place:
             case Place.IN_FLIGHT:
                 self._in_flight -= 1
             case Place.HELD:
-                del self._held[uid]
+                del self._held[queued.pod.uid]
             case Place.UNSCHEDULABLE:
-                del self._unschedulable[uid]
-                for event in _wake_keys(queued):
-                    del self._waiting_for[event][uid]
+                self._unschedulable.remove(queued)
             case Place.ACTIVE | Place.BACKOFF | Place.PERMIT:
                 pass
             case _:
                 assert_never(queued.place)
-
-    def _drop_stale(self) -> None:
-        heap = self._backoff
-        while heap and (heap[0][2].ticket != heap[0][1] or heap[0][2].place is not Place.BACKOFF):
-            heapq.heappop(heap)
-
-
-_READY = (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)
-
-
-def _wake_keys(queued: QueuedPod) -> tuple[ClusterEvent | None, ...]:
-    return (None,) if queued.cares is None else tuple(queued.cares)
-
-
-def _helps(queued: QueuedPod, event: ClusterEvent) -> bool:
-    return event in ALWAYS or queued.cares is None or event in queued.cares
-
-
-def _backoff_end(queued: QueuedPod) -> float:
-    """Return when the pod's back-off ends: 1, 2, 4, 8, 10, 10 … seconds after its last attempt."""
-    times = queued.errors or queued.rejections
-    if not times:
-        return queued.timestamp
-    seconds = min(MAX_BACKOFF_SECONDS, INITIAL_BACKOFF_SECONDS * 2.0 ** min(times - 1, 10))
-    return queued.timestamp + seconds
