@@ -14,7 +14,7 @@ import httptools
 import msgspec
 
 from engine.adapters.kube.credentials import CredentialSource
-from engine.adapters.kube.kubeconfig import Credentials
+from engine.adapters.kube.identity import Credentials
 
 
 @dataclass

@@ -19,7 +19,9 @@ import yaml
 from engine.adapters.kube import credentials as credentials_module
 from engine.adapters.kube.credentials import CredentialSource, find_credentials
 from engine.adapters.kube.errors import CredentialsError
-from engine.adapters.kube.kubeconfig import Credentials, load_kubeconfig, load_service_account
+from engine.adapters.kube.identity import Credentials
+from engine.adapters.kube.kubeconfig import load_kubeconfig
+from engine.adapters.kube.service_account import load_service_account
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -143,7 +145,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     ),
     "missing CA file": (
         config(cluster={"server": "https://x:1", "certificate-authority": "gone.pem"}),
-        r"File does not exist: .*/gone.pem",
+        r"/gone.pem: No such file",
     ),
     "missing token file": (config(user={"tokenFile": "gone"}), r"/gone: No such file"),
     "bad CA data": (
@@ -256,6 +258,14 @@ def test_an_exec_plugin_that_is_not_there_is_named_with_its_install_hint(tmp_pat
         load(tmp_path, user=user)
 
 
+async def test_an_auth_provider_gives_its_token(tmp_path: Path) -> None:
+    claims = base64.urlsafe_b64encode(b'{"exp": 9999999999}').decode().rstrip("=")
+    provider = {"name": "oidc", "config": {"id-token": f"head.{claims}.signature"}}
+    found = load(tmp_path, user={"auth-provider": provider})
+    assert authorization(found) == f"Bearer head.{claims}.signature"
+    assert found.always_reload
+
+
 # --- service accounts -----------------------------------------------------------------------------------
 
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -276,9 +286,9 @@ def test_a_service_account_is_read(account: Path) -> None:
 @pytest.mark.parametrize(
     ("remove", "environ", "expected"),
     [
-        ("token", IN_POD, "service token file does not exist"),
-        ("ca.crt", IN_POD, "service certification file does not exist"),
-        ("", {}, "service host/port is not set"),
+        ("token", IN_POD, ".*/token: No such file or directory"),
+        ("ca.crt", IN_POD, ".*/ca.crt does not exist"),
+        ("", {}, "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set"),
     ],
 )
 def test_an_incomplete_service_account_says_what_is_missing(

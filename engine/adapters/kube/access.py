@@ -13,7 +13,7 @@ import msgspec
 
 from engine.adapters.kube.credentials import find_credentials
 from engine.adapters.kube.errors import KubeError
-from engine.adapters.kube.kubeconfig import Credentials
+from engine.adapters.kube.identity import Credentials
 from engine.adapters.kube.transport import Transport
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from engine.adapters.kube.errors import CredentialsError
-from engine.adapters.kube.kubeconfig import Credentials, load_kubeconfig, load_service_account
+from engine.adapters.kube.identity import Credentials
+from engine.adapters.kube.kubeconfig import load_kubeconfig
+from engine.adapters.kube.service_account import load_service_account
 
 logger = logging.getLogger(__name__)
 

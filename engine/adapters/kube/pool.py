@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from engine.adapters.kube.connection import Connection
 from engine.adapters.kube.errors import Unreachable
-from engine.adapters.kube.kubeconfig import Credentials
+from engine.adapters.kube.identity import Credentials
 from engine.adapters.kube.proxy import bypasses_proxy, open_tunnel, parse_proxy
 
 logger = logging.getLogger(__name__)

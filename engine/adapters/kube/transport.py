@@ -23,7 +23,7 @@ from engine.adapters.kube.errors import (
     Withheld,
     error_from_answer,
 )
-from engine.adapters.kube.kubeconfig import ConnectionKey, Credentials
+from engine.adapters.kube.identity import ConnectionKey, Credentials
 from engine.adapters.kube.pool import Pool
 from engine.adapters.kube.throttle import Throttle, retry_after_seconds
 
