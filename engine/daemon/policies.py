@@ -15,6 +15,7 @@ from engine.framework.frame import Frame
 from engine.framework.permit import Claim
 from engine.framework.profile import Profile
 from engine.framework.queue import QueuedPod, Turn, gates, priority_turn
+from engine.lang.memo import Memo
 from engine.policy.pod_groups import pod_group_claims
 from engine.policy.policy_set import PolicySet, load
 from engine.policy.readings import missing_nodes
@@ -90,18 +91,22 @@ class LivePolicies:
 
 
 class PolicyCompiler:
-    """Compiles sources into a live policy set."""
+    """Compiles sources into a live policy set; of what is as it was in the last good one, nothing is done again."""
 
     def __init__(self, scheduler_names: frozenset[str], *, watched: frozenset[str] | None = None) -> None:
         """Take note of names; as for `LivePolicies`."""
         self._scheduler_names = scheduler_names
         self._watched = watched
+        self._memo = Memo()
+        """Of the last good set: a bad edit that is taken back costs nothing."""
 
     def __call__(self, sources: PolicySources) -> Accepted[LivePolicies] | Refused:
         """Return the set, or what is wrong with the sources."""
-        loaded = load([Source(name, text) for name, text in sources.files], default_schedulers=self._scheduler_names)
+        given, memo = [Source(name, text) for name, text in sources.files], Memo(self._memo)
+        loaded = load(given, default_schedulers=self._scheduler_names, memo=memo)
         if loaded.policy_set is None:
             return Refused(_rendered(loaded.diagnostics))
+        self._memo = memo
         live = LivePolicies(loaded.policy_set, scheduler_names=self._scheduler_names, watched=self._watched)
         return Accepted(live, _rendered(loaded.diagnostics))
 

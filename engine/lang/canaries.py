@@ -9,12 +9,15 @@ from engine.diagnostics import Diagnostic, Label, closest
 from engine.lang import codes_policy as codes
 from engine.lang import syntax, typed
 from engine.lang.checked import Canary, CheckedPolicy
+from engine.lang.memo import Memo
 from engine.lang.types import TRUTH, Info
 
 _OWN = syntax.SchedulerName | syntax.ForPods | syntax.Priority
 
 
-def join_canaries(policies: Sequence[CheckedPolicy]) -> tuple[list[CheckedPolicy], list[Diagnostic]]:
+def join_canaries(
+    policies: Sequence[CheckedPolicy], memo: Memo
+) -> tuple[list[CheckedPolicy], list[Diagnostic]]:
     """Return the policies, canaries with scheduler, pods and priority of their stable policy, and what is wrong.
 
     A canary governs the pods that its stable policy governs and that its own condition is true of; which share of
@@ -38,7 +41,7 @@ def join_canaries(policies: Sequence[CheckedPolicy]) -> tuple[list[CheckedPolicy
             label = Label(first.tree.span, "the other one")
             advice = "promote one of them or take it away first"
             found.append(codes.SECOND_CANARY.at(canary.tree.span, message, help=advice, labels=[label]))
-        joined.append(_joined(policy, canary, of) if of is not None else policy)
+        joined.append(memo(_joined, policy, canary, of) if of is not None else policy)
     return joined, found
 
 

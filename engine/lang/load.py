@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from posixpath import basename, dirname, join, normpath
 
 from engine.diagnostics import Diagnostic, Label, Source, Span, closest, errors, in_order
@@ -13,6 +13,7 @@ from engine.lang.canaries import join_canaries
 from engine.lang.check import check
 from engine.lang.checked import CheckedPolicy
 from engine.lang.environment import Environment
+from engine.lang.memo import Memo
 from engine.lang.parse import parse
 
 SUFFIX = ".policy"
@@ -33,7 +34,18 @@ class Checked:
         return errors(self.diagnostics)
 
 
-def check_sources(sources: Sequence[Source], environment: Environment, *, library: Iterable[Source] = ()) -> Checked:
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """The statements that make a policy."""
+
+    sources: tuple[Source, ...]
+    """Its own, and those that were taken in, in order: all that follows from the statements follows from these."""
+    statements: tuple[syntax.Statement, ...] = field(compare=False)
+
+
+def check_sources(
+    sources: Sequence[Source], environment: Environment, *, library: Iterable[Source] = (), memo: Memo | None = None
+) -> Checked:
     """Check policies together.
 
     A file that another one takes in with `use` is a part of that policy and none itself.
@@ -42,26 +54,33 @@ def check_sources(sources: Sequence[Source], environment: Environment, *, librar
         sources: the policies; their names are paths.
         environment: what a policy may name.
         library: sources that may be used but are not checked by themselves.
+        memo: results for the same texts, and those of this time afterwards.
     """
-    parsed = {source.name: parse(source) for source in sources}
+    memo = memo or Memo()
+    parsed = {source.name: memo(parse, source) for source in sources}
     others = {source.name: source for source in library if source.name not in parsed}
     found = [diagnostic for _, diagnostics in parsed.values() for diagnostic in diagnostics]
-    gatherer = _Gatherer({name: file for name, (file, _) in parsed.items()}, others)
+    gatherer = _Gatherer({name: file for name, (file, _) in parsed.items()}, others, memo)
     used = gatherer.used()
     policies = []
     for name, (file, _) in parsed.items():
-        statements = gatherer.gather(file)
+        gathered = gatherer.gather(file)
         if name in used and not _headers(file):
             continue
-        policy, diagnostics = check(statements, environment, source=file.source, name=policy_name(name))
+        policy, diagnostics = memo(_check, gathered, environment)
         policies.append(policy)
         found.extend(diagnostics)
     found.extend(gatherer.found)
     found.extend(_same_names(policies))
-    policies, misplaced = join_canaries(policies)
+    policies, misplaced = join_canaries(policies, memo)
     found.extend(misplaced)
     policies.sort(key=lambda policy: policy.name)
     return Checked(tuple(policies), tuple(file for file, _ in parsed.values()), in_order(found))
+
+
+def _check(gathered: _Gathered, environment: Environment) -> tuple[CheckedPolicy, tuple[Diagnostic, ...]]:
+    source = gathered.sources[0]
+    return check(gathered.statements, environment, source=source, name=policy_name(source.name))
 
 
 def policy_name(path: str) -> str:
@@ -87,10 +106,11 @@ def _headers(file: syntax.File) -> list[syntax.Statement]:
 class _Gatherer:
     """Takes used files in."""
 
-    def __init__(self, files: dict[str, syntax.File], library: dict[str, Source]) -> None:
+    def __init__(self, files: dict[str, syntax.File], library: dict[str, Source], memo: Memo) -> None:
         self._files = {normpath(name): file for name, file in files.items()}
         self._library = {normpath(name): source for name, source in library.items()}
         self._given = {normpath(name): name for name in files}
+        self._memo = memo
         self.found: list[Diagnostic] = []
 
     def used(self) -> frozenset[str]:
@@ -98,9 +118,11 @@ class _Gatherer:
         reached = {path for name, file in self._files.items() for path in used_paths(file) if path != name}
         return frozenset(given for path, given in self._given.items() if path in reached)
 
-    def gather(self, file: syntax.File) -> list[syntax.Statement]:
+    def gather(self, file: syntax.File) -> _Gathered:
         """Return the statements of a file, with those of used files in the place of their `use`."""
-        return self._gather(file, (normpath(file.source.name),), {})
+        taken: dict[str, Span] = {}
+        statements = self._gather(file, (normpath(file.source.name),), taken)
+        return _Gathered((file.source, *(self._files[name].source for name in taken)), tuple(statements))
 
     def _gather(self, file: syntax.File, path: tuple[str, ...], taken: dict[str, Span]) -> list[syntax.Statement]:
         statements: list[syntax.Statement] = []
@@ -129,7 +151,7 @@ class _Gatherer:
 
     def _file(self, name: str) -> syntax.File | None:
         if name not in self._files and name in self._library:
-            file, diagnostics = parse(self._library[name])
+            file, diagnostics = self._memo(parse, self._library[name])
             self._files[name] = file
             self.found.extend(diagnostics)
         return self._files.get(name)

@@ -35,13 +35,13 @@ class Range:
     def at_least(self, low: float, *, strict: bool) -> Range:
         """Return what is left above a bound."""
         if low > self.low or (low == self.low and strict):
-            return replace(self, low=low, above_low=strict)
+            return Range(low, self.high, strict, self.below_high)
         return self
 
     def at_most(self, high: float, *, strict: bool) -> Range:
         """Return what is left below a bound."""
         if high < self.high or (high == self.high and strict):
-            return replace(self, high=high, below_high=strict)
+            return Range(self.low, high, self.above_low, strict)
         return self
 
 
@@ -65,13 +65,13 @@ class Words:
     def among(self, words: frozenset[str]) -> Words:
         """Return what is left where it is one of some texts."""
         left = (words if self.allowed is None else self.allowed & words) - self.excluded
-        return replace(self, allowed=left, absent=False)
+        return Words(left, self.excluded, absent=False, present=self.present)
 
     def none_of(self, words: frozenset[str]) -> Words:
         """Return what is left where it is none of some texts (absent is none of them)."""
         allowed = None if self.allowed is None else self.allowed - words
         gone = allowed is not None and not allowed
-        return replace(self, allowed=allowed, excluded=self.excluded | words, present=self.present and not gone)
+        return Words(allowed, self.excluded | words, self.absent, self.present and not gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +101,18 @@ class Facts:
             return None
         if isinstance(_inner(value), typed.Constant):
             return self
-        return replace(self, ranges={**self.ranges, key(value): known})
+        return Facts({**self.ranges, key(value): known}, self.words, self.truths)
 
     def with_words(self, value: typed.Typed, known: Words) -> Facts | None:
         """Return the facts with a text narrowed; None where no text is left."""
-        return None if known.empty else replace(self, words={**self.words, key(value): known})
+        return None if known.empty else Facts(self.ranges, {**self.words, key(value): known}, self.truths)
 
     def with_truth(self, value: typed.Typed, truth: bool) -> Facts | None:
         """Return the facts with a truth settled; None where it was settled the other way."""
         known = self.truths.get(key(value))
         if known is not None and known is not truth:
             return None
-        return replace(self, truths={**self.truths, key(value): truth})
+        return Facts(self.ranges, self.words, {**self.truths, key(value): truth})
 
 
 NO_FACTS = Facts()

@@ -34,13 +34,15 @@ class Rule:
     syntactic: bool = False
     """It looks at what is written only, so that it has something to say also where there are errors."""
 
-    def findings(self, checked: Checked) -> Iterator[Diagnostic]:
-        """Yield what the rule has to say."""
+    def about_policy(self, policy: CheckedPolicy) -> Iterator[Diagnostic]:
+        """Yield what the rule has to say about one policy."""
+        if self.over_policy is not None:
+            yield from map(self._diagnostic, self.over_policy(policy))
+
+    def about_set(self, checked: Checked) -> Iterator[Diagnostic]:
+        """Yield what the rule has to say about policies beside each other."""
         if self.over_set is not None:
             yield from map(self._diagnostic, self.over_set(checked))
-        if self.over_policy is not None:
-            for policy in checked.policies:
-                yield from map(self._diagnostic, self.over_policy(policy))
 
     def _diagnostic(self, finding: Finding) -> Diagnostic:
         return self.code.at(

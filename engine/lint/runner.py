@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
 from engine.diagnostics import Diagnostic, in_order
 from engine.lang import codes_meaning, codes_policy, codes_syntax
+from engine.lang.checked import CheckedPolicy
 from engine.lang.codes import Code, codes_in, page
 from engine.lang.load import Checked
+from engine.lang.memo import Memo
 from engine.lint import rules as rules_package
 from engine.lint import suppressions
 from engine.lint.rule import Rule
@@ -43,7 +45,9 @@ def explain_code(code: str) -> str | None:
     return page(known) if known is not None else None
 
 
-def lint(checked: Checked, *, select: Iterable[str] | None = None) -> tuple[Diagnostic, ...]:
+def lint(
+    checked: Checked, *, select: Iterable[str] | None = None, memo: Memo | None = None
+) -> tuple[Diagnostic, ...]:
     """Return what the rules have to say, with what is ignored left out.
 
     Most rules look at what policies mean; where `checked` has errors, only those speak that look at what is written.
@@ -51,14 +55,22 @@ def lint(checked: Checked, *, select: Iterable[str] | None = None) -> tuple[Diag
     Args:
         checked: policies, checked together.
         select: codes of the rules to run; all of them where not given. Suppressions are then not judged.
+        memo: results for the same policies, and those of this time afterwards.
     """
+    memo = memo or Memo()
     chosen = frozenset(select) if select is not None else None
-    found = [
-        diagnostic
-        for rule in rules()
-        if (chosen is None or rule.code.id in chosen) and (rule.syntactic or not checked.failed)
-        for diagnostic in rule.findings(checked)
-    ]
+    found = [d for policy in checked.policies for d in memo(_about, policy, chosen, checked.failed)]
+    found += [d for rule in _asked(chosen, checked.failed) for d in rule.about_set(checked)]
     return in_order(
         suppressions.apply(found, checked.files, known=all_codes(), judge=chosen is None and not checked.failed)
     )
+
+
+def _about(policy: CheckedPolicy, chosen: frozenset[str] | None, failed: bool) -> tuple[Diagnostic, ...]:
+    return tuple(d for rule in _asked(chosen, failed) for d in rule.about_policy(policy))
+
+
+def _asked(chosen: frozenset[str] | None, failed: bool) -> Iterator[Rule]:
+    for rule in rules():
+        if (chosen is None or rule.code.id in chosen) and (rule.syntactic or not failed):
+            yield rule

@@ -15,9 +15,11 @@ from engine.cluster.signals import Query
 from engine.diagnostics import Diagnostic, Source, errors, in_order
 from engine.framework.frame import Frame
 from engine.framework.profile import Profile
+from engine.lang.checked import CheckedPolicy
 from engine.lang.compile_policy import compile_policy
 from engine.lang.environment import Environment
 from engine.lang.load import Checked, check_sources
+from engine.lang.memo import Memo
 from engine.lint.runner import lint
 from engine.policy.policy import Policy, make_policy
 
@@ -98,6 +100,7 @@ def load(
     *,
     library: Iterable[Source] = (),
     default_schedulers: frozenset[str] = DEFAULT_SCHEDULERS,
+    memo: Memo | None = None,
 ) -> Loaded:
     """Check, lint and compile policies together; errors in one leave all of them out.
 
@@ -106,10 +109,20 @@ def load(
         names: what a policy may name; what is built in, where not given.
         library: sources that may be used but are no policies themselves.
         default_schedulers: the schedulerNames that policies serve which name none.
+        memo: results for the same texts, the policies themselves among them, and those of this time afterwards.
     """
-    names = names or environment()
+    names, memo = names or environment(), memo or Memo()
     with _collector_paused():
-        return _load(sources, names, library, default_schedulers)
+        checked = check_sources(sources, names, library=library, memo=memo)
+        diagnostics = in_order([*checked.diagnostics, *lint(checked, memo=memo)])
+        if errors(diagnostics):
+            return Loaded(None, diagnostics, checked)
+        policies = [memo(_made, policy, names) for policy in checked.policies]
+        return Loaded(PolicySet.of(policies, default_schedulers=default_schedulers), diagnostics, checked)
+
+
+def _made(policy: CheckedPolicy, names: Environment) -> Policy:
+    return make_policy(compile_policy(policy, names))
 
 
 @contextmanager
@@ -123,13 +136,3 @@ def _collector_paused() -> Iterator[None]:
         if running:
             gc.enable()
 
-
-def _load(
-    sources: Sequence[Source], names: Environment, library: Iterable[Source], default_schedulers: frozenset[str]
-) -> Loaded:
-    checked = check_sources(sources, names, library=library)
-    diagnostics = in_order([*checked.diagnostics, *lint(checked)])
-    if errors(diagnostics):
-        return Loaded(None, diagnostics, checked)
-    policies = [make_policy(compile_policy(policy, names)) for policy in checked.policies]
-    return Loaded(PolicySet.of(policies, default_schedulers=default_schedulers), diagnostics, checked)

@@ -9,7 +9,8 @@ from engine.lang import syntax, typed
 from engine.lang.binding import constant_of
 from engine.lang.checked import CheckedPolicy, ClauseKind, Gang, Quota
 from engine.lang.load import Checked
-from engine.lint.facts import NO_FACTS, always, assume, never
+from engine.lint.facts import NO_FACTS, Facts, always, assume, never
+from engine.lint.overlap import meeting
 from engine.lint.rule import Finding, rule, set_rule
 
 
@@ -24,14 +25,9 @@ def _place(policy: CheckedPolicy) -> Span:
     return Span(policy.source, 0, 0)
 
 
-def _covers(upper: CheckedPolicy, lower: CheckedPolicy) -> bool:
-    """Return whether every pod that the lower policy is for is one of the upper's, for sure."""
-    if upper.governs is None:
-        return True
-    if lower.governs is None:
-        return always(upper.governs)
-    known = assume(lower.governs, True)
-    return known is None or always(upper.governs, known)
+def _known(policy: CheckedPolicy) -> Facts | None:
+    """Return what is known of the pods that a policy is for; None where there can be none."""
+    return assume(policy.governs, True) if policy.governs is not None else NO_FACTS
 
 
 @set_rule("P0341")
@@ -57,10 +53,12 @@ def shadowed_policy(checked: Checked) -> Iterator[Finding]:
         filter node.ready and fits()
     """
     policies = [policy for policy in checked.policies if policy.canary is None]
-    for lower in policies:
-        for upper in policies:
-            same = upper.scheduler == lower.scheduler and upper is not lower
-            if same and upper.priority > lower.priority and _covers(upper, lower):
+    facts = [_known(policy) for policy in policies]
+    for lower, known, others in zip(policies, facts, meeting(facts), strict=True):
+        for upper in (policies[at] for at in others):
+            if upper.scheduler != lower.scheduler or upper.priority <= lower.priority:
+                continue
+            if upper.governs is None or known is None or always(upper.governs, known):
                 message = f"policy `{lower.name}` never decides: `{upper.name}` governs all of its pods"
                 label = Label(_place(upper), f"priority {upper.priority}")
                 yield Finding(_place(lower), message, f"give `{lower.name}` a higher priority", (label,))
@@ -92,11 +90,11 @@ def undecided_overlap(checked: Checked) -> Iterator[Finding]:
         filter node.ready and fits()
     """
     policies = [policy for policy in checked.policies if policy.canary is None]
-    facts = [assume(policy.governs, True) if policy.governs is not None else NO_FACTS for policy in policies]
-    for at, other in enumerate(policies):
+    facts = [_known(policy) for policy in policies]
+    for at, (other, others) in enumerate(zip(policies, meeting(facts), strict=True)):
         rivals = [
             one
-            for one, known in zip(policies[:at], facts, strict=False)
+            for one, known in ((policies[before], facts[before]) for before in others if before < at)
             if one.scheduler == other.scheduler
             and one.priority == other.priority
             and known is not None
@@ -133,10 +131,11 @@ def canary_of_the_same(checked: Checked) -> Iterator[Finding]:
         canary of batch for 10%
         filter node.ready and fits()
     """
-    said = {policy.name: _said(policy) for policy in checked.policies}
+    named = {policy.name: policy for policy in checked.policies}
     for policy in checked.policies:
         canary = policy.canary
-        if canary is not None and said[policy.name] == said.get(canary.of):
+        stable = named.get(canary.of) if canary is not None else None
+        if canary is not None and stable is not None and _said(policy) == _said(stable):
             message = f"the canary `{policy.name}` says the same as `{canary.of}`"
             yield Finding(canary.tree.span, message, "change it, or remove the file")
 
@@ -216,7 +215,7 @@ def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
         require pod.label.tenant else "pod missing tenant label"
         limit sum(request.cpu) by pod.label.tenant to 100
     """
-    known = assume(policy.governs, True) if policy.governs is not None else None
+    known = _known(policy) or NO_FACTS
     requires = [c for c in policy.clauses if c.kind is ClauseKind.REQUIRE and getattr(c, "condition", None) is None]
     for clause in policy.clauses:
         if not isinstance(clause, Quota | Gang) or not clause.key.info.maybe:
