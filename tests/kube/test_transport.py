@@ -7,12 +7,13 @@ import logging
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import trustme
 from aiohttp import web
 
-from engine.adapters.kube import errors
+from engine.adapters.kube import errors, pool
 from engine.adapters.kube.credentials import CredentialSource
 from engine.adapters.kube.throttle import Throttle
 from engine.adapters.kube.transport import Transport
@@ -232,6 +233,50 @@ async def test_every_request_is_observed_with_its_code_or_the_name_of_its_failur
         ("POST", "pods/binding", "409"),
         ("POST", "events", "ConnectionLost"),
     ]
+
+
+async def test_who_waits_for_a_new_connection_takes_one_that_is_given_back_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_first_in, may_answer = asyncio.Event(), asyncio.Event()
+    dials = 0
+
+    async def script(request: Request, peer: Peer) -> None:
+        if request.path == "/held":
+            is_first_in.set()
+            await may_answer.wait()
+        peer.answer(200)
+
+    async def endless(_: object) -> NoReturn:
+        nonlocal dials
+        dials += 1
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with ScriptedServer(script) as server:
+        transport = Transport(server.credentials(), max_connections=40)
+        await transport.request("GET", "/x")
+        monkeypatch.setattr(pool, "_dial", endless)
+        held = asyncio.create_task(transport.request("GET", "/held"))
+        await is_first_in.wait()
+        others = [asyncio.create_task(transport.request("GET", "/x")) for _ in range(20)]
+        await asyncio.sleep(0)
+        may_answer.set()
+        async with asyncio.timeout(5):
+            await asyncio.gather(held, *others)
+        assert server.connections == 1
+        assert dials == pool.DIALS  # a burst is not answered with a handshake for each request
+        await transport.close()
+
+
+async def test_who_waits_learns_at_once_that_the_server_cannot_be_reached() -> None:
+    async with ScriptedServer(echo) as server:
+        port = server.port
+    transport = Transport(CredentialSource(lambda: credentials(f"http://127.0.0.1:{port}")), max_connections=40)
+    answers = await asyncio.gather(*(transport.request("GET", "/x") for _ in range(20)), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [errors.Unreachable] * 20
+    assert len(set(map(id, answers))) == 20
+    await transport.close()
 
 
 async def test_cancelled_waiters_do_not_use_up_the_pool() -> None:

@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 60.0  # below the API server's own 90 s, so that we are seldom the one who finds it closed
 KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES = 30, 10, 3
+DIALS = 4
+"""At a time. A handshake costs the server several times a binding: a burst that dialled one for each request would slow
+down just those requests."""
 
 
 class Pool:
@@ -28,9 +31,11 @@ class Pool:
 
     def __init__(self, *, max_connections: int, connect_timeout_seconds: float) -> None:
         self._connect_timeout_seconds = connect_timeout_seconds
-        self._free_slots = max_connections
+        self._most = max_connections
+        self._pooled = 0  # idle, lent out or being dialled; streams are not
         self._idle: list[Connection] = []
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[Connection], Credentials]] = deque()
+        self._dialling: set[asyncio.Task[Connection]] = set()
         self._open: set[Connection] = set()
         self._down_since: float | None = None
         self._down_attempts = 0
@@ -38,31 +43,75 @@ class Pool:
         self._is_closed = False
 
     async def acquire(self, credentials: Credentials) -> Connection:
-        """Lend a connection, waiting while all are lent out. Raises Unreachable. Give it back with `release`."""
-        if self._free_slots == 0:
-            await self._wait_for_slot()
-        else:
-            self._free_slots -= 1
+        """Lend a connection: an idle one, else what comes first, one given back or a new one; then `release` it.
+
+        Raises Unreachable.
+        """
+        if (kept := self._kept()) is not None:
+            return kept
+        waiter: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        self._waiting.append((waiter, credentials))
+        self._dial_for_waiting()
         try:
-            now = asyncio.get_running_loop().time()
-            while self._idle:
-                connection = self._idle.pop()  # the most recently used: the others may grow old and be closed
-                if connection.is_open and now - connection.idle_since < IDLE_SECONDS:
-                    return connection
-                connection.close()
-            return await self.dial(credentials)
-        except BaseException:
-            self._free_slot()
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self._offer(waiter.result())
             raise
 
     def release(self, connection: Connection) -> None:
         """Take a connection back, for another exchange if its last one ended well."""
         if connection.reusable and not connection.retired:
-            connection.idle_since = asyncio.get_running_loop().time()
-            self._idle.append(connection)
+            self._offer(connection)
         else:
-            connection.close()
-        self._free_slot()
+            self._drop(connection)
+            self._dial_for_waiting()
+
+    def _kept(self) -> Connection | None:
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            connection = self._idle.pop()  # the most recently used: the others may grow old and be closed
+            if connection.is_open and now - connection.idle_since < IDLE_SECONDS:
+                return connection
+            self._drop(connection)
+        return None
+
+    def _offer(self, connection: Connection) -> None:
+        """Lend a connection to whoever has waited longest, or keep it."""
+        while self._waiting:
+            waiter, _ = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
+                return
+        connection.idle_since = asyncio.get_running_loop().time()
+        self._idle.append(connection)
+
+    def _drop(self, connection: Connection) -> None:
+        connection.close()
+        self._pooled -= 1
+
+    def _dial_for_waiting(self) -> None:
+        while len(self._dialling) < min(DIALS, len(self._waiting)) and self._pooled < self._most:
+            _, credentials = self._waiting[0]
+            dial = asyncio.get_running_loop().create_task(self.dial(credentials))
+            self._pooled += 1
+            self._dialling.add(dial)
+            dial.add_done_callback(self._dialled)
+
+    def _dialled(self, dial: asyncio.Task[Connection]) -> None:
+        self._dialling.discard(dial)
+        error = Unreachable("the client was closed") if dial.cancelled() else dial.exception()
+        if error is None:
+            self._offer(dial.result())
+            self._dial_for_waiting()
+            return
+        self._pooled -= 1
+        waiting, self._waiting = self._waiting, deque()
+        for waiter, _ in waiting:  # none of them would fare better
+            if not waiter.done():
+                again = Unreachable(str(error)) if isinstance(error, Unreachable) else error
+                again.__cause__ = error.__cause__
+                waiter.set_exception(again)
 
     async def dial(self, credentials: Credentials) -> Connection:
         """Open a connection outside the limit; its owner closes it. Raises Unreachable."""
@@ -87,6 +136,7 @@ class Pool:
                 connection.close()
             else:
                 connection.retired = True
+        self._pooled -= len(self._idle)
         self._idle.clear()
 
     @property
@@ -103,29 +153,15 @@ class Pool:
     async def close(self) -> None:
         """Drop everything; exchanges in progress fail with ConnectionLost."""
         self._is_closed = True
+        for dial in self._dialling:
+            dial.cancel()
+        if self._dialling:
+            await asyncio.wait(self._dialling)
         ends = [connection.closed for connection in self._open]
         for connection in list(self._open):
             connection.close()
         if ends:
             await asyncio.wait(ends)
-
-    async def _wait_for_slot(self) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._free_slot()
-            raise
-
-    def _free_slot(self) -> None:
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-        self._free_slots += 1
 
     def _reason(self, error: Exception, credentials: Credentials) -> str:
         match error:
