@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NoReturn
-
-import numpy as np
 
 from engine.cluster.cluster import Cluster
 from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Signals
-from engine.daemon.binding import Bindings, Reserved
+from engine.daemon.attempting import Attempting
+from engine.daemon.binding import Bindings
 from engine.daemon.collaborators import Binder, Policies, Reporter, VolumeBinder
 from engine.daemon.deciding import Deciding
 from engine.daemon.holding import HELD_EVERY_SECONDS, Holding
@@ -29,13 +26,8 @@ from engine.daemon.passing import Nominator, Passing
 from engine.daemon.permitting import Permitting
 from engine.daemon.preempting import Evictor
 from engine.daemon.rejecting import Rejecting
-from engine.framework.cycle import Cycle, Decision
-from engine.framework.frame import Frame
-from engine.framework.permit import Claim
+from engine.framework.cycle import Cycle
 from engine.framework.queue import QueuedPod, SchedulingQueue
-from engine.framework.volume_reservation import VolumeReservation, reserve
-
-logger = logging.getLogger(__name__)
 
 BATCH_SECONDS = 0.005
 """Decide for at most this long before the event loop gets a turn: it bounds how late a watch event is read."""
@@ -68,8 +60,6 @@ class Scheduler:
         """Whether this replica may bind."""
         self.is_current: Callable[[], bool] = lambda: True
         """Whether the view of the cluster is fit to decide by; where not, it is asked again soon."""
-        self._reporter = reporter
-        self._observer = observer
         self._clock = clock
         self._stopwatch = stopwatch
         self._wake = asyncio.Event()
@@ -139,6 +129,21 @@ class Scheduler:
             else None
         )
         """Dealings with other replicas; None where there are none."""
+        self._attempting = Attempting(
+            cluster,
+            queue,
+            informer=self.informer,
+            deciding=self.deciding,
+            bindings=self.bindings,
+            permitting=self.permitting,
+            rejecting=self._rejecting,
+            holding=self._holding,
+            passing=self.passing,
+            reporter=reporter,
+            observer=observer,
+            clock=clock,
+            stopwatch=stopwatch,
+        )
 
     # --- what decisions rest on ----------------------------------------------------------------------
 
@@ -238,83 +243,5 @@ class Scheduler:
         """Wait until no binding and no preemption is under way."""
         await self.bindings.drained()
 
-    # --- one attempt ---------------------------------------------------------------------------------
-
     def _attempt(self, queued: QueuedPod) -> None:
-        pod, began = queued.pod, self._stopwatch()
-        logger.debug("Attempting to schedule pod", extra={"pod": pod.key})
-        if self.passing is not None and not self.deciding.serves(pod):
-            self.informer.disown(queued)
-            return
-        try:
-            claims, why = self.permitting.claims(queued)
-            if why is not None:
-                self._hold(queued, why)
-                return
-            decision, others = self._decide(queued, claims)
-        except Exception as error:
-            logger.exception("attempt broke", extra={"pod": pod.key})
-            self.bindings.broken(queued, f"internal error: {error!r}; see the scheduler's log", began=began)
-            return
-        if decision.host is None:
-            for member, refusal in ((queued, decision), *others):
-                self._refuse(member, claims, refusal, began)
-            return
-        if self.passing is not None and self.passing.is_for_another(decision.host):
-            self._tell_decided(queued, decision, began, waits=True)
-            self.passing.pass_on(queued, decision.host, began=began)
-            return
-        reservation = self._reserve(pod, decision.host) if pod.volumes else None
-        if isinstance(reservation, str):
-            self.bindings.broken(queued, f"volumes on {decision.host} cannot be had: {reservation}", began=began)
-            return
-        self._tell_decided(queued, decision, began, waits=bool(claims))
-        self.cluster.nominate(pod, "")
-        self.cluster.place(pod, decision.host, devices=decision.devices)
-        self.informer.assumed[pod.uid] = decision.host
-        self.deciding.forget_refusals()
-        reserved = Reserved(queued, decision.host, began, reservation, claims)
-        for each in self.permitting.arrive(reserved) if claims else (reserved,):
-            self.bindings.bind(each)
-
-    def _refuse(self, queued: QueuedPod, claims: tuple[Claim, ...], decision: Decision, began: float) -> None:
-        if claims and (far := self.permitting.refused(claims)) not in decision.message:
-            decision = replace(decision, message=f"{decision.message} {far}.")
-        self._tell_decided(queued, decision, began)
-        # who waits for long is tried again and again, for the same reason
-        level = logging.INFO if decision.message != queued.refused_for else logging.DEBUG
-        logger.log(level, "Unable to schedule pod", extra={"pod": queued.pod.key, "why": decision.message})
-        queued.refused_for = decision.message
-        self._reporter.unschedulable(decision)
-        if self.passing is not None:
-            self.passing.give_back(queued)
-        self._rejecting.reject(queued, decision)
-
-    def _hold(self, queued: QueuedPod, why: str) -> None:
-        self.queue.hold(queued, why, self._clock())
-        self._holding.drop_nomination(queued)
-        self._holding.tell(queued, self._clock())
-
-    def _decide(
-        self, queued: QueuedPod, claims: tuple[Claim, ...]
-    ) -> tuple[Decision, list[tuple[QueuedPod, Decision]]]:
-        """Return what becomes of a pod, and of others of its group that evict at the same time."""
-        decision = self.deciding.decide(queued)
-        if not claims:
-            return decision, []
-        if decision.host is None and self.permitting.make_room(queued, claims):
-            decision = self.deciding.decide(queued)
-        if (why := self.permitting.resting(queued, claims)) is not None:
-            self._holding.drop_nomination(queued)
-            return Decision(queued.pod, None, total=self.cluster.nodes.size, message=why), []
-        return self.permitting.preempt(queued, claims, decision)
-
-    def _tell_decided(self, queued: QueuedPod, decision: Decision, began: float, *, waits: bool = False) -> None:
-        seconds = self._stopwatch() - began
-        self._observer.on_decided(self.deciding.record(queued, decision, seconds=seconds, waits=waits))
-
-    def _reserve(self, pod: PodInfo, host: str) -> VolumeReservation | str | None:
-        """Assume the pod's volumes on its node; None where nothing is left to do for them."""
-        row = self.cluster.nodes.rows[host]
-        found = reserve(Frame(pod, self.cluster, self._clock(), rows=np.array([row])))
-        return None if isinstance(found, VolumeReservation) and found.empty else found
+        self._attempting.attempt(queued)

@@ -79,6 +79,7 @@ class ShadowScheduler(Scheduler):
             clock=clock,
             **more,
         )
+        self._observer = observer
         self._give_up_seconds = give_up_seconds
         self._comparing = Comparing(cluster, deciding=self.deciding, clock=clock)
         self._looked_at = 0.0
