@@ -81,9 +81,11 @@ class Daemon:
             concurrency=settings.scheduling.parallel_binds,
             may_bind=self._leading.may_act,
         )
+        cluster = Cluster()
         self._telling = Telling(
             settings,
             transport=self._transport,
+            cluster=cluster,
             identity=self._identity,
             namespace=self._leading.namespace,
             random=self._random,
@@ -92,7 +94,6 @@ class Daemon:
         )
         self._queue = SchedulingQueue()
         clock = SettableClock()
-        cluster = Cluster()
         self._scheduler = make_scheduler(
             settings,
             cluster,
@@ -100,7 +101,7 @@ class Daemon:
             cycle=Cycle(seed=settings.scheduling.seed),
             binder=self._binder,
             evictor=Evictor(self._transport, controller=settings.scheduler_names[0], may_evict=self._leading.may_act),
-            volumes=VolumeBinder(self._transport, cluster),
+            volumes=VolumeBinder(self._transport, cluster, may_bind=self._leading.may_act),
             reporter=self._telling.reporter,
             observer=self.observers,
             nominator=self._telling.statuses if sharing.enabled else None,

@@ -245,10 +245,18 @@ class Informer:
 
     def object_changed(self, thing: Any) -> None:
         """Take over an object of another kind that was added or modified."""
+        is_known = isinstance(thing, objects.PodGroup) and self._knows(thing)
         self._cluster.set_object(thing)
+        if is_known:
+            return
         self.happened(_event_of(type(thing)))
         if isinstance(thing, GROUP_KINDS) and self._queue.recheck_held():
             self._wake()
+
+    def _knows(self, group: objects.PodGroup) -> bool:
+        """Return whether all that is new of a group is its status, which is ours."""
+        known = self._cluster.get(objects.PodGroup, object_key(group.metadata))
+        return known is not None and known.spec == group.spec and known.metadata.uid == group.metadata.uid
 
     def object_deleted(self, thing: Any) -> None:
         """Take over the deletion of an object of another kind."""

@@ -1,24 +1,29 @@
-"""Tells people what became of a pod: Events and the PodScheduled condition. Decides nothing."""
+"""Tells people what became of a pod: Events, its condition and that of its PodGroup. Decides nothing."""
 
 from __future__ import annotations
 
 from engine.adapters.kube.events import EventRecorder, reference_to
+from engine.adapters.kube.pod_group_status import PodGroupStatusWriter
 from engine.adapters.kube.pod_status import PodStatusWriter
 from engine.cluster.pods import PodInfo
 from engine.framework.cycle import Decision
+from engine.policy.pod_groups import native_group
 
 
 class ApiReporter:
     """Reports to the API server, in the background."""
 
-    def __init__(self, events: EventRecorder, statuses: PodStatusWriter) -> None:
+    def __init__(self, events: EventRecorder, statuses: PodStatusWriter, groups: PodGroupStatusWriter) -> None:
         self._events = events
         self._statuses = statuses
+        self._groups = groups
 
     def bound(self, pod: PodInfo, node_name: str) -> None:
         """Record a Scheduled event; the API server itself sets PodScheduled=True."""
         self._statuses.forget(pod.uid)
         self._events.scheduled(pod, node=node_name)
+        if (group := _group_key(pod)) is not None:
+            self._groups.scheduled(group)
 
     def unschedulable(self, decision: Decision) -> None:
         """Record a FailedScheduling event and the condition with the whole message."""
@@ -46,3 +51,11 @@ class ApiReporter:
     def _report(self, pod: PodInfo, reason: str, message: str, *, nominated_node: str | None = None) -> None:
         self._events.failed_scheduling(pod, message=message)
         self._statuses.unschedulable(pod, reason=reason, message=message, nominated_node=nominated_node)
+        if (group := _group_key(pod)) is not None:
+            self._groups.unschedulable(group, reason=reason, message=message)
+
+
+def _group_key(pod: PodInfo) -> str | None:
+    """Return `namespace/name` of the pod's PodGroup; as kube-scheduler, only of Kubernetes' own."""
+    name = native_group(pod.template)
+    return f"{pod.namespace}/{name}" if name is not None else None

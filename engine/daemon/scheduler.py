@@ -219,7 +219,8 @@ class Scheduler:
         if not 0 <= now - self._leftovers_at < LEFTOVERS_EVERY_SECONDS:
             self._leftovers_at = now
             self.queue.flush_leftovers(now)
-        self._holding.recheck(now)
+        if self.leading:  # whoever does not decide says nothing of pods either
+            self._holding.recheck(now)
         self.permitting.expire(now)
 
     def _may_decide(self) -> bool:

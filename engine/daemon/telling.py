@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from random import Random
 from typing import Any
 
 from engine.adapters.kube.events import EventRecorder
+from engine.adapters.kube.pod_group_status import PodGroupStatusWriter
 from engine.adapters.kube.pod_status import PodStatusWriter
 from engine.adapters.kube.replica_reports import ReplicaReports
 from engine.adapters.kube.transport import Transport
+from engine.cluster.cluster import Cluster
+from engine.cluster.objects import PodGroup
 from engine.daemon.config_map_events import ConfigMapEvents
 from engine.daemon.reload import ReloadRecord, report_of
 from engine.daemon.reporter import ApiReporter
@@ -28,6 +32,7 @@ class Telling:
         settings: Settings,
         *,
         transport: Transport,
+        cluster: Cluster,
         identity: str,
         namespace: str,
         random: Random,
@@ -39,19 +44,28 @@ class Telling:
         Args:
             settings: of the daemon.
             transport: to the API server.
+            cluster: what is known of PodGroups.
             identity: of this replica.
             namespace: ours, where reports are kept.
             random: spreads retries.
             busy: while this holds, bindings go first.
-            may_act: the fence for what is more than telling: passing a pod on.
+            may_act: the fence for what only who leads may say of pods, or do with them.
         """
         self._settings = settings
         name = settings.scheduler_names[0]
         self.events = EventRecorder(
-            transport, controller=name, instance=f"{name}-{identity}", random=random, defer_while=busy
+            transport,
+            controller=name,
+            instance=f"{name}-{identity}",
+            random=random,
+            defer_while=busy,
+            may_judge=may_act,
         )
-        self.statuses = PodStatusWriter(transport, random=random, defer_while=busy, may_nominate=may_act)
-        self.reporter = ApiReporter(self.events, self.statuses)
+        self.statuses = PodStatusWriter(transport, random=random, defer_while=busy, may_write=may_act)
+        self._groups = PodGroupStatusWriter(
+            transport, find=partial(cluster.get, PodGroup), random=random, defer_while=busy, may_write=may_act
+        )
+        self.reporter = ApiReporter(self.events, self.statuses, self._groups)
         self._reload_events: ConfigMapEvents | None = None
         self._reports: ReplicaReports | None = None
         if settings.policies.config_map is not None:
@@ -66,10 +80,12 @@ class Telling:
             )
 
     def works(self) -> list[Coroutine[Any, Any, object]]:
-        """Return what sends for ever; who does not place pods has no events and conditions to send."""
+        """Return what sends for ever; who does not place pods has no conditions to send, and only reloads as events."""
         found: list[Coroutine[Any, Any, object]] = []
         if self._settings.mode == "scheduler":
-            found += [self.events.run(), self.statuses.run()]
+            found += [self.statuses.run(), self._groups.run()]
+        if self._settings.mode == "scheduler" or self._reload_events is not None:
+            found.append(self.events.run())
         if self._reload_events is not None:
             found.append(self._reload_events.run())
         if self._reports is not None:
@@ -86,7 +102,8 @@ class Telling:
     async def drain(self, *, timeout_seconds: float) -> None:
         """Send what waits, before the process ends."""
         told = await asyncio.gather(
-            self.statuses.drain(timeout_seconds=timeout_seconds), self.events.drain(timeout_seconds=timeout_seconds)
+            *(each.drain(timeout_seconds=timeout_seconds) for each in (self.statuses, self._groups, self.events))
         )
         if not all(told):
-            logger.warning("ending with %d events and %d conditions unsent", len(self.events), len(self.statuses))
+            conditions = len(self.statuses) + len(self._groups)
+            logger.warning("ending with %d events and %d conditions unsent", len(self.events), conditions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import assert_never
 
 import msgspec
@@ -41,9 +42,16 @@ class VolumeBinder:
     """Brings reservations to their end."""
 
     def __init__(
-        self, transport: Transport, cluster: Cluster, *, timeout_seconds: float = BIND_TIMEOUT_SECONDS
+        self,
+        transport: Transport,
+        cluster: Cluster,
+        *,
+        timeout_seconds: float = BIND_TIMEOUT_SECONDS,
+        may_bind: Callable[[], bool] = lambda: True,
     ) -> None:
+        """may_bind: the fence, asked right before each write goes out."""
         self._transport = transport
+        self._may_bind = may_bind
         self._cluster = cluster
         self._timeout_seconds = timeout_seconds
 
@@ -77,6 +85,7 @@ class VolumeBinder:
             body=_encode(patch.body),
             content_type=MERGE_PATCH,
             resource=patch.resource,
+            may_send=self._may_bind,
         )
         return _decode(body).metadata.resource_version
 

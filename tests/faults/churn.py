@@ -14,6 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -22,6 +23,7 @@ import msgspec
 from engine.adapters.kube.binding import Bound, Outcome
 from engine.adapters.kube.errors import error_from_answer
 from engine.adapters.kube.events import EventRecorder
+from engine.adapters.kube.pod_group_status import PodGroupStatusWriter
 from engine.adapters.kube.pod_status import PodStatusWriter
 from engine.adapters.policy_sources import PolicySources
 from engine.cluster import objects
@@ -92,6 +94,7 @@ class Churn:
         self.events = EventRecorder(answers, controller="c", instance="i", random=random)
         self.statuses = PodStatusWriter(answers, random=random)
         self.cluster, self.queue = Cluster(), SchedulingQueue()
+        groups = PodGroupStatusWriter(answers, find=partial(self.cluster.get, objects.PodGroup), random=random)
         self.scheduler = Scheduler(
             self.cluster,
             self.queue,
@@ -99,7 +102,7 @@ class Churn:
             binder=answers,
             evictor=answers,
             volumes=answers,
-            reporter=ApiReporter(self.events, self.statuses),
+            reporter=ApiReporter(self.events, self.statuses, groups),
             observer=self.observers,
         )
         compiled = PolicyCompiler(frozenset({"policy-scheduler"}))(PolicySources.of({"p.policy": POLICY}))

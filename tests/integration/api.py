@@ -25,6 +25,7 @@ _PATHS = {
     "deployments": "/apis/apps/v1/namespaces/{namespace}/deployments",
     "poddisruptionbudgets": "/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
     "priorityclasses": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "podgroups": "/apis/scheduling.k8s.io/v1alpha2/namespaces/{namespace}/podgroups",
     "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
     "roles": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",

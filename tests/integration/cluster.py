@@ -127,10 +127,21 @@ class Cluster(ABC):
         told = {p["metadata"]["name"]: p["status"].get("conditions") for p in concerned[:5]}
         return f"{len(concerned)} wait: {told}"
 
-    def condition(self, name: str, kind: str = "PodScheduled") -> Json:
-        """Return a condition of a pod, {} where it has none."""
-        conditions = self.pod(name).get("status", {}).get("conditions", ())
+    def condition(self, name: str, kind: str = "PodScheduled", *, plural: str = "pods") -> Json:
+        """Return a condition of a pod, or of another object, {} where it has none."""
+        conditions = self.api.get(plural, name).get("status", {}).get("conditions", ())
         return next((c for c in conditions if c["type"] == kind), {})
+
+    @property
+    def has_pod_groups(self) -> bool:
+        """Whether this API server has PodGroups: 1.36 and later with the feature gate GenericWorkload."""
+        try:
+            self.api.list("podgroups")
+        except ApiRefusal as refusal:
+            if refusal.code != 404:
+                raise
+            return False
+        return True
 
     def events(self, about: str, *, reason: str | None = None, namespace: str = "default") -> list[Json]:
         """Return the events about an object, oldest first."""
@@ -177,6 +188,8 @@ class Cluster(ABC):
             self.api.delete_all("pods", namespace=namespace)
         for plural in ("pods", "nodes", "events", "configmaps", "persistentvolumeclaims", "persistentvolumes"):
             self.api.delete_all(plural)
+        if self.has_pod_groups:
+            self.api.delete_all("podgroups")
         for namespace in ("kube-system", "policy-scheduler"):
             for plural in ("pods", "leases", "events", "configmaps"):
                 self.api.delete_all(plural, namespace=namespace)

@@ -122,8 +122,16 @@ class ControlPlane:
             "--service-cluster-ip-range=10.0.0.0/24",
             # nobody makes default service accounts here
             "--disable-admission-plugins=ServiceAccount",
+            *self._pod_groups(),
         )
         self._wait_ready()
+
+    def _pod_groups(self) -> tuple[str, ...]:
+        """Return what turns PodGroups on, where this version has them: a gate that it does not know would end it."""
+        told = subprocess.run([self._programs / "kube-apiserver", "--help"], capture_output=True, text=True, check=True)
+        if "GenericWorkload=" not in told.stdout:
+            return ()
+        return ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true")
 
     def _run(self, program: str, *arguments: str) -> None:
         with (self._directory / f"{program}.log").open("ab") as log:

@@ -61,6 +61,16 @@ def pod(
     }
 
 
+def pod_group(name: str, *, size: int) -> Json:
+    """A PodGroup of Kubernetes' own; pods belong to it by their `schedulingGroup`."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": size}}},
+    }
+
+
 def taint(key: str, *, effect: str = "NoSchedule", value: str = "") -> Json:
     """A taint as it stands on a node."""
     return {"key": key, "effect": effect, **({"value": value} if value else {})}

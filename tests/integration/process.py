@@ -15,6 +15,8 @@ import requests
 
 from tests.integration.conditions import eventually
 
+START_SECONDS = 60.0
+"""A machine on which much else runs takes its time to load a program."""
 END_SECONDS = 20.0
 
 
@@ -58,14 +60,14 @@ class SchedulerProcess:
 
     def wait_serving(self) -> SchedulerProcess:
         """Wait until probes are answered."""
-        eventually(lambda: self.address or not self.is_alive, else_=self.log)
+        eventually(lambda: self.address or not self.is_alive, within=START_SECONDS, else_=self.log)
         assert self.is_alive, f"ended with {self.exit_code()}: {self.log()}"
         return self
 
     def start_ready(self) -> SchedulerProcess:
         """Start and wait until /readyz says ok."""
         self.start_serving()
-        eventually(lambda: self.get("/readyz")[0] == 200, else_=self.log)
+        eventually(lambda: self.get("/readyz")[0] == 200, within=START_SECONDS, else_=self.log)
         return self
 
     # --- signals and the end -------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
 from tests.integration.front import Exchange, Fault, Front, LoseAnswer
 from tests.integration.kubectl import kubectl
-from tests.integration.objects import Json, node, pod
+from tests.integration.objects import Json, node, pod, pod_group
 from tests.integration.permissions import Permission, granted_by, used
 from tests.integration.process import SchedulerProcess
 
@@ -93,6 +93,8 @@ def test_what_is_granted_is_what_is_used(
     fails_twice(cluster)
     preempts(cluster)
     binds_volumes(cluster)
+    if cluster.has_pod_groups:
+        tells_of_a_group(cluster)
     eventually(lambda: ("coordination.k8s.io", "leases", "update") in used(secure_front))
     assert deployed.terminate() == 0
 
@@ -105,6 +107,8 @@ def test_what_is_granted_is_what_is_used(
     assert idle <= {(group, resource) for group, resource, verb in granted() if verb == "list"}
     optional = {(group, "podgroups", "watch") for group in ("scheduling.k8s.io", "scheduling.x-k8s.io")}
     optional |= {("coordination.k8s.io", "leases", "watch")}  # a standby's
+    if not cluster.has_pod_groups:
+        optional |= {("scheduling.k8s.io", "podgroups/status", "patch")}
     assert {what for what in granted() - used(secure_front) - optional if what[2] != "get"} == set()
 
 
@@ -157,6 +161,12 @@ def binds_volumes(cluster: Cluster) -> None:
     cluster.api.create("persistentvolumes", volume("fresh", storage_class="made", claim="made"))
     bind_claim(cluster, "made", to="fresh")
     cluster.wait_bound("uses-made")
+
+
+def tells_of_a_group(cluster: Cluster) -> None:
+    cluster.api.create("podgroups", pod_group("group", size=2))
+    cluster.add_pods(*(pod(f"of-group{i}", cpu="10m", schedulingGroup={"podGroupName": "group"}) for i in range(2)))
+    eventually(lambda: cluster.condition("group", "PodGroupScheduled", plural="podgroups").get("status") == "True")
 
 
 def volume(name: str, *, storage_class: str, claim: str = "") -> Json:

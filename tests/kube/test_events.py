@@ -242,8 +242,7 @@ async def test_an_event_the_server_will_never_take_is_given_up_and_counted() -> 
     async with recorder_for(api) as (recorder, _):
         recorder.scheduled(web("a"), node="n")
         recorder.scheduled(web("b"), node="n")
-        await until(lambda: len(api.events) == 1)
-        assert recorder.counts.refused == 1
+        await until(lambda: len(api.events) == recorder.counts.refused == 1)
 
 
 async def test_draining_sends_what_waits_even_while_bindings_are_busy() -> None:
@@ -253,6 +252,26 @@ async def test_draining_sends_what_waits_even_while_bindings_are_busy() -> None:
             recorder.scheduled(web(f"p{number}"), node="n")
         assert await recorder.drain(timeout_seconds=5)
         assert len(api.events) == 20
+
+
+async def test_behind_the_fence_it_is_told_what_was_done_and_not_what_is_thought() -> None:
+    api = Api()
+    leads = False
+    async with recorder_for(api, may_judge=lambda: leads) as (recorder, _):
+        recorder.failed_scheduling(web("a"), message="no cpu")
+        recorder.scheduled(web("b"), node="n")
+        await until(lambda: bool(api.events))
+        assert api.notes == ["Successfully assigned default/b to n"]
+        leads = True
+        await until(lambda: len(api.events) == 2)
+        recorder.failed_scheduling(web("a"), message="no cpu")
+        await until(lambda: bool(api.patches))
+        leads = False
+        recorder.failed_scheduling(web("c"), message="no cpu")
+        recorder.scheduled(web("c"), node="n")
+        assert await recorder.drain(timeout_seconds=5)
+        assert len(api.events) == 3
+        assert recorder.counts.withheld == 1
 
 
 async def test_draining_ends_in_time_when_the_server_does_not_answer() -> None:

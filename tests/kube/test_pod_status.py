@@ -149,6 +149,32 @@ async def test_failures_are_repeated_and_the_newest_message_wins() -> None:
         assert len(api.patches) == 1
 
 
+async def test_behind_the_fence_nothing_is_written_until_it_opens_or_ever() -> None:
+    api = Api()
+    leads = False
+    async with writer_for(api, may_write=lambda: leads) as (writer, server):
+        writer.unschedulable(web(), reason="Unschedulable", message="no cpu", nominated_node="node-3")
+        await asyncio.sleep(0.05)
+        leads = True
+        await until(lambda: bool(api.patches))
+        leads = False
+        writer.unschedulable(web(), reason="Unschedulable", message="no memory")
+        assert await writer.drain(timeout_seconds=5)
+        assert len(server.requests) == 1
+        assert writer.counts.withheld == 1
+
+
+async def test_behind_the_fence_nothing_is_written_after_a_conflict_either() -> None:
+    api = Api()
+    api.now["metadata"]["resourceVersion"] = "8"
+    answers = iter([True])
+    async with writer_for(api, may_write=lambda: next(answers, False)) as (writer, server):
+        writer.unschedulable(web(), reason="Unschedulable", message="no cpu")
+        await until(lambda: len(server.requests) == 2)
+        assert await writer.drain(timeout_seconds=5)
+        assert [request.verb for request in server.requests] == ["PATCH", "GET"]
+
+
 async def test_a_pod_that_is_being_bound_is_forgotten() -> None:
     api = Api()
     busy = True
@@ -180,7 +206,7 @@ async def test_a_pod_that_is_gone_after_a_lost_answer_counts_until_the_watch_tel
 
 async def test_nothing_is_passed_on_behind_the_fence_or_against_a_refusal() -> None:
     api = Api()
-    async with writer_for(api, may_nominate=lambda: False) as (writer, server):
+    async with writer_for(api, may_write=lambda: False) as (writer, server):
         assert isinstance(await writer.pass_on(web(), node="n2"), NotPassedOn)
         assert server.requests == []
     api.faults = [lambda _, peer: peer.refuse(422, "Invalid", "no such node")]

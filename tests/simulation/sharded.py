@@ -59,7 +59,7 @@ class Replica:
         transport: Any = self.connection
         random = Random(seed)
         ticks = itertools.count()
-        statuses = PodStatusWriter(transport, random=random, may_nominate=lambda: self.membership.may_act)
+        statuses = PodStatusWriter(transport, random=random, may_write=lambda: self.membership.may_act)
         self.told = SharedReports(statuses)
         self.scheduler = Scheduler(
             Cluster(),

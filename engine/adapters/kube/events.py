@@ -1,7 +1,8 @@
 """Events (events.k8s.io/v1) about pods and policies, sent in the background; repeated ones become series.
 
 An event that says again what was said before is not a new object: its series is counted up. Of several about one
-pod and reason that wait to be sent, only the newest is.
+pod and reason that wait to be sent, only the newest is. What was done (bound, preempted) is told whoever leads by
+now; what is only thought of a pod is the leader's to tell.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class _Event:
     note: str
     at: float  # Unix seconds
     count: int = 1
+    is_fenced: bool = False
 
 
 @dataclass(slots=True)
@@ -110,9 +112,24 @@ class EventRecorder:
         concurrency: int = 8,
         capacity: int = 50_000,
         max_defer_seconds: float = 15.0,
+        may_judge: Callable[[], bool] = lambda: True,
     ) -> None:
-        """controller: the scheduler's name. defer_while: whether bindings are in flight (`Binder.unfinished`)."""
+        """Set up; `run` sends.
+
+        Args:
+            transport: to the API server.
+            controller: the scheduler's name.
+            instance: which of its replicas this is.
+            random: spreads retries.
+            clock: Unix seconds.
+            defer_while: whether bindings are in flight (`Binder.unfinished`).
+            concurrency: requests at a time.
+            capacity: events that wait at most.
+            max_defer_seconds: how long they wait for bindings at most.
+            may_judge: the fence, asked right before it goes out that a pod fits nowhere.
+        """
         self._transport = transport
+        self._may_judge = may_judge
         self._controller = controller[:NAME_CHARACTERS]
         self._instance = instance[:128]
         self._clock = clock
@@ -144,15 +161,26 @@ class EventRecorder:
 
     def failed_scheduling(self, pod: PodView, *, message: str) -> None:
         """Say that no node was found, and why."""
-        self.record(reference_to(pod), type="Warning", reason="FailedScheduling", action="Scheduling", note=message)
+        about = reference_to(pod)
+        self.record(about, type="Warning", reason="FailedScheduling", action="Scheduling", note=message, is_fenced=True)
 
-    def record(self, regarding: Reference, *, type: EventType, reason: str, action: str, note: str) -> None:  # noqa: A002
+    def record(
+        self,
+        regarding: Reference,
+        *,
+        type: EventType,  # noqa: A002
+        reason: str,
+        action: str,
+        note: str,
+        is_fenced: bool = False,
+    ) -> None:
         """Queue an event; a note over 1,024 bytes is cut and ends in " ..."."""
         now, note = self._clock(), cut_note(note)
         key = (regarding.uid or f"{regarding.namespace}/{regarding.name}", reason)
         series = self._series.get((key, note))
         if series is None or now - series.last_at > SERIES_END_SECONDS:
-            self._outbox.put(key, _Event(self._new_name(regarding.name), regarding, type, reason, action, note, now))
+            name = self._new_name(regarding.name)
+            self._outbox.put(key, _Event(name, regarding, type, reason, action, note, now, is_fenced=is_fenced))
             return
         series.count += 1
         series.last_at = now
@@ -198,7 +226,9 @@ class EventRecorder:
             type=event.type,
         )
         try:
-            await self._transport.request("POST", _path(namespace), body=_encode(body), resource="events")
+            await self._transport.request(
+                "POST", _path(namespace), body=_encode(body), resource="events", may_send=self._fence(event)
+            )
         except Conflict as error:
             if error.reason != "AlreadyExists":  # else an earlier try, whose answer was lost, had worked
                 raise
@@ -220,8 +250,12 @@ class EventRecorder:
             body=_encode(body),
             content_type=MERGE_PATCH,
             resource="events",
+            may_send=self._fence(event),
         )
         series.written_count, series.written_at = count, series.last_at
+
+    def _fence(self, event: _Event) -> Callable[[], bool] | None:
+        return self._may_judge if event.is_fenced else None
 
     async def _sweep(self) -> None:
         """Write counts that are behind, and forget what does not repeat any more."""

@@ -1,7 +1,8 @@
 """Writes that may wait: sent in the background, newest per key, without standing in the way of bindings.
 
 Nothing is lost while there is room. An item is sent at once if nobody more important is busy, else after
-`max_defer_seconds` at the latest; failures of the server or the network are repeated with growing pauses. When
+`max_defer_seconds` at the latest; failures of the server or the network are repeated with growing pauses. What is
+behind a closed fence stays until it opens, or is dropped at the end: whoever may act then says it himself. When
 `capacity` is reached, the oldest item gives way; that, and what the server refuses for good, is counted.
 """
 
@@ -25,6 +26,7 @@ from engine.adapters.kube.errors import (
     Unauthorized,
     UnknownOutcome,
     Unreachable,
+    Withheld,
 )
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,7 @@ Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
 
 DEFER_POLL_SECONDS = 0.05
+FENCE_POLL_SECONDS = 0.2
 
 
 @dataclass(slots=True)
@@ -44,6 +47,7 @@ class OutboxCounts:
     refused: int = 0
     dropped: int = 0
     retried: int = 0
+    withheld: int = 0
 
 
 class Outbox(Generic[Key, Item]):
@@ -161,8 +165,7 @@ class Outbox(Generic[Key, Item]):
             await self._send(key, item)
         except (Unreachable, UnknownOutcome, TooManyRequests, ServerError, Unauthorized, CredentialsError) as error:
             self.counts.retried += 1
-            newer = self._waiting.get(key)
-            self._waiting[key] = (queued_at, item if newer is None else self._merge(item, newer[1]))
+            self._put_back(key, item, queued_at=queued_at)
             self._waiting.move_to_end(key, last=False)
             if not self._is_failing:
                 self._is_failing = True
@@ -171,6 +174,13 @@ class Outbox(Generic[Key, Item]):
             if now >= self._paused_until:  # else one of those sent together has settled the pause
                 wish = error.retry_after_seconds if isinstance(error, ApiError) else None
                 self._paused_until = now + self._backoff.next_seconds(at_least=wish)
+            return
+        except Withheld:
+            if self._is_draining:
+                self.counts.withheld += 1
+                return
+            self._put_back(key, item, queued_at=queued_at)  # behind the others, which may be free to go
+            await asyncio.sleep(FENCE_POLL_SECONDS)
             return
         except KubeError as error:
             self.counts.refused += 1
@@ -187,6 +197,10 @@ class Outbox(Generic[Key, Item]):
             self._is_failing = False
             self._backoff.reset()
             logger.info("%s: sending again, %d waiting", self._name, len(self._waiting))
+
+    def _put_back(self, key: Key, item: Item, *, queued_at: float) -> None:
+        newer = self._waiting.get(key)
+        self._waiting[key] = (queued_at, item if newer is None else self._merge(item, newer[1]))
 
     def _drop_oldest(self) -> None:
         self._waiting.popitem(last=False)

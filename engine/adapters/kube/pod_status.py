@@ -17,17 +17,16 @@ from typing import Any
 import msgspec
 
 from engine.adapters.kube.backoff import Backoff
-from engine.adapters.kube.errors import Conflict, KubeError, MalformedAnswer, NotFound, UnknownOutcome, Withheld
+from engine.adapters.kube.errors import KubeError, UnknownOutcome, Withheld
 from engine.adapters.kube.outbox import Outbox, OutboxCounts
 from engine.adapters.kube.pod_view import PodView, view_of
 from engine.adapters.kube.resources import PODS
-from engine.adapters.kube.transport import STRATEGIC_MERGE_PATCH, Transport
+from engine.adapters.kube.status_patch import patch_status
+from engine.adapters.kube.transport import Transport
 from engine.cluster.objects import Pod
 
-_encode = msgspec.json.Encoder().encode
 _decode_pod = msgspec.json.Decoder(Pod).decode
 
-CONFLICT_RETRIES = 3
 PASSED_ON = "policy-scheduler/PassedOn"
 """Condition of a pod that one replica has decided and another, the owner of the node that it names, is to bind."""
 
@@ -79,11 +78,11 @@ class PodStatusWriter:
         capacity: int = 50_000,
         max_defer_seconds: float = 5.0,
         clock: Callable[[], float] = time.time,
-        may_nominate: Callable[[], bool] = lambda: True,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
-        """may_nominate: the fence of replicas that share the work, asked right before a pod is passed on."""
+        """may_write: the fence, asked right before each write goes out."""
         self._transport = transport
-        self._may_nominate = may_nominate
+        self._may_write = may_write
         self._random = random
         self._clock = clock
         self._outbox: Outbox[str, _Write] = Outbox(
@@ -128,7 +127,7 @@ class PodStatusWriter:
         in_doubt = False
         while True:
             try:
-                version = await self._write(write, may_send=self._may_nominate)
+                version = await self._write(write)
             except Withheld as error:
                 return NotPassedOn(str(error))
             except KubeError as error:
@@ -162,49 +161,25 @@ class PodStatusWriter:
     async def _send(self, uid: str, write: _Write) -> bool:
         return await self._write(write) is not None
 
-    async def _write(self, write: _Write, *, may_send: Callable[[], bool] | None = None) -> int | None:
+    async def _write(self, write: _Write) -> int | None:
         """Send until the pod's status is as wanted; return its version, None where that can't be had any more."""
-        pod: PodView | None = write.pod
-        for _ in range(CONFLICT_RETRIES):
-            patch = _patch(pod, write, now=self._clock()) if pod is not None else None
-            if pod is None:
-                return None
-            if patch is None:
-                return _version(pod.resource_version)
-            path = PODS.path(pod.name, namespace=pod.namespace, subresource="status")
-            try:
-                answer = await self._transport.request(
-                    "PATCH",
-                    path,
-                    body=_encode(patch),
-                    content_type=STRATEGIC_MERGE_PATCH,
-                    resource="pods/status",
-                    may_send=may_send,
-                )
-            except NotFound:
-                return None
-            except Conflict:
-                pod = await self._read_again(write.pod)
-            else:
-                return _version(_written(answer))
-        return None
+        pod = write.pod
 
-    async def _read_again(self, pod: PodView) -> PodView | None:
-        """Return the pod as it is now, None if it is gone or needs no such status any more."""
-        try:
-            body = await self._transport.request("GET", PODS.path(pod.name, namespace=pod.namespace), resource="pods")
-            now = _decode_pod(body)
-        except (NotFound, msgspec.DecodeError):
-            return None
-        return view_of(now) if now.metadata.uid == pod.uid and not now.spec.node_name else None
+        def read(answer: bytes) -> PodView | None:
+            now = _decode_pod(answer)
+            return view_of(now) if now.metadata.uid == pod.uid and not now.spec.node_name else None
 
-
-def _written(answer: bytes) -> str:
-    """Return the version that an answer shows; raises MalformedAnswer."""
-    try:
-        return str(_decode_pod(answer).metadata.resource_version)
-    except msgspec.DecodeError as error:
-        raise MalformedAnswer(f"the pod cannot be read: {error}") from error
+        found = await patch_status(
+            self._transport,
+            PODS,
+            pod,
+            name=pod.name,
+            namespace=pod.namespace,
+            patch=lambda now: _patch(now, write, now=self._clock()),
+            read=read,
+            may_write=self._may_write,
+        )
+        return _version(found.resource_version) if found is not None else None
 
 
 def _version(text: str) -> int:

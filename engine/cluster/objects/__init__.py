@@ -44,6 +44,7 @@ from engine.cluster.objects.pod_groups import (
     PodGroupConstraints,
     PodGroupSchedulingPolicy,
     PodGroupSpec,
+    PodGroupStatus,
 )
 from engine.cluster.objects.pods import (
     Container,
@@ -154,6 +155,7 @@ __all__ = [
     "PodGroupConstraints",
     "PodGroupSchedulingPolicy",
     "PodGroupSpec",
+    "PodGroupStatus",
     "PodResourceClaim",
     "PodSchedulingGroup",
     "PodSpec",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import field
 
 from engine.cluster.objects.metadata import ObjectMeta
+from engine.cluster.objects.pods import PodCondition
 from engine.cluster.objects.structs import ApiStruct
 
 
@@ -27,11 +28,16 @@ class PodGroupSpec(ApiStruct):
     scheduling_constraints: PodGroupConstraints | None = None
 
 
+class PodGroupStatus(ApiStruct):
+    conditions: list[PodCondition] | None = None
+
+
 class PodGroup(ApiStruct):
     """scheduling.k8s.io/v1alpha2, Kubernetes 1.36 with the feature gate GenericWorkload."""
 
     metadata: ObjectMeta
     spec: PodGroupSpec = field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = field(default_factory=PodGroupStatus)
 
 
 class CoschedulingPodGroupSpec(ApiStruct):

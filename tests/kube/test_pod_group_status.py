@@ -1,0 +1,143 @@
+"""The condition PodGroupScheduled is written as kube-scheduler 1.36 writes it: when it changes, and never back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from random import Random
+from typing import Any
+
+import msgspec
+
+from engine.adapters.kube.pod_group_status import PodGroupStatusWriter
+from engine.adapters.kube.transport import Transport
+from engine.cluster.objects import PodGroup
+from tests.kube.scripted_server import Peer, Request, ScriptedServer, until
+
+PATH = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups/train"
+VERSIONS = {"versions": [{"version": "v1"}, {"version": "v1alpha2"}]}
+KINDS = {"v1": ["priorityclasses"], "v1alpha2": ["podgroups", "podgroups/status"]}
+
+
+class Api:
+    """Has one group, and tells the watch at once unless `lags`."""
+
+    def __init__(self) -> None:
+        self.group: dict[str, Any] = {"metadata": {"name": "train", "namespace": "default", "uid": "u"}, "spec": {}}
+        self.group["metadata"]["resourceVersion"] = "1"
+        self.patches: list[Any] = []
+        self.seen = self.now()
+
+    def now(self) -> PodGroup:
+        return msgspec.convert(self.group, PodGroup)
+
+    def find(self, key: str) -> PodGroup | None:
+        return self.seen if key == "default/train" else None
+
+    @property
+    def condition(self) -> Any:
+        (condition,) = self.group["status"]["conditions"]
+        return condition
+
+    def __call__(self, request: Request, peer: Peer) -> None:
+        if request.path == "/apis/scheduling.k8s.io":
+            peer.answer(200, VERSIONS)
+        elif request.path.count("/") == 3:
+            kinds = KINDS[request.path.rpartition("/")[2]]
+            peer.answer(200, {"resources": [{"name": name} for name in kinds]})
+        elif request.verb == "GET":
+            assert request.path == PATH
+            peer.answer(200, self.group)
+        else:
+            self._patch(request, peer)
+
+    def _patch(self, request: Request, peer: Peer) -> None:
+        assert (request.verb, request.path) == ("PATCH", f"{PATH}/status")
+        assert request.headers["content-type"] == "application/strategic-merge-patch+json"
+        metadata = self.group["metadata"]
+        if request.json["metadata"] != {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}:
+            peer.refuse(409, "Conflict")
+            return
+        self.patches.append(request.json["status"])
+        before = self.group.get("status", {"conditions": [{}]})["conditions"][0]
+        self.group["status"] = {"conditions": [before | request.json["status"]["conditions"][0]]}
+        metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
+        peer.answer(200, self.group)
+
+
+@contextlib.asynccontextmanager
+async def writer_for(api: Api, **options: Any) -> AsyncIterator[PodGroupStatusWriter]:
+    async with ScriptedServer(api) as server:
+        transport = Transport(server.credentials())
+        writer = PodGroupStatusWriter(
+            transport, find=api.find, random=Random(1), clock=lambda: 1_795_000_000.9, **options
+        )
+        task = asyncio.create_task(writer.run())
+        try:
+            yield writer
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await transport.close()
+
+
+async def test_a_group_is_unschedulable_until_it_is_scheduled_and_stays_so() -> None:
+    api = Api()
+    async with writer_for(api) as writer:
+        writer.unschedulable("default/train", reason="Unschedulable", message="2 of 3")
+        await until(lambda: len(api.patches) == 1)
+        assert api.condition == {
+            "type": "PodGroupScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "2 of 3",
+            "lastTransitionTime": "2026-11-18T11:06:40Z",
+        }
+        api.seen = api.now()
+        writer.unschedulable("default/train", reason="Unschedulable", message="2 of 3")
+        assert len(writer) == 0, "it says so already"
+        writer.unschedulable("default/train", reason="SchedulerError", message="broke")
+        await until(lambda: len(api.patches) == 2)
+        assert "lastTransitionTime" not in api.patches[1]["conditions"][0], "it was False before"
+        # the watch has not shown it yet: the server says what is there
+        writer.scheduled("default/train")
+        await until(lambda: len(api.patches) == 3)
+        assert (api.condition["status"], api.condition["reason"], api.condition["message"]) == ("True", "Scheduled", "")
+        writer.unschedulable("default/train", reason="Unschedulable", message="one more, for whom there is no room")
+        assert await writer.drain(timeout_seconds=5)
+        assert api.condition["status"] == "True"
+        api.seen = api.now()
+        writer.unschedulable("default/train", reason="Unschedulable", message="one more")
+        assert len(writer) == 0
+
+
+async def test_of_what_waits_to_be_sent_that_a_group_is_scheduled_outlives_the_rest() -> None:
+    api = Api()
+    is_busy = True
+    async with writer_for(api, defer_while=lambda: is_busy) as writer:
+        for number in range(5):
+            writer.scheduled("default/train")
+            writer.unschedulable("default/train", reason="Unschedulable", message=f"no room for {number} more")
+        is_busy = False
+        await until(lambda: bool(api.patches))
+        assert len(api.patches) == 1
+        assert api.condition["status"] == "True"
+
+
+async def test_another_group_of_the_name_and_one_that_nobody_knows_are_left_alone() -> None:
+    api = Api()
+    async with writer_for(api) as writer:
+        writer.scheduled("default/other")
+        writer.scheduled("default/train")
+        api.group["metadata"] |= {"uid": "another", "resourceVersion": "9"}
+        assert await writer.drain(timeout_seconds=5)
+        assert api.patches == []
+
+
+async def test_behind_the_fence_nothing_is_written() -> None:
+    api = Api()
+    async with writer_for(api, may_write=lambda: False) as writer:
+        writer.scheduled("default/train")
+        assert await writer.drain(timeout_seconds=5)
+        assert api.patches == []
