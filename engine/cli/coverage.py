@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.cli import files
+from engine.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from engine.cli.suites import LoadedSuite
@@ -46,7 +45,7 @@ class Coverage:
         """Yield what is not covered, for people."""
         from engine.tooling.coverage.report import lines
 
-        yield from lines(self.measured(), colour=files.colour(), width=shutil.get_terminal_size().columns)
+        yield from lines(self.measured(), to=terminal())
 
     def data(self) -> dict[str, Any]:
         """Return the coverage as plain values."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from engine.cli.terminal import colour, columns
 from engine.diagnostics import Diagnostic, Source, Span, render
 
 if TYPE_CHECKING:
@@ -73,16 +73,10 @@ def source(path: Path) -> Source:
         raise click.ClickException(f"standard input is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
-def colour(*, err: bool = False) -> bool:
-    """Return whether to use colours: on a terminal that has them, unless NO_COLOR is set."""
-    stream = sys.stderr if err else sys.stdout
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
 def rendered(diagnostics: Sequence[Diagnostic], *, err: bool = False) -> str:
     """Return diagnostics for people, an empty line between two."""
-    width = shutil.get_terminal_size().columns
-    return "\n\n".join(render(diagnostic, colour=colour(err=err), width=width) for diagnostic in diagnostics)
+    shown = (render(diagnostic, colour=colour(err=err), width=columns()) for diagnostic in diagnostics)
+    return "\n\n".join(shown)
 
 
 def as_data(diagnostic: Diagnostic) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
 
+from engine.cli.terminal import columns
 from engine.diagnostics import closest
 
 _INDENT = "    "
@@ -33,10 +33,11 @@ def show(entries: Sequence[Entry], wanted: Sequence[str], *, kind: str) -> int:
     """
     by_name = {entry.name: entry for entry in entries}
     if not wanted:
-        width = shutil.get_terminal_size().columns
         for entry in entries:
             click.echo(entry.head)
-            click.echo(textwrap.fill(_first_line(entry.doc), width, initial_indent=_INDENT, subsequent_indent=_INDENT))
+            click.echo(
+                textwrap.fill(_first_line(entry.doc), columns(), initial_indent=_INDENT, subsequent_indent=_INDENT)
+            )
         return 0
     for position, name in enumerate(wanted):
         if name not in by_name:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import click
 
+from engine.cli.terminal import columns
+
 _EVERY_SECONDS = 0.1
 _CLEAR = "\r\x1b[K"
 
@@ -19,8 +21,6 @@ def status_line() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda text: None
         return
-    import shutil
-
     last = 0.0
 
     def show(text: str) -> None:
@@ -28,7 +28,7 @@ def status_line() -> Iterator[Callable[[str], None]]:
         now = time.monotonic()
         if now - last >= _EVERY_SECONDS:
             last = now
-            width = shutil.get_terminal_size().columns - 1
+            width = columns() - 1
             click.echo(_CLEAR + text[:width], nl=False, err=True)
 
     try:

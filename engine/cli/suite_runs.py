@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from engine.cli import files
+from engine.cli.terminal import colour, columns, terminal
 
 if TYPE_CHECKING:
     from engine.cli.coverage import Coverage
@@ -87,9 +87,8 @@ class Shown:
 
         self._done += 1
         if self._form == "text" and not (self._quiet and result.state is State.PASSED):
-            width = shutil.get_terminal_size().columns
-            self._lines += case_lines(result, loaded.suite, colour=files.colour(), width=width)
-        if self._done % _PROGRESS_EVERY == 0 and files.colour(err=True):
+            self._lines += case_lines(result, loaded.suite, colour=colour(), width=columns())
+        if self._done % _PROGRESS_EVERY == 0 and colour(err=True):
             click.echo(f"\r{self._done} cases", nl=False, err=True)
 
     def file(self) -> None:
@@ -122,7 +121,7 @@ class Shown:
             click.echo(line, err=not people)
 
     def _clear(self) -> None:
-        if self._done >= _PROGRESS_EVERY and files.colour(err=True):
+        if self._done >= _PROGRESS_EVERY and colour(err=True):
             click.echo("\r\x1b[K", nl=False, err=True)
 
 
@@ -180,7 +179,7 @@ def _mutation_lines(tried: Sequence[Tried] | None) -> Iterator[str]:
     if tried is not None:
         from engine.tooling.mutation.report import lines
 
-        yield from lines(tried, colour=files.colour())
+        yield from lines(tried, to=terminal())
 
 
 def _mutation_data(tried: Sequence[Tried]) -> dict[str, Any]:

@@ -138,6 +138,7 @@ class Daemon:
             scheduler=self._scheduler,
             binder=self._binder,
             metrics=self.metrics,
+            observer=self.observers,
             problem=lambda: self._lists.problem() or self._check_policies(),
         )
         self._serving = Serving(

@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+
+from engine.cluster.nodes import IntArray
 from engine.cluster.pods import PodInfo
+from engine.framework.diagnosis import Diagnosis
 from engine.policy.detail import Detail
 from engine.tooling.decision_record import DecisionRecord, Outcome, Ranked, Reading, Reason, recorded_pod
 
@@ -37,6 +41,7 @@ class Entry:
     ties: int = 1
     score: float | None = None
     seconds: float = 0.0
+    verb: str = ""
     theirs: str = ""
     verdict: str = ""
     margin: float | None = None
@@ -69,6 +74,7 @@ def recorded(entry: Entry, *, seed: int, replica: str) -> DecisionRecord:
         top=_top(entry.detail),
         refused=refused(entry),
         metrics=_metrics(entry),
+        verb=entry.verb,
         theirs=entry.theirs,
         verdict=entry.verdict,
         margin=entry.margin,
@@ -136,3 +142,21 @@ def _metrics(entry: Entry) -> tuple[Reading, ...]:
         )
         for promql, fetched_at in entry.readings
     )
+
+
+def counted(diagnosis: Diagnosis, rows: IntArray | None = None) -> tuple[Reason, ...]:
+    """Return how many nodes were refused for what.
+
+    Args:
+        diagnosis: of all nodes.
+        rows: `int64[nodes]`, those that count; None: all.
+    """
+    rejection = diagnosis.rejection
+    if rejection is not None:
+        return tuple(Reason(text=reason, nodes=0, plugin=rejection.plugin) for reason in rejection.reasons)
+    found = []
+    for index, refusal in diagnosis.refusals:
+        nodes = int(np.count_nonzero(refusal.where if rows is None else refusal.where[rows]))
+        if nodes:
+            found.append(Reason(text=refusal.reason, nodes=nodes, plugin=diagnosis.plugins[index]))
+    return tuple(found)

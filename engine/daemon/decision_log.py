@@ -1,28 +1,25 @@
 """What was decided of late, and why: kept in memory, handed on for a file. Decides nothing and does no I/O.
 
 Noting a decision takes a few microseconds: objects that do not change are kept as they are, and become a record when
-somebody asks. A close look at what every filter and score said costs as much as several decisions; it is taken
-for as many decisions as a share of the time allows, which in a quiet cluster is every one.
+somebody asks.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from engine.cluster.pods import PodInfo
-from engine.cluster.signals import Signals
+from engine.cluster.signals import Query, Signals
 from engine.daemon.clause_counts import ClauseCounts
-from engine.daemon.decision_entry import Entry, Readings, recorded
-from engine.daemon.observing import AttemptFailed, Compared, Decided, Held, Observer, PodBound
+from engine.daemon.close_look import CloseLook
+from engine.daemon.decision_entry import Entry, Readings, counted, recorded
+from engine.daemon.observing import Answered, AttemptFailed, Compared, Decided, Held, Observer, PodBound
 from engine.framework.diagnosis import Diagnosis
-from engine.policy.detail import look
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
 from engine.tooling.decision_record import DecisionRecord, Outcome, Reason
 
-MOST_CREDIT_SECONDS = 0.02
-"""Of close looks, saved up while nothing was decided: the first pods of a burst are looked at."""
 _BINDING_REFUSED = "binding to "
 
 
@@ -58,20 +55,13 @@ class DecisionLog(Observer):
         self._entries: deque[Entry] = deque(maxlen=size)
         self._latest: dict[str, Entry] = {}
         """By uid: the last entry about a pod that is still kept."""
-        self.missing: dict[str, int] = {}
-        """By PromQL: nodes without a value in the last close look at a decision that read it."""
         self.decided = 0
         """Decisions so far, repeated refusals included."""
         self._seed = seed
         self._replica = replica
-        self._share = detail_share
-        self._best_nodes = best_nodes
+        self._close_look = CloseLook(share=detail_share, best_nodes=best_nodes, stopwatch=stopwatch, counts=counts)
         self._repeat_seconds = repeat_seconds
-        self._stopwatch = stopwatch
-        self._counts = counts
         self._hand_on = hand_on
-        self._credit = MOST_CREDIT_SECONDS if detail_share else 0.0
-        self._credit_at = stopwatch()
         self._policies: dict[str, Policy] = {}
         self._hash = ""
         self._fetched: tuple[Signals, dict[str | None, Readings]] = (Signals.EMPTY, {})
@@ -82,7 +72,7 @@ class DecisionLog(Observer):
         self._policies = {policy.name: policy for policy in policies.policies}
         self._hash = hash
         self._fetched = (Signals.EMPTY, {})
-        self.missing = {}
+        self._close_look.missing.clear()
 
     # --- noting --------------------------------------------------------------------------------------
 
@@ -106,7 +96,7 @@ class DecisionLog(Observer):
             policy=decided.policy,
             node=decision.host or (found.nominated_node or "" if found is not None else ""),
             message=decision.message,
-            readings=self._readings(decided),
+            readings=self._readings(decided.frame.signals, decided.policy),
             queued=decided.queued,
             attempt=decided.attempts,
             nodes=decision.total,
@@ -142,10 +132,46 @@ class DecisionLog(Observer):
         decided = compared.decided
         if decided is not None:
             decision = decided.decision
-            entry.readings, entry.attempt = self._readings(decided), decided.attempts
+            entry.readings = self._readings(decided.frame.signals, decided.policy)
+            entry.attempt = decided.attempts
             entry.nodes, entry.feasible, entry.ties = decision.total, decision.feasible, decision.ties
             entry.reasons = self._reasons(decision.diagnosis) if decision.diagnosis is not None else ()
             self._look(entry, decided)
+        self._keep(entry)
+
+    def on_answered(self, answered: Answered) -> None:
+        """Keep what kube-scheduler was told."""
+        self.decided += 1
+        at = answered.frame.now
+        if self._is_repeated(answered.pod, answered.outcome, answered.message, at):
+            return
+        entry = Entry(
+            answered.pod,
+            at,
+            answered.outcome,
+            self._hash,
+            policy=answered.policy,
+            node=answered.node,
+            message=answered.message,
+            reasons=answered.reasons,
+            readings=self._readings(answered.frame.signals, answered.policy),
+            queued=answered.queued,
+            attempt=answered.attempts,
+            nodes=answered.nodes,
+            feasible=answered.passed,
+            ties=answered.ties,
+            score=answered.score,
+            verb=answered.verb,
+            bound_seconds=answered.bound_seconds,
+        )
+        if answered.profile is not None:
+            entry.detail = self._close_look.take(
+                answered.frame,
+                answered.profile,
+                host=answered.node or None,
+                rows=answered.rows,
+                queries=self._queries(answered.policy),
+            )
         self._keep(entry)
 
     def on_held(self, held: Held) -> None:
@@ -214,43 +240,31 @@ class DecisionLog(Observer):
         self._hand_on(entry)
 
     def _look(self, entry: Entry, decided: Decided) -> None:
-        began = self._stopwatch()
-        self._credit = min(MOST_CREDIT_SECONDS, self._credit + (began - self._credit_at) * self._share)
-        self._credit_at = began
         policy = self._policies.get(decided.policy or "")
-        if self._credit <= 0 or policy is None or not decided.decision.total:
-            return
-        entry.detail = look(
-            decided.frame,
-            policy.profile,
-            host=decided.decision.host,
-            queries=policy.queries,
-            limit=self._best_nodes,
-            stopwatch=self._stopwatch,
-        )
-        self.missing.update(entry.detail.missing)
-        if self._counts is not None:
-            self._counts.add(entry.detail.verdicts)
-        self._credit -= self._stopwatch() - began
+        if policy is not None and decided.decision.total:
+            entry.detail = self._close_look.take(
+                decided.frame, policy.profile, host=decided.decision.host, queries=policy.queries
+            )
 
-    def _readings(self, decided: Decided) -> Readings:
-        """Return when the metrics of the pod's policy were fetched; one object for one set of readings."""
-        signals = decided.frame.signals
+    def _queries(self, policy: str | None) -> Sequence[Query]:
+        found = self._policies.get(policy or "")
+        return found.queries if found is not None else ()
+
+    def _readings(self, signals: Signals, policy: str | None) -> Readings:
+        """Return when the metrics of a pod's policy were fetched; one object for one set of readings."""
         if self._fetched[0] is not signals:
             self._fetched = (signals, {})
-        known = self._fetched[1].get(decided.policy)
+        known = self._fetched[1].get(policy)
         if known is None:
-            policy = self._policies.get(decided.policy or "")
-            queries = policy.queries if policy is not None else ()
-            readings = ((query.promql, signals.readings.get(query.promql)) for query in queries)
+            readings = ((query.promql, signals.readings.get(query.promql)) for query in self._queries(policy))
             known = tuple((promql, found.fetched_at if found is not None else None) for promql, found in readings)
-            self._fetched[1][decided.policy] = known
+            self._fetched[1][policy] = known
         return known
 
     def _reasons(self, diagnosis: Diagnosis) -> tuple[Reason, ...]:
         """Return why nodes were refused; pods of one template often share a diagnosis."""
         if self._diagnosed[0] is not diagnosis:
-            self._diagnosed = (diagnosis, _counted(diagnosis))
+            self._diagnosed = (diagnosis, counted(diagnosis))
         return self._diagnosed[1]
 
     # --- reading -------------------------------------------------------------------------------------
@@ -259,6 +273,11 @@ class DecisionLog(Observer):
         """Return what is kept, oldest first. Call on the event loop; read it where you like."""
         return list(self._entries)
 
+    @property
+    def missing(self) -> Mapping[str, int]:
+        """By PromQL: nodes without a value in the last close look at a decision that read it."""
+        return self._close_look.missing
+
     def latest(self, uid: str) -> Entry | None:
         """Return the last entry about a pod, None where none is kept."""
         return self._latest.get(uid)
@@ -266,13 +285,3 @@ class DecisionLog(Observer):
     def record(self, entry: Entry) -> DecisionRecord:
         """Return an entry as a document."""
         return recorded(entry, seed=self._seed, replica=self._replica)
-
-
-def _counted(diagnosis: Diagnosis) -> tuple[Reason, ...]:
-    rejection = diagnosis.rejection
-    if rejection is not None:
-        return tuple(Reason(text=reason, nodes=0, plugin=rejection.plugin) for reason in rejection.reasons)
-    return tuple(
-        Reason(text=refusal.reason, nodes=int(refusal.where.sum()), plugin=diagnosis.plugins[index])
-        for index, refusal in diagnosis.refusals
-    )

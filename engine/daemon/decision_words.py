@@ -16,6 +16,7 @@ _TONES: dict[Outcome, shown.Tone] = {
     Outcome.UNSCHEDULABLE: "bad",
     Outcome.PREEMPTING: "warn",
     Outcome.BIND_FAILED: "bad",
+    Outcome.ANSWERED: "quiet",
     Outcome.SHADOW: "quiet",
     Outcome.FAILED: "bad",
 }
@@ -55,9 +56,11 @@ def _why(entry: Entry) -> str:
     if entry.outcome is Outcome.SHADOW:
         text = "as the other scheduler" if entry.node == entry.theirs else _VERDICTS[entry.verdict]
         return ": ".join(part for part in (text.format(theirs=entry.theirs), entry.message) if part)
-    if entry.outcome not in (Outcome.ASSIGNED, Outcome.WAITING):
+    if entry.message or entry.outcome not in (Outcome.ASSIGNED, Outcome.WAITING, Outcome.ANSWERED):
         return entry.message
     fits = f"{amount(entry.feasible)} of {plural(entry.nodes, 'node')} {'fits' if entry.feasible == 1 else 'fit'}"
+    if entry.verb in ("filter", "bind"):
+        return f"{fits}; kube-scheduler {'chooses' if entry.verb == 'filter' else 'chose this one'}"
     if entry.feasible == 1:
         return f"the only one of {plural(entry.nodes, 'node')} that fits"
     if entry.ties > 1:
@@ -77,7 +80,10 @@ def _why(entry: Entry) -> str:
 def _facts(entry: Entry) -> Iterator[str]:
     yield f"policy {entry.policy}" if entry.policy else "no policy"
     yield f"attempt {entry.attempt}"
-    yield f"decided in {shown.duration(entry.seconds)}"
+    if entry.verb:
+        yield f"answer to kube-scheduler's {entry.verb}"
+    else:
+        yield f"decided in {shown.duration(entry.seconds)}"
     if entry.bound_seconds is not None:
         yield f"bound after {shown.duration(entry.bound_seconds)}"
     if entry.repeats:

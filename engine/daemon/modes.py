@@ -48,6 +48,7 @@ def make_mode(
     scheduler: Scheduler,
     binder: Binder,
     metrics: SchedulerMetrics,
+    observer: Observer,
     problem: Callable[[], str | None],
 ) -> Mode:
     """Return what the mode of the settings adds.
@@ -57,6 +58,7 @@ def make_mode(
         scheduler: as `make_scheduler` made it.
         binder: binds for an extender.
         metrics: of the daemon.
+        observer: told what an extender answers.
         problem: why nothing may be decided at present, None where it may.
     """
     match settings.mode:
@@ -73,7 +75,9 @@ def make_mode(
                 binder=binder,
                 problem=problem,
                 metrics=metrics.extender,
+                observer=observer,
                 clock=time.time,
+                stopwatch=time.perf_counter,
                 kubernetes_rules=asked.kubernetes_rules,
             )
             routes = ExtenderRoutes(

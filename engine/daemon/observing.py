@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
+from engine.cluster.nodes import IntArray
 from engine.cluster.pods import PodInfo
 from engine.daemon.reload import ReloadRecord
 from engine.framework.cycle import Decision
 from engine.framework.frame import Frame
+from engine.framework.profile import Profile
+from engine.tooling.decision_record import Outcome, Reason
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +137,42 @@ class Compared:
     """Our decision of the same moment; None where one of before stands for it, or none was made."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Answered:
+    """What kube-scheduler was told about a pod: an extender decides a part, and places it only where it binds."""
+
+    pod: PodInfo
+    verb: str
+    """`filter`, `prioritize`, `preempt` or `bind`."""
+    outcome: Outcome
+    policy: str | None
+    """The policy that governs the pod; None where none does."""
+    profile: Profile | None
+    """The plugins that were asked; None where none were."""
+    frame: Frame
+    """What they saw. True only until `on_answered` returns."""
+    attempts: int
+    """How often kube-scheduler asked for nodes, this attempt included."""
+    queued: float
+    """Unix seconds of the first question about the pod."""
+    rows: IntArray | None = None
+    """`int64[nodes]`: those that were rated, with `prioritize`."""
+    nodes: int = 0
+    """How many nodes the last `filter` asked about; 0 where there was none."""
+    passed: int = 0
+    """How many of them pass."""
+    reasons: tuple[Reason, ...] = ()
+    """Why the others do not."""
+    node: str = ""
+    """The best one with `prioritize`, that of the binding with `bind`."""
+    score: float | None = None
+    """Of the best node, with `prioritize`."""
+    ties: int = 1
+    message: str = ""
+    bound_seconds: float | None = None
+    """What the binding took."""
+
+
 class Observer:
     """Looks on; what a subclass does not override is of no interest to it."""
 
@@ -151,6 +190,9 @@ class Observer:
 
     def on_compared(self, compared: Compared) -> None:
         """Note what another scheduler did with a pod, and what we would have done."""
+
+    def on_answered(self, answered: Answered) -> None:
+        """Note what an extender told kube-scheduler."""
 
     def on_reloaded(self, record: ReloadRecord) -> None:
         """Note that a policy set was read, and whether it is in force now."""
@@ -185,6 +227,10 @@ class Observers(Observer):
     def on_compared(self, compared: Compared) -> None:
         """Pass it on."""
         self._tell(compared, lambda observer: observer.on_compared)
+
+    def on_answered(self, answered: Answered) -> None:
+        """Pass it on."""
+        self._tell(answered, lambda observer: observer.on_answered)
 
     def on_reloaded(self, record: ReloadRecord) -> None:
         """Pass it on."""

@@ -72,6 +72,7 @@ def look(
     profile: Profile,
     *,
     host: str | None,
+    rows: IntArray | None = None,
     queries: Iterable[Query] = (),
     limit: int = 3,
     stopwatch: Stopwatch = lambda: 0.0,
@@ -82,12 +83,14 @@ def look(
         frame: what the decision saw, looking at all nodes.
         profile: the plugins that decided.
         host: the chosen node; None where there is none.
+        rows: `int64[nodes]`, those that were asked about; None: all.
         queries: metrics whose missing values are counted.
         limit: how many of the best nodes to return.
         stopwatch: seconds, for how long each plugin takes.
     """
     verdicts: list[Verdict] = []
-    feasible = _filtered(frame, profile, verdicts, stopwatch)
+    asked = np.arange(frame.cluster.nodes.size) if rows is None else rows
+    feasible = _filtered(frame, profile, asked, verdicts=verdicts, stopwatch=stopwatch)
     top: tuple[RankedNode, ...] = ()
     if len(feasible) and host is not None:
         top = _ranked(
@@ -97,10 +100,13 @@ def look(
     return Detail(tuple(verdicts), top, missing)
 
 
-def _filtered(frame: Frame, profile: Profile, verdicts: list[Verdict], stopwatch: Stopwatch) -> IntArray:
+def _filtered(
+    frame: Frame, profile: Profile, asked: IntArray, *, verdicts: list[Verdict], stopwatch: Stopwatch
+) -> IntArray:
     """Return the rows that pass every filter."""
     size = frame.cluster.nodes.size
-    ok = np.ones(size, np.bool_)
+    ok = np.zeros(size, np.bool_)
+    ok[asked] = True
     active = []
     for plugin in profile.filters:
         began = stopwatch()
@@ -115,9 +121,9 @@ def _filtered(frame: Frame, profile: Profile, verdicts: list[Verdict], stopwatch
             seconds = stopwatch() - began
             missing = 0
             if isinstance(plugin, FilterClause) and plugin.clause.missing is not None:
-                missing = int(np.count_nonzero(full(plugin.clause.missing(frame), size)))
-            refused = size - int(np.count_nonzero(passes))
-            verdicts.append(Verdict(plugin, size, refused=refused, missing=missing, seconds=seconds))
+                missing = int(np.count_nonzero(full(plugin.clause.missing(frame), size)[asked]))
+            refused = len(asked) - int(np.count_nonzero(passes[asked]))
+            verdicts.append(Verdict(plugin, len(asked), refused=refused, missing=missing, seconds=seconds))
             active.append((plugin, result.state))
             ok &= passes
         else:

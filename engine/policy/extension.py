@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.cluster.nodes import FloatArray, IntArray
 from engine.cluster.pods import PodInfo
+from engine.framework.diagnosis import Diagnosis
 from engine.framework.evaluation import diagnose, passes, pre_filter
 from engine.framework.frame import Frame
 from engine.framework.kubernetes import kubernetes_filters, kubernetes_scores
@@ -41,8 +42,8 @@ class Refusals:
     """By row."""
     unresolvable: frozenset[int]
     """Rows for which evicting pods does not help."""
-    clauses: frozenset[str] = frozenset()
-    """Who refuses."""
+    diagnosis: Diagnosis
+    """Who refuses which."""
 
 
 def refusals(frame: Frame, profile: Profile) -> Refusals:
@@ -54,7 +55,7 @@ def refusals(frame: Frame, profile: Profile) -> Refusals:
     for _, refusal in diagnosis.refusals:
         for row in refusal.where.nonzero()[0].tolist():
             reasons[row] = f"{reasons[row]}, {refusal.reason}" if row in reasons else refusal.reason
-    return Refusals(reasons, frozenset(diagnosis.unresolvable.nonzero()[0].tolist()), diagnosis.rejectors())
+    return Refusals(reasons, frozenset(diagnosis.unresolvable.nonzero()[0].tolist()), diagnosis)
 
 
 def priorities(totals: FloatArray, *, most: int) -> IntArray:

@@ -33,7 +33,9 @@ class Outcome(Enum):
     HELD = "held"
     """A policy, a gate or its incomplete group keeps it from being decided."""
     BIND_FAILED = "bind-failed"
-    """The API server refused its binding to `node`."""
+    """Its binding to `node` was refused, by the API server, or by an extender whose policy does not want it there."""
+    ANSWERED = "answered"
+    """kube-scheduler was told which nodes pass, or how they rate (`verb`); it places the pod."""
     SHADOW = "shadow"
     """Another scheduler has placed the pod on `theirs`; `node` is ours, `verdict` how the two compare."""
     FAILED = "failed"
@@ -112,6 +114,9 @@ class DecisionRecord(_Part, frozen=True, tag_field="version", tag=VERSION):
     refused: dict[str, int] = {}
     """Nodes that each filter refuses, asked alone; filters that refuse none are left out."""
     metrics: tuple[Reading, ...] = ()
+    verb: str = ""
+    """What kube-scheduler asked an extender: `filter`, `prioritize`, `preempt`, `bind`; "" where we decide ourselves.
+    `nodes` are then those it asked about."""
     theirs: str = ""
     """The node that another scheduler gave the pod; with outcome `shadow`."""
     verdict: str = ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from engine.tooling.text_table import aligned, counted
+from engine.tooling.text_table import Terminal, counted
 
 
 class State(Enum):
@@ -117,7 +117,7 @@ def _state(heard: Heard, wanted: str, stale_seconds: float) -> State:
     return State.WAITS
 
 
-def lines(rollout: Rollout, *, where: str) -> Iterator[str]:
+def lines(rollout: Rollout, *, where: str, to: Terminal) -> Iterator[str]:
     """Yield a rollout as people read it. where: names the ConfigMap."""
     yield f"policy set {rollout.wanted} in {where}"
     if rollout.replicas:
@@ -130,7 +130,7 @@ def lines(rollout: Rollout, *, where: str) -> Iterator[str]:
             )
             for each in rollout.replicas
         ]
-        yield from aligned([("replica", "decides by", "for", "state"), *rows], right_from=4)
+        yield from to.table([("replica", "decides by", "for", "state"), *rows], right_from=4)
     yield verdict(rollout)
 
 

@@ -19,7 +19,7 @@ from engine.cluster.cluster import Cluster
 from engine.daemon.extender import Extender
 from engine.daemon.extender_routes import ExtenderRoutes
 from engine.daemon.metrics import SchedulerMetrics
-from engine.daemon.observing import Observer
+from engine.daemon.observing import Observer, Observers
 from engine.daemon.policies import LivePolicies
 from engine.daemon.scheduler import Scheduler
 from engine.diagnostics import Source
@@ -71,6 +71,7 @@ class Stage:
     max_bytes: int = 1 << 20
     binds: bool = True
     binder: FakeBinder = field(default_factory=FakeBinder)
+    observer: Observers = field(default_factory=Observers)
 
     def __post_init__(self) -> None:
         self.cluster = Cluster()
@@ -96,7 +97,9 @@ class Stage:
             binder=self.binder,
             problem=lambda: self.problem,
             metrics=self.metrics.extender,
+            observer=self.observer,
             clock=lambda: NOW,
+            stopwatch=lambda: 0.0,
             kubernetes_rules=self.kubernetes_rules,
         )
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from engine.cluster.signals import Signals
 from engine.daemon.clause_counts import ClauseCounts
+from engine.daemon.close_look import MOST_CREDIT_SECONDS
 from engine.daemon.decision_entry import Entry, select
-from engine.daemon.decision_log import MOST_CREDIT_SECONDS, DecisionLog
+from engine.daemon.decision_log import DecisionLog
 from engine.daemon.observing import AttemptFailed, Held, PodBound
 from engine.tooling.decision_record import Outcome, decode, encode
 from tests.daemon.deciding_stage import NOW, Stage, policies, reading

@@ -12,6 +12,7 @@ from engine.cli.suites import load_suite
 from engine.tooling.coverage.cobertura import cobertura
 from engine.tooling.coverage.measure import FileCoverage, totals
 from engine.tooling.coverage.report import lines
+from engine.tooling.text_table import Terminal
 from tests.tooling.suites import suite
 
 ROOT = Path(__file__).parents[2]
@@ -201,14 +202,14 @@ def test_the_tests_of_our_own_policies_cover_them() -> None:
             list(loaded.run(observe=coverage.watch(loaded)).results())
     clauses, branches = totals(coverage.measured())
     assert (clauses.percent, branches.percent) == (100, 100), "\n".join(
-        lines(coverage.measured(), colour=False, width=100)
+        lines(coverage.measured(), to=Terminal(width=100))
     )
 
 
 def test_gaps_are_marked_under_their_line(tmp_path: Path) -> None:
     policy = 'filter node.ready and fits(cpu)\nscore promql("load") ?? 5 if pod.label.a\n'
     file = covered(tmp_path, policy, PLAIN.replace("pod:", "metrics: {load: 1}, pod:"))
-    assert list(lines([file], colour=False, width=80))[1:] == [
+    assert list(lines([file], to=Terminal(width=80)))[1:] == [
         "   1 | filter node.ready and fits(cpu)",
         "     |        ^^^^^^^^^^^^^^^^^^^^^^^^ never false",
         "     |        ^^^^^^^^^^ never false",

@@ -15,6 +15,7 @@ from engine.tooling.mutation.mutant import Mutant
 from engine.tooling.mutation.report import kill_percent, lines
 from engine.tooling.mutation.statements import mutants
 from engine.tooling.mutation.trial import Fate, Tried
+from engine.tooling.text_table import Terminal
 from tests.tooling.suites import suite
 
 ROOT = Path(__file__).parents[2]
@@ -165,13 +166,13 @@ def test_the_outcome_is_always_the_same(tmp_path: Path) -> None:
     cases = "- {name: x, pod: {cpu: 1}, expect: {node: n1}}\n- {name: y, pod: {cpu: 3}, expect: {node: n1}}"
     loaded = suite(tmp_path, "score 5 if label disk=ssd\nscore least_allocated()", cases)
     first, second = tried(loaded), tried(loaded)
-    assert list(lines(first, colour=False)) == list(lines(second, colour=False))
+    assert list(lines(first, to=Terminal())) == list(lines(second, to=Terminal()))
     assert 0 < kill_percent(first) < 100
 
 
 def test_survivors_are_shown_as_a_difference_with_a_hint(tmp_path: Path) -> None:
     loaded = suite(tmp_path, "require pod.request.cpu < 2", "- {name: x, pod: {cpu: 1}, expect: {schedulable: true}}")
-    shown = [line.removeprefix(str(tmp_path)) for line in lines(tried(loaded), colour=False)]
+    shown = [line.removeprefix(str(tmp_path)) for line in lines(tried(loaded), to=Terminal())]
     at = shown.index("/p.policy:1:25: survived: boundary")
     assert shown[at + 1 : at + 4] == [
         "  - require pod.request.cpu < 2",

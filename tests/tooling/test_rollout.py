@@ -8,6 +8,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from engine.tooling.rollout import Heard, Rollout, State, age, data, judge, lines, verdict
+from engine.tooling.text_table import Terminal
 
 NEW, OLD = "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"
 LIVE = Heard("scheduler-1", NEW, 12.0, 5.0, NEW, "accepted")
@@ -61,7 +62,7 @@ def test_all_have_to_decide_by_it(made: Rollout, done: bool, refused: bool, told
 def test_how_it_reads(snapshot: SnapshotAssertion) -> None:
     silent = replace(LIVE, name="scheduler-4", silent_seconds=400.0)
     made = rollout(LIVE, WAITS, REFUSED, silent, replace(WAITS, name="scheduler-5", active=""))
-    assert "\n".join(lines(made, where="configMap policy-scheduler/policies")) == snapshot
+    assert "\n".join(lines(made, where="configMap policy-scheduler/policies", to=Terminal())) == snapshot
     assert data(made) == snapshot
 
 

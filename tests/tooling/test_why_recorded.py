@@ -14,6 +14,7 @@ from engine.cli.main import run
 from engine.cluster import objects
 from engine.tooling.decision_record import DecisionRecord, Outcome, Ranked, Reading, Reason, encode
 from engine.tooling.tester.short_forms import node_object
+from engine.tooling.text_table import Terminal
 from engine.tooling.why.recorded import Recorded, lines, recorded_of
 from engine.tooling.world import UnknownPod
 
@@ -61,7 +62,7 @@ PLACED = record(
 def test_the_last_decision_counts_and_those_before_are_told() -> None:
     found = recorded_of([PLACED, REFUSED], "web")
     assert found.record is PLACED
-    text = "\n".join(lines(found, colour=False))
+    text = "\n".join(lines(found, to=Terminal()))
     assert "shop/web went to a: 2 of 3 nodes fitted" in text
     assert "It led b by 7: x +5, y +2." in text
     assert "Before that:\n  1970-01-01T00:01:40Z  fitted nowhere" in text
@@ -69,12 +70,12 @@ def test_the_last_decision_counts_and_those_before_are_told() -> None:
 
 @pytest.mark.parametrize("told", [REFUSED, PLACED], ids=["refused", "placed"])
 def test_what_people_read(told: DecisionRecord, snapshot: SnapshotAssertion) -> None:
-    assert "\n".join(lines(Recorded(told), colour=False)) == snapshot
+    assert "\n".join(lines(Recorded(told), to=Terminal())) == snapshot
 
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_every_outcome_has_words(outcome: Outcome) -> None:
-    text = "\n".join(lines(Recorded(record(outcome, node="a", message="why not")), colour=True))
+    text = "\n".join(lines(Recorded(record(outcome, node="a", message="why not")), to=Terminal(colour=True)))
     assert "shop/web" in text
     assert "None" not in text
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from engine.cli.terminal import terminal
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -109,13 +111,12 @@ def _progress() -> AbstractContextManager[Progress | None]:
 
 
 def _print(results: Mapping[str, FamilyReport], *, everything: bool) -> None:
-    width = max(len(name) for name in (*results, "family"))
-    click.echo(f"{'family':<{width}}  cases  agree")
-    for name, family in results.items():
-        click.echo(f"{name:<{width}}  {family.cases:>5}  {family.agreements:>5}")
     cases = sum(family.cases for family in results.values())
     agreements = sum(family.agreements for family in results.values())
-    click.echo(f"{'all':<{width}}  {cases:>5}  {agreements:>5}")
+    rows = [("family", "cases", "agree")]
+    rows += [(name, str(family.cases), str(family.agreements)) for name, family in results.items()]
+    for line in terminal().table([*rows, ("all", str(cases), str(agreements))], right_from=1):
+        click.echo(line)
     for family in results.values():
         for result in family.first_differences:
             click.echo(f"\n{result.id}")

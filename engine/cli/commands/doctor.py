@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from engine.cli import files, worlds
+from engine.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from engine.cli.measuring import Measured
@@ -99,7 +100,7 @@ def command(
     if as_json:
         click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
     else:
-        for line in lines(found, colour=files.colour(), quiet=quiet):
+        for line in lines(found, to=terminal(), quiet=quiet):
             click.echo(line)
     unchecked = strict and any(one.status is Status.UNCHECKED for one in found)
     return 1 if is_found(found) or unchecked else 0

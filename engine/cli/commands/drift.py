@@ -11,6 +11,7 @@ import click
 
 from engine.cli import files, worlds
 from engine.cli.progress import status_line
+from engine.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +115,7 @@ def command(
     if as_json:
         click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
     else:
-        for line in lines(found, colour=files.colour(), most=len(found.drifted) if whole else 20):
+        for line in lines(found, to=terminal(), most=len(found.drifted) if whole else 20):
             click.echo(line)
     return 1 if found.drifted else 0
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from engine.cli.terminal import terminal
+
 if TYPE_CHECKING:
     from engine.lang.codes import Code
 
@@ -27,8 +29,9 @@ def command(ids: tuple[str, ...]) -> int:
 
     codes = all_codes()
     if not ids:
-        for code in codes.values():
-            click.echo(f"{code.id}  {code.severity.value:<7}  {code.name}")
+        rows = [("", "", ""), *((code.id, code.severity.value, code.name) for code in codes.values())]
+        for line in terminal().table(rows, right_from=3):
+            click.echo(line)
         return 0
     for position, wanted in enumerate(ids):
         found = codes.get(wanted.upper())

@@ -13,6 +13,7 @@ import click
 
 from engine.cli import files, worlds
 from engine.cli.progress import status_line
+from engine.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from engine.tooling.governing import Ruleset
@@ -142,7 +143,7 @@ def command(
     if as_json:
         click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
     else:
-        for line in lines(found, colour=files.colour(), most=len(done.changes) if whole else 20):
+        for line in lines(found, to=terminal(), most=len(done.changes) if whole else 20):
             click.echo(line)
     return 1 if found.broken else 0
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from engine.cli.terminal import terminal
+
 if TYPE_CHECKING:
     from engine.adapters.kube.rollout_view import RolloutPlaces, RolloutView
     from engine.tooling.rollout import Rollout
@@ -80,7 +82,7 @@ def status(
     if as_json:
         click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
     else:
-        for line in lines(found, where=f"configMap {config_map}"):
+        for line in lines(found, where=f"configMap {config_map}", to=terminal()):
             click.echo(line)
     return 0 if found.is_done else 1
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from engine.cli import files, worlds
+from engine.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from engine.cluster.signals import Signals
@@ -41,7 +40,6 @@ pods.yaml lists pods in the short form of policy tests, with times:
 Exit codes: 0 simulated; 2 it could not be.
 """
 _KUBERNETES = "kubernetes"
-_ANY_WIDTH = 1000
 
 
 class _Share(click.ParamType[float]):
@@ -125,20 +123,13 @@ def command(
         click.echo(json.dumps(telling.data(results, example), indent=2, ensure_ascii=False))
         return 0
     click.echo(telling.summary(results, example))
-    for line in telling.lines(results, example, width=_width()):
+    for line in telling.lines(results, example, to=terminal()):
         click.echo(line)
     for line in telling.refusals(results):
         click.echo(line)
     if sys.stderr.isatty():
         click.echo(telling.speed(results), err=True)
     return 0
-
-
-def _width() -> int:
-    """Return the columns of the terminal; a pipe has as many as it takes."""
-    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
-        return _ANY_WIDTH
-    return shutil.get_terminal_size().columns
 
 
 def _need_charts() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from engine.cli import files, worlds
+from engine.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from engine.cluster import objects
@@ -131,7 +132,7 @@ def command(
     if as_json:
         click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
     else:
-        for line in lines(found, colour=files.colour()):
+        for line in lines(found, to=terminal()):
             click.echo(line)
     return 0 if found.cause is None and found.fits else 1
 
@@ -170,7 +171,7 @@ def _told(past: Recorded, *, as_json: bool, html: Path | None) -> int:
     if as_json:
         click.echo(json.dumps(data(past), indent=2, ensure_ascii=False))
     else:
-        for line in lines(past, colour=files.colour()):
+        for line in lines(past, to=terminal()):
             click.echo(line)
     return 0 if past.good else 1
 

@@ -7,20 +7,22 @@ from typing import Any
 
 from engine.diagnostics import Span, excerpt, printable
 from engine.tooling.coverage.measure import FileCoverage, SiteCoverage, percent, totals
+from engine.tooling.text_table import BLUE, BOLD, RED, Terminal
 
-_RED, _BOLD, _BLUE, _RESET = "\x1b[1;31m", "\x1b[1m", "\x1b[1;34m", "\x1b[0m"
+WIDTH = 100
+"""Columns of source lines where a line may be as wide as it likes."""
 _NOT_REACHED = "never reached"
 
 
-def lines(files: Sequence[FileCoverage], *, colour: bool, width: int) -> Iterator[str]:
+def lines(files: Sequence[FileCoverage], *, to: Terminal) -> Iterator[str]:
     """Yield what is not covered, each with its source line and a caret, and the totals as last line."""
     for file in files:
         head = f"{file.source.name}: clauses {file.clause_ratio}, branches {file.branch_ratio}"
-        yield _paint(_BOLD, printable(head), colour)
+        yield to.paint(BOLD, printable(head))
         before = 0
         for span, text in _gaps(file):
             number, _ = span.source.position(span.start)
-            yield from _marked(span, text, repeated=number == before, colour=colour, width=width)
+            yield from _marked(span, text, repeated=number == before, to=to)
             before = number
     clauses, branches = totals(files)
     yield f"clauses {clauses}, branches {branches}"
@@ -46,18 +48,14 @@ def _missing(covered: SiteCoverage) -> str:
     return ", ".join(covered.site.never(outcome) for outcome in covered.unseen)
 
 
-def _marked(span: Span, text: str, *, repeated: bool, colour: bool, width: int) -> Iterator[str]:
+def _marked(span: Span, text: str, *, repeated: bool, to: Terminal) -> Iterator[str]:
     """Yield the line of a span, unless it stands there already, and the marks under it."""
     number, _ = span.source.position(span.start)
     gutter = max(4, len(str(number)))
-    line, caret = excerpt(span, "^", width - gutter - 3)
+    line, caret = excerpt(span, "^", (to.width or WIDTH) - gutter - 3)
     if not repeated or line.startswith("…"):
-        yield f"{_paint(_BLUE, f'{number:>{gutter}} |', colour)} {line}"
-    yield f"{_paint(_BLUE, ' ' * gutter + ' |', colour)} {_paint(_RED, f'{caret} {text}', colour)}"
-
-
-def _paint(style: str, text: str, colour: bool) -> str:
-    return f"{style}{text}{_RESET}" if colour else text
+        yield f"{to.paint(BLUE, f'{number:>{gutter}} |')} {line}"
+    yield f"{to.paint(BLUE, ' ' * gutter + ' |')} {to.paint(RED, f'{caret} {text}')}"
 
 
 def data(files: Sequence[FileCoverage]) -> dict[str, Any]:

@@ -7,33 +7,27 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from engine.tooling.doctor.findings import Finding, Status
+from engine.tooling.text_table import BOLD, GREEN, MAGENTA, RED, YELLOW, Terminal
 
 _MARKS = {Status.OK: "ok", Status.WARNING: "warning", Status.PROBLEM: "PROBLEM", Status.UNCHECKED: "could not check"}
-_COLOURS = {
-    Status.OK: "\x1b[32m",
-    Status.WARNING: "\x1b[33m",
-    Status.PROBLEM: "\x1b[1;31m",
-    Status.UNCHECKED: "\x1b[35m",
-}
+_STYLES = {Status.OK: GREEN, Status.WARNING: YELLOW, Status.PROBLEM: RED, Status.UNCHECKED: MAGENTA}
 _ORDER = (Status.PROBLEM, Status.WARNING, Status.UNCHECKED, Status.OK)
-_BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 
 
-def lines(findings: Sequence[Finding], *, colour: bool, quiet: bool = False) -> Iterator[str]:
+def lines(findings: Sequence[Finding], *, to: Terminal, quiet: bool = False) -> Iterator[str]:
     """Yield the findings kind by kind, the worst first; `quiet` leaves out what is well."""
     width = max(map(len, _MARKS.values()))
     for check in dict.fromkeys(one.check for one in findings):
         mine = [one for one in findings if one.check == check and not (quiet and one.status is Status.OK)]
         if not mine:
             continue
-        yield f"{_BOLD}{check}{_RESET}" if colour else check
+        yield to.paint(BOLD, check)
         for one in sorted(mine, key=lambda one: _ORDER.index(one.status)):
-            mark = f"{_MARKS[one.status]:<{width}}"
-            painted = f"{_COLOURS[one.status]}{mark}{_RESET}" if colour else mark
             place = f"  ({one.place})" if one.place and one.status is not Status.OK else ""
-            yield f"  {painted}  {one.subject}: {one.text}{place}"
+            mark = f"  {_MARKS[one.status]:<{width}}  "
+            yield from to.item(mark, f"{one.subject}: {one.text}{place}", style=_STYLES[one.status])
             if one.advice:
-                yield f"  {'':<{width}}    {one.advice}"
+                yield from to.item(" " * (len(mark) + 2), one.advice)
         yield ""
     yield summary(findings)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.diagnostics import printable
 from engine.tooling.drift.drift import Drift, Drifted
-from engine.tooling.text_table import BOLD, DIM, GREEN, RED, aligned, counted, painter, short
+from engine.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal, counted, short
 
 
 def headline(found: Drift) -> str:
@@ -31,10 +31,9 @@ def causes(found: Drift) -> list[tuple[str, str, bool, int]]:
     return [(*key, count) for key, count in ranked]
 
 
-def lines(found: Drift, *, colour: bool, most: int) -> Iterator[str]:
+def lines(found: Drift, *, to: Terminal, most: int) -> Iterator[str]:
     """Return the report for people; at most some pods are listed."""
-    paint = painter(colour=colour)
-    yield paint(RED if found.drifted else GREEN, headline(found))
+    yield to.paint(RED if found.drifted else GREEN, headline(found))
     if found.drifted:
         ranked = causes(found)
         numbers = {(clause, place, refused): f"[{at}]" for at, (clause, place, refused, _) in enumerate(ranked, 1)}
@@ -43,28 +42,26 @@ def lines(found: Drift, *, colour: bool, most: int) -> Iterator[str]:
         for (clause, place, refused, count), number in zip(ranked, numbers.values(), strict=True):
             verb = "refuses" if refused else "gives it less"
             rows.append((number, f"{_name(clause, place)} {verb}", place, str(count)))
-        for at, text in enumerate(aligned(rows, right_from=3)):
-            yield paint(DIM, text) if not at else text
+        yield from to.table(rows, right_from=3)
         yield ""
         pods = [("pod", "on", "would go to", "because", "better by")]
         for one in found.drifted[:most]:
             by = short(one.margin) if one.margin is not None else ""
             number = numbers[one.clause, one.place, one.refused]
             pods.append((printable(one.pod), one.node, one.better or "nowhere", number, by))
-        for at, text in enumerate(aligned(pods, right_from=4)):
-            bold = at > 0 and found.drifted[at - 1].refused
-            yield paint(DIM, text) if not at else paint(BOLD, text) if bold else text
+        bold = {at: BOLD for at, one in enumerate(found.drifted[:most], 1) if one.refused}
+        yield from to.table(pods, right_from=4, styles=bold)
         if len(found.drifted) > most:
             left = counted(len(found.drifted) - most, "more pod")
-            yield paint(DIM, f"and {left}: --all, --json or --html shows them")
+            yield to.paint(DIM, f"and {left}: --all, --json or --html shows them")
     if found.could_be_better or found.skipped:
         yield ""
     if found.could_be_better:
         than = f"by {short(found.margin or 0.0)} or less, which is no drift (--margin)"
-        yield paint(DIM, f"{counted(found.could_be_better, 'pod')} would be better elsewhere {than}")
+        yield to.paint(DIM, f"{counted(found.could_be_better, 'pod')} would be better elsewhere {than}")
     if found.skipped:
         left = ", ".join(f"{count:,} {why}" for why, count in found.skipped.items())
-        yield paint(DIM, f"not looked at: {left}")
+        yield to.paint(DIM, f"not looked at: {left}")
 
 
 def _name(clause: str, place: str) -> str:

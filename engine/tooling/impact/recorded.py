@@ -12,7 +12,7 @@ from engine.tooling.governing import Ruleset, governed
 from engine.tooling.impact.replay import Step, unbound
 from engine.tooling.world import is_of_node
 
-_DECIDED = (Outcome.ASSIGNED, Outcome.WAITING, Outcome.UNSCHEDULABLE, Outcome.PREEMPTING, Outcome.HELD, Outcome.SHADOW)
+_DECIDED = frozenset(Outcome) - {Outcome.BIND_FAILED, Outcome.FAILED}
 
 
 def recorded_steps(records: Iterable[DecisionRecord], rulesets: Sequence[Ruleset]) -> list[Step]:

@@ -11,7 +11,7 @@ from engine.diagnostics import printable
 from engine.tooling.impact.figures import Figures, Spread
 from engine.tooling.impact.reasons import Reason
 from engine.tooling.impact.replay import Change, Replay
-from engine.tooling.text_table import DIM, GREEN, RED, Paint, aligned, counted, painter, signed
+from engine.tooling.text_table import DIM, GREEN, RED, Terminal, counted, signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,31 +90,31 @@ def headline(found: Impact) -> str:
     return f"{counted(found.replay.decided, 'pod')} decided again in sequence: {said}"
 
 
-def lines(found: Impact, *, colour: bool, most: int) -> Iterator[str]:
+def lines(found: Impact, *, to: Terminal, most: int) -> Iterator[str]:
     """Return the report for people; at most some pods are listed."""
-    paint = painter(colour=colour)
     replay = found.replay
-    yield paint(RED if found.broken else GREEN, headline(found))
+    yield to.paint(RED if found.broken else GREEN, headline(found))
     for text in found.broken:
-        yield paint(RED, f"Limit exceeded: {text}")
+        yield to.paint(RED, f"Limit exceeded: {text}")
     if replay.were:
         share = f"{replay.as_was} of {counted(replay.were, 'pod')} where they are"
-        yield paint(DIM, f"As a check, {found.old} puts {share}; {counted(replay.left, 'other pod')} stayed in place")
+        yield to.paint(
+            DIM, f"As a check, {found.old} puts {share}; {counted(replay.left, 'other pod')} stayed in place"
+        )
     if replay.changes:
         yield ""
-        yield from _causes(found, paint)
+        yield from _causes(found, to)
         yield ""
-        yield from _changes(found, paint, most)
+        yield from _changes(found, to, most)
     yield ""
     rows: list[tuple[str, ...]] = [("", "old", "new", "change"), *_figures(found)]
-    for at, text in enumerate(aligned(rows, right_from=1)):
-        yield paint(DIM, text) if not at else text
+    yield from to.table(rows, right_from=1)
     spreads = found.spreads()
     if spreads:
         yield ""
-        yield from _spreads(spreads[:most], paint)
+        yield from _spreads(spreads[:most], to)
         if len(spreads) > most:
-            yield paint(DIM, f"and {counted(len(spreads) - most, 'more group')}")
+            yield to.paint(DIM, f"and {counted(len(spreads) - most, 'more group')}")
 
 
 def _key(reason: Reason) -> tuple[str, str, str]:
@@ -125,15 +125,14 @@ def _name(reason: Reason) -> str:
     return printable(f"`{reason.clause}`" if reason.place else reason.clause)
 
 
-def _causes(found: Impact, paint: Paint) -> Iterator[str]:
+def _causes(found: Impact, to: Terminal) -> Iterator[str]:
     rows = [("", "because of", "where", "pods")]
     for at, (reason, count) in enumerate(found.causes(), 1):
         rows.append((f"[{at}]", _name(reason), reason.place, str(count)))
-    for at, text in enumerate(aligned(rows, right_from=3)):
-        yield paint(DIM, text) if not at else text
+    yield from to.table(rows, right_from=3)
 
 
-def _changes(found: Impact, paint: Paint, most: int) -> Iterator[str]:
+def _changes(found: Impact, to: Terminal, most: int) -> Iterator[str]:
     numbers = {_key(reason): at for at, (reason, _) in enumerate(found.causes(), 1)}
     order = {"lost": 0, "gained": 1, "moved": 2, "other": 3}
     ordered = sorted(found.replay.changes, key=lambda change: order[change.kind])
@@ -142,11 +141,10 @@ def _changes(found: Impact, paint: Paint, most: int) -> Iterator[str]:
         old, new = change.old.node or change.old.state.value, change.new.node or change.new.state.value
         because = f"[{numbers[_key(change.reason)]}] {printable(change.reason.text)}"
         rows.append((printable(change.pod), old, new, because.rstrip()))
-    for at, text in enumerate(aligned(rows, right_from=9)):
-        lost = at and ordered[at - 1].kind == "lost"
-        yield paint(DIM, text) if not at else paint(RED, text) if lost else text
+    lost = {at: RED for at, change in enumerate(ordered[:most], 1) if change.kind == "lost"}
+    yield from to.table(rows, right_from=4, styles=lost)
     if len(ordered) > most:
-        yield paint(DIM, f"and {counted(len(ordered) - most, 'more pod')}: --all, --json or --html shows them")
+        yield to.paint(DIM, f"and {counted(len(ordered) - most, 'more pod')}: --all, --json or --html shows them")
 
 
 def sentence(reason: Reason) -> str:
@@ -170,13 +168,12 @@ def _figures(found: Impact) -> list[tuple[str, ...]]:
     return rows
 
 
-def _spreads(spreads: Sequence[tuple[str, Spread | None, Spread | None]], paint: Paint) -> Iterator[str]:
+def _spreads(spreads: Sequence[tuple[str, Spread | None, Spread | None]], to: Terminal) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("group", "pods", "nodes", "most on one node")]
     for group, old, new in spreads:
         cells = (_both(old, new, key) for key in ("pods", "nodes", "most"))
         rows.append((printable(group) or "(none)", *cells))
-    for at, text in enumerate(aligned(rows, right_from=1)):
-        yield paint(DIM, text) if not at else text
+    yield from to.table(rows, right_from=1)
 
 
 def _both(old: Spread | None, new: Spread | None, key: str) -> str:

@@ -8,20 +8,19 @@ from typing import Any
 
 from engine.diagnostics import printable
 from engine.tooling.mutation.trial import Fate, Tried
+from engine.tooling.text_table import GREEN, RED, YELLOW, Terminal
 
-_RED, _GREEN, _YELLOW, _RESET = "\x1b[31m", "\x1b[32m", "\x1b[1;33m", "\x1b[0m"
 
-
-def lines(tried: Sequence[Tried], *, colour: bool) -> Iterator[str]:
+def lines(tried: Sequence[Tried], *, to: Terminal) -> Iterator[str]:
     """Yield each survivor as a difference with its place and a hint, and the ratio as last line."""
     for one in tried:
         if one.fate is not Fate.SURVIVED:
             continue
         mutant = one.mutant
         removed, added = (printable(text) for text in mutant.removed_and_added())
-        yield f"{printable(str(mutant.span))}: {_paint(_YELLOW, 'survived', colour)}: {mutant.kind}"
-        yield _paint(_RED, f"  - {removed}", colour)
-        yield _paint(_GREEN, f"  + {added or '(nothing)'}", colour)
+        yield f"{printable(str(mutant.span))}: {to.paint(YELLOW, 'survived')}: {mutant.kind}"
+        yield to.paint(RED, f"  - {removed}")
+        yield to.paint(GREEN, f"  + {added or '(nothing)'}")
         yield f"  would be noticed by {printable(mutant.hint)}"
     yield summary(tried)
 
@@ -72,7 +71,3 @@ def _mutant(one: Tried) -> dict[str, Any]:
         "added": added,
     }
     return done | ({"case": one.by} if one.by else {"hint": one.mutant.hint})
-
-
-def _paint(style: str, text: str, colour: bool) -> str:
-    return f"{style}{text}{_RESET}" if colour else text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.tooling.simulation.run import Run
 from engine.tooling.simulation.scenario import Scenario
+from engine.tooling.text_table import Terminal
 
 _SHOWN_REASONS = 3
 
@@ -210,17 +211,10 @@ def _duration(value: float) -> str:
     return f"{value / 86400:.3g}d"
 
 
-def lines(results: Sequence[Result], scenario: Scenario, *, width: int) -> list[str]:
-    """Return the table for a terminal; where it is too narrow for one, a block for each contender."""
+def lines(results: Sequence[Result], scenario: Scenario, *, to: Terminal) -> Iterator[str]:
+    """Return the table for people."""
     made = table(results, scenario)
-    widths = [max(len(row[place]) for row in (made.head, *made.rows)) for place in range(len(made.head))]
-    if sum(widths) + 2 * len(widths) <= width:
-        return [_line(made.head, widths), *(_line(row, widths) for row in made.rows)]
-    found = []
-    for row in made.rows:
-        found.append(row[0])
-        found.extend(f"  {title}: {text}" for title, text in zip(made.head[1:], row[1:], strict=True))
-    return found
+    yield from to.table([made.head, *made.rows], right_from=1)
 
 
 def speed(results: Sequence[Result]) -> str:
@@ -241,14 +235,6 @@ def refusals(results: Sequence[Result]) -> list[str]:
             more = f", … ({len(reasons) - _SHOWN_REASONS} more)" if len(reasons) > _SHOWN_REASONS else ""
             found.append(f"{result.name}, refused: {'; '.join(texts)}{more}")
     return found
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = [
-        cell.ljust(width) if place == 0 else cell.rjust(width)
-        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]
-    return "  ".join((first, *others)).rstrip()
 
 
 def summary(results: Sequence[Result], scenario: Scenario) -> str:

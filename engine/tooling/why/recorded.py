@@ -11,7 +11,7 @@ import msgspec
 from engine.cluster.timestamps import rfc3339
 from engine.diagnostics import closest, printable
 from engine.tooling.decision_record import DecisionRecord, Outcome
-from engine.tooling.text_table import BOLD, DIM, GREEN, RED, Paint, aligned, counted, painter, short, signed
+from engine.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal, counted, short, signed
 from engine.tooling.why.lacks import plain
 from engine.tooling.world import UnknownPod
 
@@ -21,10 +21,15 @@ _WORDS = {
     Outcome.UNSCHEDULABLE: "fitted nowhere",
     Outcome.PREEMPTING: "fitted nowhere; pods are evicted from {node} for it",
     Outcome.HELD: "was held",
-    Outcome.BIND_FAILED: "was to go to {node}, which the API server refused",
+    Outcome.BIND_FAILED: "was to go to {node}, which was refused",
     Outcome.FAILED: "could not be decided",
 }
-_GOOD = (Outcome.ASSIGNED, Outcome.WAITING)
+_ANSWERS = {
+    "filter": "may go where kube-scheduler likes, of the nodes that fitted",
+    "prioritize": "goes best to {node}, as kube-scheduler was told",
+    "preempt": "may have pods evicted, as kube-scheduler was told",
+}
+_GOOD = (Outcome.ASSIGNED, Outcome.WAITING, Outcome.ANSWERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class Recorded:
 
     @property
     def good(self) -> bool:
-        """Return whether it got a node."""
+        """Return whether it got a node, or may get one."""
         return self.record.outcome in _GOOD
 
 
@@ -58,7 +63,7 @@ def recorded_of(records: Sequence[DecisionRecord], name: str, *, namespace: str 
         raise UnknownPod(f"there is no decision about `{wanted}`: {advice}")
     if len(keys) > 1:
         raise UnknownPod(f"several pods are named `{name}`: {', '.join(keys)}; give --namespace")
-    newest = sorted(found, key=lambda one: one.time, reverse=True)
+    newest = sorted(found, key=lambda one: one.time)[::-1]
     return Recorded(newest[0], tuple(newest[1:]))
 
 
@@ -71,6 +76,8 @@ def headline(found: Recorded) -> str:
 
 
 def _outcome(record: DecisionRecord) -> str:
+    if record.outcome is Outcome.ANSWERED:
+        return _ANSWERS.get(record.verb, "was asked about by kube-scheduler").format(node=record.node)
     if record.outcome is not Outcome.SHADOW:
         return _WORDS[record.outcome].format(node=record.node)
     theirs = f"was put on {record.theirs} by another scheduler" if record.theirs else "was placed by nobody"
@@ -87,6 +94,8 @@ def reason(found: Recorded) -> str:
             rule = f" ({most.plugin})" if most.plugin else ""
             share = f": {most.nodes} of {counted(record.nodes, 'node')}" if record.nodes else ""
             return printable(f"Main cause: {plain(most.text)}{rule}{share}")
+        return printable(record.message)
+    if record.verb in ("filter", "bind", "preempt"):
         return printable(record.message)
     if record.feasible == 1:
         return "It was the only node that fitted."
@@ -110,38 +119,37 @@ def when(record: DecisionRecord) -> str:
     return f"decided {rfc3339(record.time)}, attempt {record.attempt}{repeats}{policies}"
 
 
-def lines(found: Recorded, *, colour: bool) -> Iterator[str]:
+def lines(found: Recorded, *, to: Terminal) -> Iterator[str]:
     """Return the record for people."""
-    paint = painter(colour=colour)
     record = found.record
-    yield paint(GREEN if found.good else RED, headline(found))
+    yield to.paint(GREEN if found.good else RED, headline(found))
     text = reason(found)
     if text:
-        yield paint(BOLD, text)
-    yield paint(DIM, when(record))
+        yield to.paint(BOLD, text)
+    yield to.paint(DIM, when(record))
     if record.message and record.message not in text:
         yield printable(record.message)
     if record.victims:
         yield printable(f"Evicted for it: {', '.join(record.victims)}.")
     if record.reasons or record.refused:
         yield ""
-        yield from _refusals(record, paint)
+        yield from _refusals(record, to)
     if record.top:
         yield ""
-        yield from _top(record, paint)
+        yield from _top(record, to)
     if record.metrics:
         yield ""
-        yield from _metrics(record, paint)
+        yield from _metrics(record, to)
     if found.earlier:
         yield ""
-        yield paint(BOLD, "Before that:")
+        yield to.paint(BOLD, "Before that:")
         for one in found.earlier[:5]:
             yield printable(f"  {rfc3339(one.time)}  {_outcome(one)}")
         if len(found.earlier) > 5:
-            yield paint(DIM, f"  and {counted(len(found.earlier) - 5, 'earlier decision')}")
+            yield to.paint(DIM, f"  and {counted(len(found.earlier) - 5, 'earlier decision')}")
 
 
-def _refusals(record: DecisionRecord, paint: Paint) -> Iterator[str]:
+def _refusals(record: DecisionRecord, to: Terminal) -> Iterator[str]:
     rows = [("filter", "reason", "first", "alone")]
     said = set()
     for one in sorted(record.reasons, key=lambda one: -one.nodes):
@@ -151,29 +159,24 @@ def _refusals(record: DecisionRecord, paint: Paint) -> Iterator[str]:
     for name, count in sorted(record.refused.items(), key=lambda item: (-item[1], item[0])):
         if name not in said:
             rows.append((printable(name), "", "0", str(count)))
-    yield from _table(rows, paint, right_from=2)
-    yield paint(DIM, "first: nodes that no rule before it refused; alone: nodes it refuses, asked alone")
+    yield from to.table(rows, right_from=2)
+    yield to.paint(DIM, "first: nodes that no rule before it refused; alone: nodes it refuses, asked alone")
 
 
-def _top(record: DecisionRecord, paint: Paint) -> Iterator[str]:
+def _top(record: DecisionRecord, to: Terminal) -> Iterator[str]:
     names = dict.fromkeys(name for one in record.top for name in one.scores)
     rows = [("score", *(one.node for one in record.top))]
     rows += [(printable(name), *(short(one.scores.get(name, 0.0)) for one in record.top)) for name in names]
     rows.append(("total", *(short(one.total) for one in record.top)))
-    yield from _table(rows, paint, right_from=1)
+    yield from to.table(rows, right_from=1)
 
 
-def _metrics(record: DecisionRecord, paint: Paint) -> Iterator[str]:
+def _metrics(record: DecisionRecord, to: Terminal) -> Iterator[str]:
     rows = [("metric", "age", "nodes without a value")]
     for one in record.metrics:
         age = f"{one.age_seconds:.3g} s" if one.age_seconds is not None else "no answer yet"
         rows.append((printable(one.query), age, str(one.missing) if one.missing is not None else "not counted"))
-    yield from _table(rows, paint, right_from=1)
-
-
-def _table(rows: Sequence[tuple[str, ...]], paint: Paint, *, right_from: int) -> Iterator[str]:
-    for at, text in enumerate(aligned(rows, right_from=right_from)):
-        yield paint(DIM, text) if not at else text
+    yield from to.table(rows, right_from=1)
 
 
 def data(found: Recorded) -> dict[str, Any]:

@@ -7,20 +7,18 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.diagnostics import printable
-from engine.tooling.text_table import BOLD, DIM, GREEN, RED, Paint, aligned, counted, painter, short, signed
+from engine.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal, counted, short, signed
 from engine.tooling.why.explain import Cause, Explanation
 from engine.tooling.why.lacks import Near
 from engine.tooling.why.scores import Ranking, Term
 
 
-def lines(found: Explanation, *, colour: bool) -> Iterator[str]:
+def lines(found: Explanation, *, to: Terminal) -> Iterator[str]:
     """Return the explanation for people, the dominant reason first."""
-
-    paint = painter(colour=colour)
     if found.cause is not None:
-        yield from _unschedulable(found, found.cause, paint)
+        yield from _unschedulable(found, found.cause, to)
     elif found.ranking is not None:
-        yield from _placed(found, found.ranking, paint)
+        yield from _placed(found, found.ranking, to)
     else:
         yield f"{printable(found.pod)}: {found.message}"
 
@@ -65,30 +63,31 @@ def _about_bound(found: Explanation) -> Iterator[str]:
 # --- fits nowhere ----------------------------------------------------------------------------------------
 
 
-def _unschedulable(found: Explanation, cause: Cause, paint: Paint) -> Iterator[str]:
-    yield paint(RED, headline(found))
-    yield paint(BOLD, _cause(found, cause))
+def _unschedulable(found: Explanation, cause: Cause, to: Terminal) -> Iterator[str]:
+    yield to.paint(RED, headline(found))
+    yield to.paint(BOLD, _cause(found, cause))
     yield from _about_bound(found)
     if any(line.alone for line in found.lines):
         yield ""
-        yield from _table(found, paint)
+        yield from _table(found, to)
     if found.near:
         yield ""
-        yield paint(BOLD, "Closest nodes:")
-        width = max(len(near.node) for near in found.near)
+        yield to.paint(BOLD, "Closest nodes:")
+        rows = [("", "")]
         for near in found.near:
             first, *rest = near.lacks
-            yield f"  {near.node:<{width}}  {printable(first)}"
-            yield from (f"  {'':<{width}}  {printable(more)}" for more in rest)
+            rows += [(f"  {near.node}", printable(first)), *(("", printable(more)) for more in rest)]
+        yield from to.table(rows, right_from=2)
     yield ""
     if found.changes:
-        yield paint(BOLD, "It would fit if you (one of these; each was tried):")
-        width = max(len(change.text) for change in found.changes)
+        yield to.paint(BOLD, "It would fit if you (one of these; each was tried):")
+        rows = [("", "")]
         for change in found.changes:
             fits = f"{change.nodes} node fits" if change.nodes == 1 else f"{change.nodes} nodes fit"
-            yield f"  {printable(f'{change.text:<{width}}')}  {fits}, it goes to {change.node}"
+            rows.append((f"  {printable(change.text)}", f"{fits}, it goes to {change.node}"))
+        yield from to.table(rows, right_from=2)
     else:
-        yield paint(BOLD, "No single change that was tried makes it fit.")
+        yield to.paint(BOLD, "No single change that was tried makes it fit.")
     if found.victims:
         yield f"Preemption would evict {', '.join(found.victims)} from {found.preemption_node}."
 
@@ -97,30 +96,31 @@ def _lacks(near: Near | None) -> str:
     return "; ".join(near.lacks) if near is not None else "see below"
 
 
-def _table(found: Explanation, paint: Paint) -> Iterator[str]:
-    rows = [("filter", "where", "alone", "first", "only")]
-    marks = [""]
+def _table(found: Explanation, to: Terminal) -> Iterator[str]:
+    rows = [("filter", "where", "alone", "first", "only", "")]
+    styles = {}
     for line in found.lines:
         if not line.alone and not line.place:
             continue
         name = f"  {line.name}" if line.within else line.name
-        rows.append((printable(name), line.place, str(line.alone), str(line.first), str(line.only)))
-        marks.append("  <- main cause" if line.dominant else "")
+        if line.dominant:
+            styles[len(rows)] = RED
+        mark = "<- main cause" if line.dominant else ""
+        rows.append((printable(name), line.place, str(line.alone), str(line.first), str(line.only), mark))
     quiet = sum(1 for line in found.lines if not line.alone and not line.place)
-    for at, (text, mark) in enumerate(zip(aligned(rows, right_from=2), marks, strict=True)):
-        yield paint(DIM, text) if not at else text + paint(RED, mark)
+    yield from to.table(rows, right_from=2, styles=styles)
     if quiet:
-        yield paint(DIM, f"{quiet} more rules of Kubernetes refuse no node")
-    yield paint(DIM, "alone: nodes it refuses; first: not refused by a rule above; only: not refused by any other")
+        yield to.paint(DIM, f"{quiet} more rules of Kubernetes refuse no node")
+    yield to.paint(DIM, "alone: nodes it refuses; first: not refused by a rule above; only: not refused by any other")
 
 
 # --- fits ------------------------------------------------------------------------------------------------
 
 
-def _placed(found: Explanation, rank: Ranking, paint: Paint) -> Iterator[str]:
-    yield paint(GREEN if found.bound in (None, found.host) else RED, headline(found))
+def _placed(found: Explanation, rank: Ranking, to: Terminal) -> Iterator[str]:
+    yield to.paint(GREEN if found.bound in (None, found.host) else RED, headline(found))
     yield from _about_bound(found)
-    yield paint(BOLD, _why(rank))
+    yield to.paint(BOLD, _why(rank))
     yield ""
     head = ("score", "where", *rank.nodes)
     rows: list[tuple[str, ...]] = [head]
@@ -128,14 +128,13 @@ def _placed(found: Explanation, rank: Ranking, paint: Paint) -> Iterator[str]:
         rows.append((printable(term.name), term.place, *(short(value) for value in term.scores)))
     rows.append(("total", "", *(short(total) for total in rank.totals)))
     rows.append(("rank", "", *(str(place) for place in rank.ranks)))
-    for at, text in enumerate(aligned(rows, right_from=2)):
-        yield paint(DIM, text) if not at else paint(BOLD, text) if at == len(rows) - 2 else text
+    yield from to.table(rows, right_from=2, styles={len(rows) - 2: BOLD})
     for term in rank.terms:
         if term.parts:
             yield ""
             weight = f", weight {term.weight:g}" if term.weight != 1 else ""
-            yield paint(BOLD, f"{printable(term.name)} ({term.place}{weight})")
-            yield from _values(term, rank.nodes)
+            yield to.paint(BOLD, f"{printable(term.name)} ({term.place}{weight})")
+            yield from _values(term, rank.nodes, to)
 
 
 def _why(rank: Ranking) -> str:
@@ -154,7 +153,7 @@ def _why(rank: Ranking) -> str:
     return printable(f"It leads {nearest} by {short(rank.margin)}: {', '.join(ahead)}{against}.")
 
 
-def _values(term: Term, nodes: Sequence[str]) -> Iterator[str]:
+def _values(term: Term, nodes: Sequence[str], to: Terminal) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("", *nodes)]
     same: list[str] = []
     for part in term.parts:
@@ -163,7 +162,7 @@ def _values(term: Term, nodes: Sequence[str]) -> Iterator[str]:
         else:
             rows.append((f"  {printable(part.text)}", *(printable(text) for text in part.texts())))
     if len(rows) > 1:
-        yield from aligned(rows, right_from=1)
+        yield from to.table(rows, right_from=1)
     yield from same
 
 
