@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from engine.adapters.prometheus import PrometheusEndpoint
 from engine.adapters.settable_clock import SettableClock
-from engine.adapters.signal_source import SignalSource
 from engine.cluster.signals import Query, Signals
 from engine.daemon.live_metrics import SignalRow
 from engine.daemon.settings import PrometheusSettings
+
+if TYPE_CHECKING:
+    from engine.adapters.signal_source import SignalSource
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,9 @@ class SignalFeed:
         self._queries: Sequence[Query] = ()
         self._source: SignalSource | None = None
         if settings is not None:
+            from engine.adapters.prometheus import PrometheusEndpoint  # 60 ms, for nothing where there is none
+            from engine.adapters.signal_source import SignalSource
+
             endpoint = PrometheusEndpoint(
                 url=settings.url,
                 timeout_seconds=settings.timeout,

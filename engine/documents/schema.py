@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
-
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from engine.diagnostics import Diagnostic, closest, in_order
 from engine.documents.codes import MISSING_KEY, UNKNOWN_KEY, WRONG_VALUE
 from engine.documents.yaml_document import Document
 from engine.documents.yaml_nodes import Step, Value
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
 
 Schema = Mapping[str, Any]
 
@@ -39,6 +39,8 @@ class DocumentSchema:
     """A schema, checked once, for many documents."""
 
     def __init__(self, schema: Schema) -> None:
+        from jsonschema import Draft202012Validator  # 40 ms, for nothing where there is no document
+
         Draft202012Validator.check_schema(schema)
         self._validator = Draft202012Validator(schema)
 

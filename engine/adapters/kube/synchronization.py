@@ -15,14 +15,14 @@ from engine.adapters.kube.reflector import Reflector
 def collection_deferred() -> Iterator[None]:
     """Keep the cyclic collector off, then freeze what was built so that it is never traversed again.
 
-    Half or more of a large decode is otherwise spent in collections that find nothing.
+    Half or more of a large decode is otherwise spent in collections that find nothing. None is made before the
+    freeze: it would take 0.1 s to find some 3,000 objects that importing modules left behind.
     """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.collect()
         gc.freeze()
         if was_enabled:
             gc.enable()
