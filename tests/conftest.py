@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 
 import hypothesis
 import pytest
@@ -11,6 +12,10 @@ import pytest
 # how long an example takes says more about what else runs on the machine than about us
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
+
+# the tests start our programs some hundred times: compiled once, whatever the environment says
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,11 @@ def imports(file: Path) -> Iterator[Import]:
 
 
 FILES = sorted(path for path in (ROOT / "engine").rglob("*.py") if path != ROOT / "engine/__init__.py")
-IMPORTS = [found for file in FILES for found in imports(file)]
+
+
+@cache
+def all_imports() -> tuple[Import, ...]:
+    return tuple(found for file in FILES for found in imports(file))
 
 
 def third_party(found: Import) -> bool:
@@ -165,7 +170,7 @@ def test_the_laws_themselves_allow_no_circle() -> None:
 def test_imports_go_downward_only() -> None:
     wrong = [
         found
-        for found in IMPORTS
+        for found in all_imports()
         if found.top == "engine"
         and (below := [*found.module.split("."), ""][1]) != package_of(found.file)
         and below not in MAY_IMPORT[package_of(found.file)]
@@ -174,7 +179,9 @@ def test_imports_go_downward_only() -> None:
 
 
 def test_third_party_packages_stay_where_they_belong() -> None:
-    wrong = [found for found in IMPORTS if third_party(found) and found.top not in MAY_USE[package_of(found.file)]]
+    wrong = [
+        found for found in all_imports() if third_party(found) and found.top not in MAY_USE[package_of(found.file)]
+    ]
     assert not wrong, names(wrong)
 
 
@@ -182,7 +189,7 @@ def test_third_party_packages_stay_where_they_belong() -> None:
 def test_only_one_place_knows(client: str) -> None:
     wrong = [
         found
-        for found in IMPORTS
+        for found in all_imports()
         if found.top == client and not re.fullmatch(ONLY_IN[client], found.file.relative_to(ROOT).as_posix())
     ]
     assert not wrong, names(wrong)
@@ -213,7 +220,7 @@ def test_what_is_imported_is_declared() -> None:
     }
     needed = [
         found
-        for found in IMPORTS
+        for found in all_imports()
         if third_party(found) and OPTIONAL.get(found.top) != found.file.relative_to(ROOT).as_posix()
     ]
     imported = {DISTRIBUTION.get(found.top, found.top.replace("_", "-")) for found in needed}
@@ -234,7 +241,7 @@ def test_the_locks_hold_what_is_declared() -> None:
         assert "://" not in text, f"{lock} names a host"
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: f.relative_to(ROOT).as_posix())
-def test_every_module_says_first_what_it_is_for(file: Path) -> None:
-    documented = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
-    assert documented, f"{file.relative_to(ROOT)} has no docstring"
+def test_every_module_says_first_what_it_is_for() -> None:
+    trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
+    silent = [file.relative_to(ROOT).as_posix() for file, tree in trees.items() if not ast.get_docstring(tree)]
+    assert not silent, f"no docstring: {silent}"
