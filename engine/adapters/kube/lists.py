@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,11 +13,10 @@ from engine.adapters.kube import resources
 from engine.adapters.kube.credentials import find_credentials
 from engine.adapters.kube.decoding import ObjectDecoder
 from engine.adapters.kube.errors import Forbidden, Gone, KubeError, NotFound
+from engine.adapters.kube.pages import LIST_TIMEOUT_SECONDS, pages
 from engine.adapters.kube.resources import Resource
 from engine.adapters.kube.transport import Transport
 
-PAGE_OBJECTS = 500
-LIST_TIMEOUT_SECONDS = 60.0  # per page
 _OPTIONAL: tuple[Resource[Any], ...] = (*resources.READ_BY_RULES, resources.PRIORITY_CLASSES)
 _GROUPS: tuple[Resource[Any], ...] = (resources.POD_GROUPS, resources.COSCHEDULING_POD_GROUPS)
 """Most clusters have none of these kinds, which nobody has to be told, and to ask for one may be forbidden."""
@@ -115,23 +115,16 @@ async def _objects(
     transport: Transport, resource: Resource[Any], *, field_selector: str, progress: Progress | None
 ) -> tuple[list[Any], list[str]]:
     decoder = ObjectDecoder(resource.type)
-    first = {"limit": str(PAGE_OBJECTS)} | ({"fieldSelector": field_selector} if field_selector else {})
     for _ in range(_FRESH_STARTS):
-        query, found, broken = dict(first), list[Any](), list[str]()
+        found, broken = list[Any](), list[str]()
         try:
-            while True:
-                path = resource.collection(query=query)
-                body = await transport.request(
-                    "GET", path, resource=resource.plural, timeout_seconds=LIST_TIMEOUT_SECONDS
-                )
-                page = decoder.page(body)
-                found += page.objects
-                broken += [str(one) for one in page.malformed]
-                if progress is not None:
-                    progress(str(resource), len(found))
-                if not page.metadata.continue_:
-                    return found, broken
-                query["continue"] = page.metadata.continue_
+            async with aclosing(pages(transport, resource, decoder, field_selector=field_selector)) as listed:
+                async for page in listed:
+                    found += page.objects
+                    broken += [str(one) for one in page.malformed]
+                    if progress is not None:
+                        progress(str(resource), len(found))
+            return found, broken
         except Gone:
             continue
     raise KubeError(f"the list of {resource} changes faster than it can be read: the server forgot it again and again")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
 from typing import Generic, NoReturn, assert_never
@@ -25,6 +26,7 @@ from engine.adapters.kube.decoding import (
     Malformed,
     MalformedEvent,
     ObjectDecoder,
+    Page,
     WatchEvent,
     WatchFailure,
 )
@@ -41,15 +43,14 @@ from engine.adapters.kube.errors import (
     Unreachable,
     error_from_status,
 )
+from engine.adapters.kube.pages import PAGE_OBJECTS, pages
 from engine.adapters.kube.resources import Resource, T
 from engine.adapters.kube.transport import Transport
 from engine.cluster.objects import ObjectMeta
 
 logger = logging.getLogger(__name__)
 
-PAGE_OBJECTS = 2_000  # 3 to 20 MB; with 500, 10,000 pods took a quarter of a second longer
 SLICE_OBJECTS = 500  # of a list, handed over before others get a turn: some 20 ms
-LIST_TIMEOUT_SECONDS = 60.0  # per page
 WATCH_SECONDS = (300.0, 600.0)  # the server ends a watch after a time drawn from here, so that they do not coincide
 WATCH_GRACE_SECONDS = 30.0  # a watch that outlives its time by this hangs
 SILENCE_SECONDS = 150.0  # bookmarks come about once a minute; a silent watch is opened anew, at the same version
@@ -141,53 +142,64 @@ class Reflector(Generic[T]):
     # --- list ---------------------------------------------------------------------------------------
 
     async def _list(self) -> None:
+        is_first = self._deliver_whole and not self.counts.lists
+        take = self._list_bit_by_bit if is_first else self._list_whole
         try:
-            objects, malformed, version = await self._list_pages(PAGE_OBJECTS)
+            self._version = await take(PAGE_OBJECTS)
         except Gone:  # a continue token grew too old between two pages
-            objects, malformed, version = await self._list_pages(None)
+            self._version = await take(None)
         self.counts.lists += 1
-        for broken in malformed:
-            self._report(broken)
-        found = {_key(obj.metadata): obj for obj in objects}
-        kept = {key for broken in malformed if (key := _key(broken.metadata)) in self.known}
-        if self._deliver_whole:
-            self.known = {key: _known(obj.metadata) for key, obj in found.items()}
-            objects = list(found.values())
-            # who knows nothing yet is given the rest bit by bit; who knows something must not miss the rest meanwhile
-            slice_end = SLICE_OBJECTS if self.counts.lists == 1 else len(objects)
-            self._handler.replaced(objects[:slice_end])
-            await self._deliver_in_slices([Added(obj) for obj in objects[slice_end:]])
-            self._deliver_whole = False
-        else:
-            changes = self._differences(found, kept)
-            for key in self.known.keys() - found.keys() - kept:
-                del self.known[key]
-            self.known.update((key, _known(obj.metadata)) for key, obj in found.items())
-            await self._deliver_in_slices(changes)
-        self._version = version
+        self._deliver_whole = False
         self.last_contact = asyncio.get_running_loop().time()
         self.status = Status(Phase.WATCHING)
         self.synced.set()
 
-    async def _list_pages(self, limit: int | None) -> tuple[list[T], list[Malformed], str]:
-        objects: list[T] = []
+    async def _list_bit_by_bit(self, limit: int | None) -> str:
+        """Hand over each page while the next is on its way: who knows nothing yet waits for the last in any case."""
+        self.known = {}
+        version, is_begun = "", False
+        async with aclosing(self._pages(limit)) as listed:
+            async for page in listed:
+                found = self._index(page)
+                self.known.update((key, _known(obj.metadata)) for key, obj in found.items())
+                objects = list(found.values())
+                if not is_begun:
+                    self._handler.replaced(objects[:SLICE_OBJECTS])
+                    objects, is_begun = objects[SLICE_OBJECTS:], True
+                await self._deliver_in_slices([Added(obj) for obj in objects])
+                version = page.metadata.resource_version
+        return version
+
+    async def _list_whole(self, limit: int | None) -> str:
+        """Read all of it before anything is handed over: who knows something must not miss the rest meanwhile."""
+        found: dict[str, T] = {}
         malformed: list[Malformed] = []
-        query = {"limit": str(limit)} if limit is not None else {}
-        if self._field_selector:
-            query["fieldSelector"] = self._field_selector
-        while True:
-            body = await self._transport.request(
-                "GET",
-                self.resource.collection(query=query),
-                resource=self.resource.plural,
-                timeout_seconds=LIST_TIMEOUT_SECONDS,
-            )
-            page = self._decoder.page(body)
-            objects += page.objects
-            malformed += page.malformed
-            if not page.metadata.continue_:
-                return objects, malformed, page.metadata.resource_version
-            query["continue"] = page.metadata.continue_
+        version = ""
+        async with aclosing(self._pages(limit)) as listed:
+            async for page in listed:
+                found |= self._index(page)
+                malformed += page.malformed
+                version = page.metadata.resource_version
+        known = {key: _known(obj.metadata) for key, obj in found.items()}
+        if self._deliver_whole:
+            self.known = known
+            self._handler.replaced(list(found.values()))
+        else:
+            kept = {key for broken in malformed if (key := _key(broken.metadata)) in self.known}
+            changes = self._differences(found, kept)
+            for key in self.known.keys() - found.keys() - kept:
+                del self.known[key]
+            self.known.update(known)
+            await self._deliver_in_slices(changes)
+        return version
+
+    def _pages(self, limit: int | None) -> AsyncGenerator[Page[T]]:
+        return pages(self._transport, self.resource, self._decoder, limit=limit, field_selector=self._field_selector)
+
+    def _index(self, page: Page[T]) -> dict[str, T]:
+        for broken in page.malformed:
+            self._report(broken)
+        return {_key(obj.metadata): obj for obj in page.objects}
 
     def _differences(self, found: dict[str, T], kept: set[str]) -> list[Change[T]]:
         """Compare with what was delivered, deletions first: a name may have been given anew."""
