@@ -29,8 +29,9 @@ from engine.daemon.rejecting import Rejecting
 from engine.framework.cycle import Cycle
 from engine.framework.queue import QueuedPod, SchedulingQueue
 
-BATCH_SECONDS = 0.005
-"""Decide for at most this long before the event loop gets a turn: it bounds how late a watch event is read."""
+BATCH_SECONDS = 0.002
+"""Decide for at most this long before the event loop gets a turn: it bounds how late a watch event is read, and how
+late a binding is sent."""
 LEFTOVERS_EVERY_SECONDS = 30.0
 STALE_POLL_SECONDS = 0.05
 """How often it is asked whether the view is current again."""
