@@ -26,6 +26,14 @@ def sound(cluster: Cluster, *fronts: Front) -> None:
     assert cluster.refused_by_kubelets() == []
 
 
+def settled(cluster: Cluster, front: Front, names: Sequence[str], *, after: str, within: float = 20.0) -> None:
+    """See all these pods bound in time, each once, and nothing overfull; print how long it took."""
+    with recovery(after, most_seconds=within + 1.0):
+        wait_all_bound(cluster, names, within=within)
+    eventually(lambda: bindings(front).keys() >= set(names))
+    sound(cluster, front)
+
+
 def books_right(process: SchedulerProcess) -> None:
     """See that the scheduler's own recount found nothing wrong, and that nothing broke in it."""
     found = {name: n for name, n in process.metrics().items() if "invariant_violations_total" in name}

@@ -31,7 +31,9 @@ PODS, SECONDS = 50, 5.0
 FAIR = {"cool": 15, "mild": 13, "warm": 12, "hot": 10}
 """How many pods each node gets where all come out equally used: (what 50 pods use + what is used)/4 - its own."""
 
-METRIC = 'metric cpu = promql("cpu_usage") every 1s stale after 2min\n'
+QUERY = "last_over_time(cpu_usage[1m])"
+"""A scrape that a busy machine misses takes nothing away."""
+METRIC = f'metric cpu = promql("{QUERY}") every 1s stale after 2min\n'
 POLICIES = {
     "as measured": METRIC + "score 100 - cpu ?? 0\n",
     "predicted": METRIC + f"score 100 - predicted(cpu, {PER_POD:g}, lag={LAG_SECONDS:g}s) ?? 0\n",
@@ -90,7 +92,7 @@ def test_a_burst_is_spread_by_what_it_will_use_and_herds_without_that(
     cluster.add_nodes(*(node(name, cpu="64") for name in IDLE))
     policies.update({"default.policy": POLICIES["predicted"]})
     process = scheduler(f"--prometheus-url={prometheus.url}").start_ready()
-    series = 'policy_scheduler_signal_series{query="cpu_usage"}'
+    series = f'policy_scheduler_signal_series{{query="{QUERY}"}}'
     eventually(lambda: process.metrics().get(series) == 4, within=30.0)
 
     placed = burst(cluster, "a")

@@ -53,11 +53,12 @@ def test_when_the_leader_goes_in_the_middle_of_a_burst_the_standby_does_the_rest
         first.start_ready()
         eventually(lambda: "became leader" in first.log())
         second.start_ready()
+        print(f"two replicas are up; {pods} pods come")
         names = [f"p{i}" for i in range(pods)]
         # some pods are there before and some come after: creating takes as long as binding
         creating = threading.Thread(target=lambda: cluster.add_pods(*(pod(name) for name in names)))
         creating.start()
-        eventually(lambda: len(bindings(seen_first)) > pods // 4)
+        eventually(lambda: len(bindings(seen_first)) > pods // 4, within=120.0)
         first.signal(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
         done_by_first = len(bindings(seen_first))
         with recovery(f"leader {how}, first binding of the standby", most_seconds=MOST_RECOVERY_SECONDS):

@@ -251,6 +251,10 @@ class Real(Cluster):
     def certificate(self, user: str, *, group: str = "") -> tuple[Path, Path]:
         return self._plane.certificate(user, group=group)
 
+    def restart(self) -> None:
+        """Kill the API server, and return when it serves again."""
+        self._plane.restart_api_server()
+
 
 def amount_of(text: str) -> Fraction:
     """Return a quantity's value, read by the referee's own lights."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 Show = Callable[[], object]
 
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 30.0
 POLL_SECONDS = 0.04
 
 

@@ -36,6 +36,7 @@ class ControlPlane:
         self._processes: list[subprocess.Popen[bytes]] = []
         self.ca_file = directory / "ca.crt"
         self.port = 0
+        self._etcd_port = 0
 
     def __enter__(self) -> ControlPlane:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -93,20 +94,31 @@ class ControlPlane:
 
     def _start(self) -> None:
         folder = self._directory
-        etcd, peer, self.port = _free_ports(3)
+        self._etcd_port, peer, self.port = _free_ports(3)
         self._run(
             "etcd",
             f"--data-dir={folder / 'etcd'}",
-            f"--listen-client-urls=http://127.0.0.1:{etcd}",
-            f"--advertise-client-urls=http://127.0.0.1:{etcd}",
+            f"--listen-client-urls=http://127.0.0.1:{self._etcd_port}",
+            f"--advertise-client-urls=http://127.0.0.1:{self._etcd_port}",
             f"--listen-peer-urls=http://127.0.0.1:{peer}",
             f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
             f"--initial-cluster=default=http://127.0.0.1:{peer}",
             "--unsafe-no-fsync",
         )
+        self._serve()
+
+    def restart_api_server(self) -> None:
+        """Kill the API server and start it again, at the same port and with all that it knew."""
+        server = self._processes.pop()
+        server.kill()
+        server.wait()
+        self._serve()
+
+    def _serve(self) -> None:
+        folder = self._directory
         self._run(
             "kube-apiserver",
-            f"--etcd-servers=http://127.0.0.1:{etcd}",
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
             f"--secure-port={self.port}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",

@@ -86,6 +86,18 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class Late:
+    """Carried out and answered only after so many seconds, whether or not anybody waits that long."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mute:
+    """Carried out at once, and never answered; the connection stays open."""
+
+
+@dataclass(frozen=True, slots=True)
 class CutStream:
     """A watch that is cut in the middle of a line, after so many whole lines."""
 
@@ -104,7 +116,7 @@ class InjectLines:
     lines: tuple[bytes, ...]
 
 
-Fault: TypeAlias = Reply | Drop | LoseAnswer | Hold | CutStream | ExpireStream | InjectLines
+Fault: TypeAlias = Reply | Drop | LoseAnswer | Hold | Late | Mute | CutStream | ExpireStream | InjectLines
 Plan: TypeAlias = Callable[[Exchange], Fault | None]
 """Asked once for every request, in the front's thread."""
 
@@ -252,10 +264,7 @@ class Front:
         await self._plain.close()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        task = asyncio.current_task()
-        assert task is not None
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        self._serve_to_the_end(asyncio.current_task())
         exchange = await _read(request)
         self.exchanges.append(exchange)
         fault = self.plan(exchange)
@@ -266,6 +275,20 @@ class Front:
                 return _cut(request)
             case Hold():
                 await asyncio.to_thread(fault.until.wait, 30)
+            case Late():
+                late = self._loop.create_task(self._pass_on(request, exchange, fault))
+                self._serve_to_the_end(late)
+                return await asyncio.shield(late)  # a client that goes away ends only the waiting
+        return await self._pass_on(request, exchange, fault)
+
+    def _serve_to_the_end(self, task: asyncio.Task[object] | None) -> None:
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _pass_on(self, request: web.BaseRequest, exchange: Exchange, fault: Fault | None) -> web.StreamResponse:
+        if isinstance(fault, Late):
+            await asyncio.sleep(fault.seconds)
         try:
             async with self._forward(request, exchange) as answer:
                 exchange.code = answer.status
@@ -274,8 +297,11 @@ class Front:
                 body = await answer.read()
         except aiohttp.ClientError:
             return _cut(request)
-        if isinstance(fault, LoseAnswer):
-            return _cut(request)
+        match fault:
+            case LoseAnswer():
+                return _cut(request)
+            case Mute():
+                await asyncio.Event().wait()  # until the client goes away
         kept = ("Content-Type", "Retry-After", "Content-Encoding", "Warning")
         headers = {name: answer.headers[name] for name in kept if name in answer.headers}
         return web.Response(status=answer.status, body=body, headers=headers)
