@@ -73,7 +73,7 @@ def scheduler(cluster: Cluster, policies: ConfigMapVolume, tmp_path: Path) -> It
         kubeconfig: Path | None = None,
         environment: dict[str, str] | None = None,
         defaults: bool = True,
-        command: tuple[str, ...] = ("-m", "engine.daemon"),
+        command: tuple[str, ...] | None = None,
     ) -> SchedulerProcess:
         directory = tmp_path / f"scheduler-{len(made)}"
         if defaults:

@@ -14,6 +14,7 @@ from typing import Any
 import requests
 
 from tests.integration.conditions import eventually
+from tests.integration.forked import Forked
 
 START_SECONDS = 60.0
 """A machine on which much else runs takes its time to load a program."""
@@ -21,7 +22,11 @@ END_SECONDS = 20.0
 
 
 class SchedulerProcess:
-    """One `python -m engine.daemon`, with its log in a file."""
+    """One `python -m engine.daemon`, with its log in a file.
+
+    Args:
+        command: started instead, from an empty interpreter.
+    """
 
     def __init__(
         self,
@@ -29,23 +34,27 @@ class SchedulerProcess:
         *,
         arguments: Sequence[str],
         environment: Mapping[str, str] | None = None,
-        command: Sequence[str] = ("-m", "engine.daemon"),
+        command: Sequence[str] | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.log_file = directory / "scheduler.log"
         self._address_file = directory / "address"
-        self._arguments = [*command, "--http-address-file", str(self._address_file), *arguments]
+        self._command = command
+        self._arguments = ["--http-address-file", str(self._address_file), *arguments]
         if not any(argument.startswith("--http-address=") for argument in arguments):
             self._arguments.append("--http-address=127.0.0.1:0")
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("KUBE", "PYTEST"))}
         self._environment = {**inherited, "HOME": str(directory), "NO_PROXY": "*", **(environment or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
 
     def start(self) -> SchedulerProcess:
         self._address_file.unlink(missing_ok=True)
+        if self._command is None:
+            self._process = Forked(self._arguments, environment=self._environment, log_file=self.log_file)
+            return self
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, *self._arguments],
+                [sys.executable, *self._command, *self._arguments],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -73,7 +82,7 @@ class SchedulerProcess:
     # --- signals and the end -------------------------------------------------------------------------
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> subprocess.Popen[bytes] | Forked:
         assert self._process is not None, "not started"
         return self._process
 

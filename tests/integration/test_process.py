@@ -19,7 +19,7 @@ from tests.integration.objects import node, pod
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order(number: signal.Signals, cluster: Cluster, scheduler: StartScheduler) -> None:
-    process = scheduler().start_ready()
+    process = scheduler(command=("-m", "engine.daemon")).start_ready()
     process.signal(number)
     assert process.exit_code() == 0
     assert "ended in order" in process.log()
