@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import numpy as np
 
 from tests.benchmarks.end_to_end.api import Api
 from tests.benchmarks.end_to_end.processes import KUBERNETES_SCORES, LEASES, Process, scene
+from tests.benchmarks.end_to_end.stages import quantiles
 from tests.benchmarks.end_to_end.workloads import WORKLOADS, Workload, overfull, pod
 
 TIMEOUT_SECONDS = 300.0
@@ -55,6 +57,8 @@ class Latency:
     p99_millis: float
     max_millis: float
     bound: int
+    stages: dict[str, list[float]] = field(default_factory=dict)
+    """Where the time of ours goes: p50, p90 and p99 in ms from stage to stage."""
     wrong: list[str] = field(default_factory=list)
 
 
@@ -115,10 +119,12 @@ async def latency(kind: str, *, nodes: int, pods_per_second: int, seconds: float
     """Create pods at a steady rate."""
     async with scene() as seen:
         await seen.api.fill(nodes=nodes, pods=())
-        with seen.scheduler(kind) as process:
+        created: dict[str, float] = {}
+        bound: dict[str, float] = {}
+        stages = seen.directory / "stages.json"
+        with seen.scheduler(kind, stages=stages) as process:
             await process.idle()
             total = int(pods_per_second * seconds)
-            bound: dict[str, float] = {}
             watching = asyncio.Event()
             patience = seconds + 60
             expected = total + WARM_UP_PODS
@@ -128,7 +134,6 @@ async def latency(kind: str, *, nodes: int, pods_per_second: int, seconds: float
             for number in range(WARM_UP_PODS):
                 await seen.api.create_pod(pod(f"warm-{number}"))
             await asyncio.sleep(1)
-            created: dict[str, float] = {}
             async with asyncio.TaskGroup() as group:
                 began = time.monotonic()
                 for number in range(total):
@@ -137,22 +142,22 @@ async def latency(kind: str, *, nodes: int, pods_per_second: int, seconds: float
                     made = pod(name)
                     created[name] = time.monotonic()
                     group.create_task(seen.api.create_pod(made))
-            reached = total / (max(created.values()) - began + 1 / pods_per_second)
             await all_bound
-            took = np.array([bound[name] - at for name, at in created.items() if name in bound]) * 1e3
-            p50, p90, p99 = np.percentile(took, (50, 90, 99)) if len(took) else (np.nan,) * 3
-            return Latency(
-                scheduler=kind,
-                nodes=nodes,
-                pods_per_second=pods_per_second,
-                created_per_second=round(reached, 1),
-                p50_millis=round(float(p50), 1),
-                p90_millis=round(float(p90), 1),
-                p99_millis=round(float(p99), 1),
-                max_millis=round(float(took.max(initial=0.0)), 1),
-                bound=len(bound),
-                wrong=overfull(await seen.api.placement()),
-            )
+        took = np.array([bound[name] - at for name, at in created.items() if name in bound]) * 1e3
+        p50, p90, p99 = np.percentile(took, (50, 90, 99)) if len(took) else (np.nan,) * 3
+        return Latency(
+            scheduler=kind,
+            nodes=nodes,
+            pods_per_second=pods_per_second,
+            created_per_second=round(total / (max(created.values()) - began + 1 / pods_per_second), 1),
+            p50_millis=round(float(p50), 1),
+            p90_millis=round(float(p90), 1),
+            p99_millis=round(float(p99), 1),
+            max_millis=round(float(took.max(initial=0.0)), 1),
+            bound=len(bound),
+            stages=quantiles(created, json.loads(stages.read_bytes()), bound) if stages.exists() else {},
+            wrong=overfull(await seen.api.placement()),
+        )
 
 
 async def start(kind: str, *, nodes: int, pods: int) -> Start:

@@ -38,10 +38,17 @@ class Scene:
 
     @contextlib.contextmanager
     def scheduler(
-        self, kind: str, *, policy: str = KUBERNETES_SCORES, profile: Path | None = None
+        self, kind: str, *, policy: str = KUBERNETES_SCORES, profile: Path | None = None, stages: Path | None = None
     ) -> Iterator[Process]:
-        """Start a scheduler, and end it by its process id."""
-        command = self._ours(policy, profile) if kind == "ours" else self._kube()
+        """Start a scheduler, and end it by its process id.
+
+        Args:
+            kind: one of `schedulers()`.
+            policy: what ours decides by.
+            profile: where cProfile writes what ours did.
+            stages: where ours writes when each pod passed which stage, once it has ended.
+        """
+        command = self._ours(policy, profile, stages) if kind == "ours" else self._kube()
         log = self.directory / f"{kind}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
@@ -55,13 +62,14 @@ class Scene:
                 process.kill()
                 process.wait()
 
-    def _ours(self, policy: str, profile: Path | None) -> list[str]:
+    def _ours(self, policy: str, profile: Path | None, stages: Path | None) -> list[str]:
         policies = self.directory / "policies"
         policies.mkdir(exist_ok=True)
         (policies / "bench.policy").write_text(policy)
         arguments = [f"--kubeconfig={self.kubeconfig}", f"--policies={policies}", "--http-address=127.0.0.1:0"]
         profiler = [] if profile is None else ["-m", "cProfile", "-o", str(profile)]
-        return [sys.executable, *profiler, "-m", "engine.daemon", *arguments, "--log-format=json"]
+        program = ["engine.daemon"] if stages is None else ["tests.benchmarks.end_to_end.stages", str(stages)]
+        return [sys.executable, *profiler, "-m", *program, *arguments, "--log-format=json"]
 
     def _kube(self) -> list[str]:
         programs = assets()

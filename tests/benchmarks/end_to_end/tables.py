@@ -60,6 +60,16 @@ def _show_latency(results: list[Latency], console: Console) -> None:
             ),
         )
     _print(table, console)
+    _show_stages([result for result in results if result.stages], console)
+
+
+def _show_stages(results: list[Latency], console: Console) -> None:
+    table = _table("where the time of ours goes", "pods/s", "step", "p50 ms", "p90 ms", "p99 ms")
+    for runs in _groups(results, lambda run: run.pods_per_second):
+        for step in runs[0].stages:
+            values = zip(*(run.stages[step] for run in runs), strict=True)
+            table.add_row(str(runs[0].pods_per_second), step, *(f"{median(value):.2f}" for value in values))
+    _print(table, console)
 
 
 def _show_start(results: list[Start], console: Console) -> None:
@@ -80,7 +90,7 @@ def _groups(results: Sequence[R], key: Callable[[R], Hashable]) -> list[list[R]]
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left")
     for column in columns:
-        words = column in ("workload", "scheduler")
+        words = column in ("workload", "scheduler", "step")
         table.add_column(column, justify="left" if words else "right")
     return table
 

@@ -1,0 +1,81 @@
+"""`python -m tests.benchmarks.end_to_end.stages FILE ARGUMENT…`: our daemon, and when each pod passed which stage.
+
+Times are of `time.monotonic`, which the processes of a machine share. They are written when the daemon ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import re
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from engine.adapters.kube.connection import Answer, Connection
+from engine.cluster.objects import Pod
+from engine.daemon.binding import Bindings, Reserved
+from engine.daemon.informer import Informer
+from engine.daemon.main import main
+
+Passed = Mapping[str, Mapping[str, float]]
+"""When a pod passed each stage, by its name."""
+STAGES = ("received", "decided", "sent")
+BINDING = re.compile(rb"POST \S*/pods/([^/\s]+)/binding ")
+
+_passed: defaultdict[str, dict[str, float]] = defaultdict(dict)
+
+
+def _note(name: str, stage: str) -> None:
+    _passed[name].setdefault(stage, time.monotonic())
+
+
+def _watch_stages() -> None:
+    """Have the daemon's own steps tell when a pod comes to them."""
+    pod_changed, bind, exchange = Informer.pod_changed, Bindings.bind, Connection.exchange
+
+    def received(self: Informer, pod: Pod) -> None:
+        _note(pod.metadata.name, "received")
+        pod_changed(self, pod)
+
+    def decided(self: Bindings, reserved: Reserved) -> None:
+        _note(reserved.queued.pod.name, "decided")
+        bind(self, reserved)
+
+    async def sent(self: Connection, request: bytes, *, timeout_seconds: float) -> Answer:
+        if (found := BINDING.match(request)) is not None:
+            _note(found[1].decode(), "sent")
+        return await exchange(self, request, timeout_seconds=timeout_seconds)
+
+    Informer.pod_changed = received  # type: ignore[method-assign]
+    Bindings.bind = decided  # type: ignore[method-assign]
+    Connection.exchange = sent  # type: ignore[method-assign]
+
+
+def quantiles(created: Mapping[str, float], passed: Passed, bound: Mapping[str, float]) -> dict[str, list[float]]:
+    """Return p50, p90 and p99 in ms from stage to stage, of the pods that passed all of them."""
+    pods = [name for name in created if name in bound and len(passed.get(name, ())) == len(STAGES)]
+    at = {stage: np.array([passed[name][stage] for name in pods]) for stage in STAGES}
+    at |= {"created": np.array([created[name] for name in pods]), "bound": np.array([bound[name] for name in pods])}
+    steps = {
+        "created → received": ("created", "received"),
+        "received → decided": ("received", "decided"),
+        "decided → sent": ("decided", "sent"),
+        "sent → bound": ("sent", "bound"),
+        "ours: received → sent": ("received", "sent"),
+    }
+    return {
+        step: [round(float(value), 2) for value in np.percentile((at[end] - at[begin]) * 1e3, (50, 90, 99))]
+        for step, (begin, end) in (steps.items() if pods else ())
+    }
+
+
+if __name__ == "__main__":
+    _, file, *arguments = sys.argv
+    _watch_stages()
+    atexit.register(lambda: Path(file).write_text(json.dumps(_passed)))
+    main(arguments, prog_name="policy-scheduler")
