@@ -1,12 +1,11 @@
 """Text to syntax tree: every statement by itself, so that all errors of a file come at once.
 
-The only module, with `parse_errors`, that knows Lark.
+With `parse_tables` and `parse_errors` the only module that knows Lark.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib import resources
 
 from lark import Lark
 from lark.exceptions import UnexpectedInput
@@ -19,6 +18,7 @@ from engine.lang.lower_expressions import Expressions
 from engine.lang.lower_statements import Statements
 from engine.lang.lowering import Lowering, lowering
 from engine.lang.parse_errors import explain, unknown_statement
+from engine.lang.parse_tables import parser
 from engine.lang.statements import KEYWORDS
 from engine.lang.walk import depth
 
@@ -35,16 +35,8 @@ class _Lower(Statements, Expressions):
 
 @lru_cache(maxsize=1)
 def grammar() -> Lark:
-    """Return the parser, built from `grammar/policy.lark` once per process (about 50 ms)."""
-    text = resources.files("grammar").joinpath("policy.lark").read_text(encoding="utf-8")
-    return Lark(
-        text,
-        parser="lalr",
-        lexer="contextual",
-        transformer=_Lower(),
-        keep_all_tokens=True,
-        maybe_placeholders=False,
-    )
+    """Return the parser, made once per process."""
+    return parser(_Lower())
 
 
 def parse(source: Source) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
