@@ -84,14 +84,14 @@ class Attempting:
                 self._refuse(member, claims, refusal, began)
             return
         if self._passing is not None and self._passing.is_for_another(decision.host):
-            self._tell_decided(queued, decision, began, waits=True)
+            self._tell_decided(queued, decision, began, waits="its node is another replica's, which is to bind it")
             self._passing.pass_on(queued, decision.host, began=began)
             return
         reservation = self._reserve(pod, decision.host) if pod.volumes else None
         if isinstance(reservation, str):
             self._bindings.broken(queued, f"volumes on {decision.host} cannot be had: {reservation}", began=began)
             return
-        self._tell_decided(queued, decision, began, waits=bool(claims))
+        self._tell_decided(queued, decision, began, waits=self._permitting.states.waits(claims))
         self._cluster.nominate(pod, "")
         self._cluster.place(pod, decision.host, devices=decision.devices)
         self._informer.assumed[pod.uid] = decision.host
@@ -132,7 +132,7 @@ class Attempting:
             return Decision(queued.pod, None, total=self._cluster.nodes.size, message=why), []
         return self._permitting.preempt(queued, claims, decision)
 
-    def _tell_decided(self, queued: QueuedPod, decision: Decision, began: float, *, waits: bool = False) -> None:
+    def _tell_decided(self, queued: QueuedPod, decision: Decision, began: float, *, waits: str = "") -> None:
         seconds = self._stopwatch() - began
         self._observer.on_decided(self._deciding.record(queued, decision, seconds=seconds, waits=waits))
 

@@ -126,7 +126,7 @@ class Deciding:
         decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=False))
         return decision if decision.host is not None else self.cycle.decide(frame, profile)
 
-    def record(self, queued: QueuedPod, decision: Decision, *, seconds: float, waits: bool = False) -> Decided:
+    def record(self, queued: QueuedPod, decision: Decision, *, seconds: float, waits: str = "") -> Decided:
         """Return a decision as observers are told it."""
         profile = self.profile(queued.pod)
         return Decided(

@@ -86,7 +86,7 @@ class DecisionLog(Observer):
             outcome = Outcome.WAITING if decided.waits else Outcome.ASSIGNED
         else:
             outcome = Outcome.PREEMPTING if evicts else Outcome.UNSCHEDULABLE
-        if self._is_repeated(decision.pod, outcome, decision.message, decided.at):
+        if self._is_repeated(decision.pod, outcome, decision.message or decided.waits, decided.at):
             return
         entry = Entry(
             decision.pod,
@@ -95,7 +95,7 @@ class DecisionLog(Observer):
             self._hash,
             policy=decided.policy,
             node=decision.host or (found.nominated_node or "" if found is not None else ""),
-            message=decision.message,
+            message=decision.message or decided.waits,
             readings=self._readings(decided.frame.signals, decided.policy),
             queued=decided.queued,
             attempt=decided.attempts,

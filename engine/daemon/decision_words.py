@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from engine.daemon.decision_entry import Entry, refused
 from engine.pages import status as shown
-from engine.pages.formats import amount, plural, signed
+from engine.pages.formats import amount, duration, plural, signed
 from engine.tooling.decision_record import Outcome
 
 _TONES: dict[Outcome, shown.Tone] = {
@@ -83,15 +83,15 @@ def _facts(entry: Entry) -> Iterator[str]:
     if entry.verb:
         yield f"answer to kube-scheduler's {entry.verb}"
     else:
-        yield f"decided in {shown.duration(entry.seconds)}"
+        yield f"decided in {duration(entry.seconds)}"
     if entry.bound_seconds is not None:
-        yield f"bound after {shown.duration(entry.bound_seconds)}"
+        yield f"bound after {duration(entry.bound_seconds)}"
     if entry.repeats:
         yield f"the same {amount(entry.repeats)} times again"
     for victim in entry.victims:
         yield f"evicts {victim}"
     for promql, fetched_at in entry.readings:
-        age = "never answered" if fetched_at is None else f"{shown.duration(max(0.0, entry.at - fetched_at))} old"
+        age = "never answered" if fetched_at is None else f"{duration(max(0.0, entry.at - fetched_at))} old"
         missing = entry.detail.missing.get(promql, 0) if entry.detail is not None else 0
         yield f"{promql}: {age}" + (f", missing on {plural(missing, 'node')}" if missing else "")
     yield f"policies {entry.hash[:12]}"

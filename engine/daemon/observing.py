@@ -40,8 +40,8 @@ class Decided:
     """How many attempts the pod has had, this one included."""
     queued: float
     """Unix seconds since which the pod waits."""
-    waits: bool
-    """Whether its place is held for it until enough of its group have one."""
+    waits: str
+    """What its binding waits for, such as the rest of its group; "" where it is bound at once."""
     frame: Frame
     """What the decision saw. True only until `on_decided` returns: the cluster changes with the next decision."""
     entered: float = 0.0

@@ -16,6 +16,7 @@ from engine.cluster.pods import PodInfo
 from engine.daemon.binding import Reserved
 from engine.daemon.collaborators import Reporter
 from engine.daemon.deciding import Deciding
+from engine.daemon.gang_states import GangStates
 from engine.daemon.gang_trial import GangTrial
 from engine.daemon.informer import Informer
 from engine.daemon.observing import Observer
@@ -58,6 +59,7 @@ class Permitting:
         self.permit = Permit()
         self._waiting: dict[str, Reserved] = {}
         self.trial = GangTrial(cluster, queue, permit=self.permit, waiting=self._waiting)
+        self.states = GangStates(cluster, queue, permit=self.permit, trial=self.trial, deciding=deciding, clock=clock)
         self._next: deque[str] = deque()
         self._rests: dict[Group, tuple[float, int]] = {}
         """Until when a group holds no places for members that have none yet, and how often its time was up."""

@@ -122,6 +122,7 @@ class Serving:
         self._sources = Sources(
             cluster=scheduler.cluster,
             queue=scheduler.queue,
+            gangs=scheduler.permitting.states.of,
             assumed=lambda: len(scheduler.informer.assumed),
             log=self.recorder.log,
             counts=self._counts,

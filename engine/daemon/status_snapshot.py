@@ -6,8 +6,9 @@ Nothing here is put into words; that is done in a thread, from what was taken.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,15 @@ from engine.daemon.live_metrics import SignalRow
 from engine.daemon.observing import Observer
 from engine.daemon.reload import ReloadRecord
 from engine.daemon.sharing import Part
-from engine.framework.queue import Place, SchedulingQueue
+from engine.framework.queue import Place, QueuedPod, SchedulingQueue
 from engine.policy.detail import Plugin
+from engine.policy.gang_state import GangState
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
 
+MOST_PENDING = 5_000
+"""Pods that are looked at one by one: 10 ms. Of more, every second one, or every third, and so on."""
+MOST_GANGS = 50
 RECENT_DECISIONS = 25
 RECENT_RELOADS = 10
 RESOURCES = ("cpu", "memory", "pods")
@@ -95,7 +100,13 @@ class Snapshot:
     unusable: BoolArray
     pods: int
     assumed: int
+    places: Mapping[Place, int]
+    """How many pods wait, by place."""
     pending: Sequence[PendingPod]
+    """Those that were looked at."""
+    every: int
+    """One pod that was looked at stands for so many that wait."""
+    gangs: Sequence[GangState]
     policies: PolicySet | None
     plugins: Sequence[PluginCounts]
     looked_at: int
@@ -135,6 +146,8 @@ class Sources:
 
     cluster: Cluster
     queue: SchedulingQueue
+    gangs: Callable[[QueuedPod], Sequence[GangState]]
+    """Returns the state of each gang of a pod."""
     assumed: Callable[[], int]
     log: DecisionLog
     counts: ClauseCounts
@@ -152,6 +165,8 @@ def take(sources: Sources) -> Snapshot:
     log, onlooker = sources.log, sources.onlooker
     ready = nodes.condition("Ready")
     entries = log.entries()
+    every = max(1, -(-len(sources.queue) // MOST_PENDING))
+    looked_at = list(islice(sources.queue, 0, None, every))
     return Snapshot(
         at=sources.clock(),
         replica=sources.replica(),
@@ -176,8 +191,11 @@ def take(sources: Sources) -> Snapshot:
                 queued.rejectors,
                 log.latest(queued.pod.uid),
             )
-            for queued in sources.queue
+            for queued in looked_at
         ),
+        places=sources.queue.counts(),
+        every=every,
+        gangs=_gangs(looked_at, sources.gangs),
         policies=onlooker.policies,
         plugins=tuple(_plugins(onlooker.policies, sources.counts)),
         looked_at=sources.counts.decisions,
@@ -189,6 +207,19 @@ def take(sources: Sources) -> Snapshot:
         decided=log.decided,
         shadow=sources.shadow() if sources.shadow is not None else None,
     )
+
+
+def _gangs(pods: Iterable[QueuedPod], gangs_of: Callable[[QueuedPod], Sequence[GangState]]) -> list[GangState]:
+    """Return the gangs of some pods, in the order of the pods."""
+    found: list[GangState] = []
+    seen: set[Hashable] = set()
+    for queued in pods:
+        if len(found) >= MOST_GANGS:
+            break
+        if not seen.issuperset(queued.groups):
+            seen.update(queued.groups)
+            found += (gang for gang in gangs_of(queued) if gang not in found)
+    return found
 
 
 def _plugins(policies: PolicySet | None, counts: ClauseCounts) -> Sequence[PluginCounts]:

@@ -7,8 +7,6 @@ anything, and nothing is fetched but the page itself.
 from __future__ import annotations
 
 import base64
-import json
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,36 +15,11 @@ from hashlib import sha256
 from typing import Literal
 
 from engine.pages.environment import page
+from engine.pages.formats import ago, duration
+from engine.pages.heat_map import Nodes, columns_of, fullest, heat_map, pointed_at
 
 Tone = Literal["good", "warn", "bad", "quiet"]
 REFRESH_SECONDS = 5
-MOST_COLUMNS = 100
-_LEVELS = 10
-_CELL = 10
-_GAP = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """How much of one resource is taken, node by node."""
-
-    name: str
-    shares: Sequence[float]
-    """`[nodes]`, in the order of the names; NaN where a node offers none."""
-    total: str
-    """In words: `1,204 of 4,000 cores`."""
-    share: float
-    """Of all nodes together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """All nodes."""
-
-    names: Sequence[str]
-    uses: Sequence[Use]
-    unusable: Sequence[int]
-    """Positions of nodes that are cordoned or not ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +36,23 @@ class PendingGroup:
     policy: str
     nodes: int = 0
     """Nodes in the cluster when it was decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Pods of which none binds before enough have a place."""
+
+    name: str
+    rule: str
+    """The clause, or the PodGroup."""
+    size: int
+    placed: int
+    """Members with a place, those that hold theirs for the others included."""
+    holding: int
+    pending: int
+    missing: int
+    left_seconds: float | None
+    """Until places are given back; None where none is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +187,9 @@ class Status:
     nodes: Nodes
     pending: Sequence[PendingGroup]
     pending_left_out: int
+    pending_every: int
+    """1: the numbers of pods that wait are exact; n: only every nth was looked at."""
+    gangs: Sequence[Gang]
     policies: Sequence[PolicyFile]
     counted: str
     """Which decisions the counts beside the clauses come from."""
@@ -211,25 +204,6 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
-    """One colour of a heat map: an SVG path over all its nodes."""
-
-    level: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class HeatMap:
-    """A heat map, ready for the template."""
-
-    name: str
-    about: str
-    width: int
-    height: int
-    cells: Sequence[Cells]
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """A page and what a browser may do for it."""
 
@@ -239,13 +213,13 @@ class Page:
 
 def render(status: Status) -> Page:
     """Return the page."""
-    columns = _columns(len(status.nodes.names))
+    columns = columns_of(len(status.nodes.names))
     html = page(
         "status.html",
         s=status,
         maps=[heat_map(use, status.nodes, columns=columns) for use in status.nodes.uses],
         fullest=fullest(status.nodes),
-        data=_data(status.nodes, columns),
+        data=pointed_at(status.nodes, columns),
         refresh_seconds=REFRESH_SECONDS,
         ago=lambda at: ago(status.at - at),
         clock=lambda at: datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S"),
@@ -266,74 +240,3 @@ def content_security_policy(html: str) -> str:
         f"default-src 'none'; style-src {hashes('style')}; script-src {hashes('script')}; connect-src 'self';"
         " img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-
-
-def heat_map(use: Use, nodes: Nodes, *, columns: int) -> HeatMap:
-    """Return the nodes as cells, in rows from the left; as many paths as there are colours, however many nodes."""
-    unusable = set(nodes.unusable)
-    paths: dict[str, list[str]] = {}
-    side = _CELL - _GAP
-    for at, share in enumerate(use.shares):
-        if at in unusable:
-            level = "off"
-        elif share != share:
-            level = "none"
-        else:
-            level = str(min(_LEVELS, max(0, int(share * _LEVELS + 1e-9))))
-        row, column = divmod(at, columns)
-        paths.setdefault(level, []).append(f"M{column * _CELL} {row * _CELL}h{side}v{side}h-{side}z")
-    rows = -(-len(use.shares) // columns) if use.shares else 0
-    about = f"{use.name}: {use.total}, {100 * use.share:.0f} %, on {len(nodes.names)} nodes"
-    cells = [Cells(level, "".join(parts)) for level, parts in sorted(paths.items())]
-    return HeatMap(use.name, about, columns * _CELL - _GAP, max(0, rows * _CELL - _GAP), cells)
-
-
-def fullest(nodes: Nodes, limit: int = 10) -> list[tuple[str, list[float], bool]]:
-    """Return the nodes with the largest shares: name, shares by resource, whether they take pods."""
-    unusable = set(nodes.unusable)
-
-    def most(at: int) -> float:
-        return max((use.shares[at] for use in nodes.uses if use.shares[at] == use.shares[at]), default=0.0)
-
-    order = sorted(range(len(nodes.names)), key=lambda at: (-most(at), nodes.names[at]))[:limit]
-    return [(nodes.names[at], [use.shares[at] for use in nodes.uses], at not in unusable) for at in order]
-
-
-def duration(seconds: float) -> str:
-    """Return a time span with at most two units: `0.2 s`, `14 s`, `3 min`, `2 h 5 min`, `4 d 1 h`."""
-    if 0 < seconds < 0.01:
-        return f"{1000 * seconds:.2f} ms"
-    if seconds < 1:
-        return f"{1000 * seconds:.0f} ms" if seconds < 0.1 else f"{seconds:.1f} s"
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min" if whole >= 600 or whole % 60 == 0 else f"{whole // 60} min {whole % 60} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
-
-
-def ago(seconds: float) -> str:
-    """Return how long ago something was: `now`, `14 s ago`."""
-    return "now" if seconds < 1 else f"{duration(seconds)} ago"
-
-
-def _columns(nodes: int) -> int:
-    """Return a number of columns that makes a map about three times as wide as high."""
-    return max(10, min(MOST_COLUMNS, round(math.sqrt(3 * nodes))))
-
-
-def _data(nodes: Nodes, columns: int) -> str:
-    """Return what the script tells under the pointer, safe inside a script element."""
-    values = {
-        "columns": columns,
-        "names": list(nodes.names),
-        "uses": [
-            {"name": use.name, "shares": [round(100 * share) if share == share else None for share in use.shares]}
-            for use in nodes.uses
-        ],
-        "off": list(nodes.unusable),
-    }
-    return json.dumps(values, separators=(",", ":")).replace("<", "\\u003c")

@@ -17,7 +17,7 @@ BOLD, DIM, RED, GREEN = "\x1b[1m", "\x1b[2m", "\x1b[1;31m", "\x1b[1;32m"
 YELLOW, BLUE, MAGENTA = "\x1b[1;33m", "\x1b[1;34m", "\x1b[1;35m"
 _RESET = "\x1b[0m"
 _GAP = 2
-_NARROWEST = 16
+_NARROWEST = 24
 """Columns of a text that is wrapped: with less it is hard to read."""
 _NO_STYLES: Mapping[int, str] = MappingProxyType({})
 

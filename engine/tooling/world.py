@@ -64,6 +64,11 @@ class World:
         advice = f"did you mean `{meant}`?" if meant else f"the cluster has {len(self.pods)} pods"
         raise UnknownPod(f"there is no pod `{wanted}`: {advice}")
 
+    def pending(self) -> list[PodInfo]:
+        """Return the pods without a node."""
+        pods = (self.cluster.templates.pod(pod) for pod in self.pods.values() if not pod.spec.node_name)
+        return [pod for pod in pods if not pod.terminal]
+
     def known(self, pod: objects.Pod) -> objects.Pod:
         """Return a pod that comes from elsewhere, such as a record, under the uid that it has here."""
         meta = pod.metadata

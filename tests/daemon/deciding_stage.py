@@ -66,7 +66,7 @@ class Stage:
         metadata = {"name": name or f"p{number}", "namespace": "shop", "uid": f"u{number}", "labels": labels}
         return self.cluster.templates.pod(msgspec.convert({"metadata": metadata, "spec": spec}, objects.Pod))
 
-    def decide(self, pod: PodInfo, *observers: Observer, attempts: int = 1, waits: bool = False) -> Decision:
+    def decide(self, pod: PodInfo, *observers: Observer, attempts: int = 1, waits: str = "") -> Decision:
         policy = self.policy_set.governing(pod)
         frame = Frame(pod, self.cluster, self.now, signals=self.signals)
         decision = self.cycle.decide(frame, policy.profile) if policy is not None else Decision(pod, None, message="-")

@@ -16,6 +16,7 @@ from engine.daemon.observing import Held
 from engine.daemon.reload import ReloadRecord, ReloadResult
 from engine.daemon.status_snapshot import Onlooker, Replica, Snapshot, Sources, take
 from engine.framework.queue import SchedulingQueue
+from engine.policy.gang_state import GangState
 from tests.daemon.deciding_stage import NOW, Stage, policies, reading
 
 POLICY = """# Web pods go where it is calm.
@@ -43,6 +44,7 @@ class Scene:
     pending: int = 0
     decided: int = 8
     reachable: bool = True
+    gangs: tuple[GangState, ...] = ()
     stage: Stage = field(init=False)
     onlooker: Onlooker = field(default_factory=Onlooker)
     queue: SchedulingQueue = field(default_factory=SchedulingQueue)
@@ -108,6 +110,7 @@ class Scene:
         return Sources(
             cluster=self.stage.cluster,
             queue=self.queue,
+            gangs=lambda queued: self.gangs,
             assumed=lambda: 3,
             log=self.log,
             counts=self.counts,

@@ -141,7 +141,7 @@ def test_the_story_of_a_pod_is_kept(stage: Stage) -> None:
     pod = stage.pod("story", app="web")
     kept.on_held(Held(pod=pod, why="too early", at=NOW, policy="web", attempts=0, queued=NOW))
     kept.on_held(Held(pod=pod, why="too early", at=NOW + 1, policy="web", attempts=0, queued=NOW))
-    decision = stage.decide(pod, kept, waits=True)
+    decision = stage.decide(pod, kept, waits="for its group")
     assert decision.host is not None
     kept.on_failed(AttemptFailed(pod=pod, why=f"binding to {decision.host} was refused: no", at=NOW + 2, seconds=0.1))
     stage.cluster.displace(pod.uid)

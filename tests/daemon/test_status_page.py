@@ -20,11 +20,15 @@ from prometheus_client import CollectorRegistry
 from engine.adapters.http_server import HealthChecks, HttpServer
 from engine.daemon.sharing import Part
 from engine.daemon.status_page import StatusPage, rendered
-from engine.daemon.status_snapshot import take
+from engine.daemon.status_snapshot import MOST_PENDING, take
 from engine.daemon.status_words import put_into_words
-from engine.pages.status import Nodes, Use, ago, content_security_policy, duration, heat_map, render
+from engine.pages.formats import ago, duration
+from engine.pages.heat_map import Nodes, Use, heat_map
+from engine.pages.status import content_security_policy, render
+from engine.policy.gang_state import GangState
 from tests.browser import Browser
 from tests.browser import browser as browser
+from tests.daemon.deciding_stage import NOW
 from tests.daemon.status_stage import Scene
 
 
@@ -163,6 +167,33 @@ def test_many_nodes_and_pods_take_the_scheduler_little_time() -> None:
     assert time.perf_counter() - between < 5.0
     assert len(page.body) < 1_000_000
     assert json.loads(re.findall(r'id="data">(.*?)</script>', page.body.decode())[0])["names"][0] == "n0"
+
+
+def test_of_very_many_pods_some_are_looked_at_and_their_numbers_stand_for_all() -> None:
+    scene = Scene()
+    for number in range(25_001):
+        scene.queue.add(scene.stage.pod(f"x-{number}"), NOW)
+    taken = take(scene.sources())
+    assert len(taken.pending) <= MOST_PENDING
+    html = rendered(taken).body.decode()
+    assert "<strong>25,001</strong>" in html
+    assert "25,002 pods" in html, "each of 4,167 stands for 6"
+    assert "One of 6 pods was looked at" in html
+    assert "was looked at" not in rendered(Scene(pending=8).snapshot()).body.decode()
+
+
+def test_gangs_are_told_those_first_that_give_their_places_back_first() -> None:
+    def gang(name: str, until: float | None = None, placed: int = 1) -> GangState:
+        return GangState(name, "PodGroup train", size=4, placed=placed, holding=placed, pending=1, until=until)
+
+    scene = Scene(pending=2, gangs=(gang("ml/c", placed=3), gang("ml/b", NOW + 200), gang("ml/a", NOW + 9)))
+    for queued in scene.queue:
+        queued.groups = ("any",)
+    html = rendered(scene.snapshot()).body.decode()
+    rows = re.findall(r'<tr><th scope="row">(ml/.)</th>(.*?)</tr>', html)
+    assert [name for name, _ in rows] == ["ml/a", "ml/b", "ml/c"]
+    first = re.sub(r"<[^>]*>", " ", rows[0][1]).split()
+    assert first == ["1", "of", "4", "1", "2", "9", "s", "more", "PodGroup", "train"]
 
 
 async def test_all_who_ask_at_one_time_get_one_page_and_the_loop_goes_on() -> None:

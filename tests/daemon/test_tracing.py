@@ -91,7 +91,7 @@ def test_a_gang_waits_in_its_own_words(stage: Stage) -> None:
     sink, pod = Sink(), stage.pod()
     tracing = Tracing(sink, share=1.0)
 
-    stage.decide(pod, tracing, waits=True)
+    stage.decide(pod, tracing, waits="for its group")
     tracing.on_bound(PodBound(pod, "n0", at=NOW + 60, seconds=60.0, attempts=1, queued=NOW))
 
     assert sink.only().children[-1].name == "wait for group and bind"

@@ -121,7 +121,7 @@ def command(
         with waiting(asked, world.cluster) as (free, bound):
             queued = past.record.queued or None if past is not None else None
             situation = Situation(free, world.cluster, rules, signals, moment, seed, queued)
-            found = explain(situation, bound=bound, top=top)
+            found = explain(situation, bound=bound, top=top, pending=world.pending())
     except DocumentError as error:
         click.echo(files.rendered(error.diagnostics, err=True), err=True)
         return 2
@@ -134,7 +134,7 @@ def command(
     else:
         for line in lines(found, to=terminal()):
             click.echo(line)
-    return 0 if found.cause is None and found.fits else 1
+    return 0 if found.cause is None and found.fits and not found.short else 1
 
 
 def _recorded(

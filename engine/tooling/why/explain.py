@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from engine.cluster.pods import PodInfo
 from engine.framework.cycle import Cycle, Decision
 from engine.framework.frame import Frame
+from engine.policy.gang_state import GangState, gang_state
+from engine.policy.pod_groups import pod_group_claims
 from engine.tooling.why.changes import Change, changes
 from engine.tooling.why.filters import RESOURCES, Refusals, Refuser, refusals
 from engine.tooling.why.lacks import Near, near, plain
+from engine.tooling.why.limits import LimitState, limits
 from engine.tooling.why.scores import Ranking, ranking
 from engine.tooling.world import Situation
 
@@ -69,15 +74,24 @@ class Explanation:
     victims: tuple[str, ...] = ()
     """Pods that preemption would evict."""
     preemption_node: str | None = None
+    limits: tuple[LimitState, ...] = ()
+    """Those that concern it."""
+    gangs: tuple[GangState, ...] = ()
+    """The groups that it starts together with, itself included."""
+    short: str = ""
+    """Why it must wait for its groups whatever room there is; "" where it need not."""
 
 
-def explain(situation: Situation, *, bound: str | None = None, top: int = 5) -> Explanation:
+def explain(
+    situation: Situation, *, bound: str | None = None, top: int = 5, pending: Sequence[PodInfo] = ()
+) -> Explanation:
     """Decide a pod and say why.
 
     Args:
         situation: the pod as it waits, the cluster without it, and the rules.
         bound: the node that it is on, where it is on one.
         top: how many nodes to show.
+        pending: the pods that wait, for those of its gang.
     """
     asked = refusals(situation)
     decision = Cycle(seed=situation.seed).decide(asked.frame, situation.profile)
@@ -88,6 +102,7 @@ def explain(situation: Situation, *, bound: str | None = None, top: int = 5) -> 
     preemption = decision.preemption
     bound_row = nodes.rows.get(bound, -1) if bound is not None else -1
     refused_now = bound_row >= 0 and bool(asked.count[bound_row])
+    gangs, short = _gangs(situation, asked.frame, pending=pending, is_placed=bound is not None)
     rank: Ranking | None = None
     if not fails and decision.host is not None:
         rank = ranking(situation, asked.evaluation, host=decision.host, current=bound, limit=top)
@@ -107,7 +122,28 @@ def explain(situation: Situation, *, bound: str | None = None, top: int = 5) -> 
         bound_lacks=near(asked, [bound_row])[0] if refused_now else None,
         victims=tuple(pod.key for pod in preemption.victims) if preemption is not None else (),
         preemption_node=preemption.nominated_node if preemption is not None else None,
+        limits=tuple(limits(asked.frame, situation.profile)),
+        gangs=gangs,
+        short=short if bound is None else "",
     )
+
+
+def _gangs(
+    situation: Situation, frame: Frame, *, pending: Sequence[PodInfo], is_placed: bool
+) -> tuple[tuple[GangState, ...], str]:
+    """Return the pod's groups, and why it must wait for them whatever room there is."""
+    policy, counters, own = situation.rules.policy, situation.cluster.counters, frame.pod.uid
+    try:
+        claims = (*pod_group_claims(frame), *(policy.claims(frame) if policy is not None else ()))
+    except ValueError as error:
+        return (), str(error)
+    found = []
+    for claim in claims:
+        placed = int(counters.counter(claim.members, terminating=False).per_node().sum())
+        others = [pod for pod in pending if pod.uid != own and claim.members.matches(pod.template, counters.namespaces)]
+        found.append(gang_state(claim, placed=placed + is_placed, pending=len(others) + (not is_placed)))
+    missing = next((gang for gang in found if gang.missing), None)
+    return tuple(found), f"waiting for more pods of {missing.sentence()}" if missing is not None else ""
 
 
 def _whole(asked: Refusals) -> bool:

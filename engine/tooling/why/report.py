@@ -30,7 +30,8 @@ def headline(found: Explanation) -> str:
         return f"{pod} fits on none of {counted(found.nodes, 'node')}, under {found.policy}"
     fits = f"{found.fits} of {counted(found.nodes, 'node')} {'fits' if found.fits == 1 else 'fit'}"
     if found.bound is None:
-        return f"{pod} goes to {found.host}, under {found.policy}: {fits}"
+        goes = "would go" if found.short else "goes"
+        return f"{pod} {goes} to {found.host}, under {found.policy}: {fits}"
     if found.bound == found.host:
         return f"{pod} is on {found.bound}, and would go there again: {fits}"
     return f"{pod} is on {found.bound}, but would go to {found.host} now: {fits}"
@@ -53,7 +54,12 @@ def _cause(found: Explanation, cause: Cause) -> str:
     return printable(f"Main cause: {cause.words}{where}") + (share + only if not whole else "")
 
 
-def _about_bound(found: Explanation) -> Iterator[str]:
+def _notes(found: Explanation) -> Iterator[str]:
+    yield from (printable(limit.sentence()) for limit in found.limits)
+    if found.short:
+        yield f"It is held back: {printable(found.short)}"
+    else:
+        yield from (printable(f"It starts with the others of {gang.sentence()}") for gang in found.gangs)
     if found.cause is not None and found.bound is not None:
         yield f"It runs on {found.bound}, where it would not be placed again: {_lacks(found.bound_lacks)}"
     elif found.bound_lacks is not None:
@@ -66,7 +72,7 @@ def _about_bound(found: Explanation) -> Iterator[str]:
 def _unschedulable(found: Explanation, cause: Cause, to: Terminal) -> Iterator[str]:
     yield to.paint(RED, headline(found))
     yield to.paint(BOLD, _cause(found, cause))
-    yield from _about_bound(found)
+    yield from _notes(found)
     if any(line.alone for line in found.lines):
         yield ""
         yield from _table(found, to)
@@ -118,8 +124,8 @@ def _table(found: Explanation, to: Terminal) -> Iterator[str]:
 
 
 def _placed(found: Explanation, rank: Ranking, to: Terminal) -> Iterator[str]:
-    yield to.paint(GREEN if found.bound in (None, found.host) else RED, headline(found))
-    yield from _about_bound(found)
+    yield to.paint(GREEN if found.bound in (None, found.host) and not found.short else RED, headline(found))
+    yield from _notes(found)
     yield to.paint(BOLD, _why(rank))
     yield ""
     head = ("score", "where", *rank.nodes)
@@ -171,7 +177,7 @@ def _values(term: Term, nodes: Sequence[str], to: Terminal) -> Iterator[str]:
 
 def data(found: Explanation) -> dict[str, Any]:
     """Return the explanation as plain values; keys are those of `Explanation`, and the sentences that people read."""
-    done = {"headline": headline(found), "reason": reason(found), "notes": list(_about_bound(found)), **asdict(found)}
+    done = {"headline": headline(found), "reason": reason(found), "notes": list(_notes(found)), **asdict(found)}
     for line in done["lines"]:
         line["reasons"] = dict(line["reasons"])
     if found.ranking is not None:
