@@ -27,11 +27,12 @@ def test_a_pipe_gets_lines_as_wide_as_they_are() -> None:
 
 
 def test_texts_are_wrapped_between_words_where_that_is_enough() -> None:
-    assert shown(50) == [
-        "filter                 where          alone  first",
-        "node.label.disk ==     web.policy:12   1200      3",
-        '  "ssd"',
-        "NodeResourcesFit                          7      7",
+    rows = [ROWS[0], ('node.label.disk == "ssd" and node.free.cpu > 2', *ROWS[1][1:]), ROWS[2]]
+    assert shown(60, rows) == [
+        "filter                           where          alone  first",
+        'node.label.disk == "ssd" and     web.policy:12   1200      3',
+        "  node.free.cpu > 2",
+        "NodeResourcesFit                                    7      7",
     ]
 
 
