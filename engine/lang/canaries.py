@@ -15,9 +15,7 @@ from engine.lang.types import TRUTH, Info
 _OWN = syntax.SchedulerName | syntax.ForPods | syntax.Priority
 
 
-def join_canaries(
-    policies: Sequence[CheckedPolicy], memo: Memo
-) -> tuple[list[CheckedPolicy], list[Diagnostic]]:
+def join_canaries(policies: Sequence[CheckedPolicy], memo: Memo) -> tuple[list[CheckedPolicy], list[Diagnostic]]:
     """Return the policies, canaries with scheduler, pods and priority of their stable policy, and what is wrong.
 
     A canary governs the pods that its stable policy governs and that its own condition is true of; which share of

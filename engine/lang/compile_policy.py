@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -129,15 +130,17 @@ class _Maker:
             "reason": reason,
             "span": clause.tree.span,
             "depends": depends,
-            "parts": tuple(self._parts(roots)),
+            "checked": clause,
+            "parts": cache(partial(self._parts, roots)),
         }
 
-    def _parts(self, roots: tuple[typed.Typed, ...]) -> Iterator[Part]:
-        for root in roots:
-            for value in typed.below(root):
-                shape = value.info.shape
-                if not isinstance(value, typed.Constant | typed.Reference) and shape is not Shape.ITEM:
-                    yield Part(value.span, value.info, self._compiler.compile(value))
+    def _parts(self, roots: tuple[typed.Typed, ...]) -> tuple[Part, ...]:
+        return tuple(
+            Part(value.span, value.info, self._compiler.compile(value))
+            for root in roots
+            for value in typed.below(root)
+            if not isinstance(value, typed.Constant | typed.Reference) and value.info.shape is not Shape.ITEM
+        )
 
     def _test(self, clause: checked.Test, common: dict[str, Any]) -> CompiledTest:
         value, condition = clause.value, clause.condition
@@ -152,22 +155,22 @@ class _Maker:
             missing = lambda frame: combined(frame) == MISSING  # noqa: E731
         elif asks is not None:
             evaluate = lambda frame: np.logical_or(made(frame), np.logical_not(asks(frame)))  # noqa: E731
-        operands = () if maybe else self._operands(clause)
-        return CompiledTest(**common, evaluate=evaluate, missing=missing, nodes=nodes, operands=operands)
+        operands = self._operands(clause)
+        own = maybe or clause.condition is not None or getattr(clause.tree, "reason", None) is not None
+        said = f"{_REFUSES} {clause.tree.name}:" if clause.tree.name is not None else _REFUSES
+        reasons = () if own else tuple(f"{said} {operand.text}" for operand in operands)
+        return CompiledTest(
+            **common, evaluate=evaluate, missing=missing, nodes=nodes, operands=operands, reasons=reasons
+        )
 
     def _operands(self, clause: checked.Test) -> tuple[Operand, ...]:
         tree, value = clause.tree, clause.value
-        if not isinstance(tree, syntax.Filter) or tree.reason is not None or clause.condition is not None:
+        if not isinstance(tree, syntax.Filter) or not isinstance(tree.value, expressions.Logical):
             return ()
-        if (
-            not isinstance(value, typed.Logic)
-            or value.operator != "and"
-            or not isinstance(tree.value, expressions.Logical)
-        ):
+        if not isinstance(value, typed.Logic) or value.operator != "and":
             return ()
-        name = f"{tree.name}: " if tree.name is not None else ""
         return tuple(
-            Operand(f"{_REFUSES} {name}{show(shown)}", operand.info.depends, self._compiler.compile(operand))
+            Operand(show(shown), operand, self._compiler.compile(operand))
             for shown, operand in zip(tree.value.operands, value.operands, strict=True)
         )
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from engine.diagnostics import Span
-from engine.lang.checked import Canary, CheckedPolicy, ClauseKind
+from engine.lang.checked import Canary, CheckedPolicy, Clause, ClauseKind
+from engine.lang.columns import TRUE, full
 from engine.lang.compile import Evaluate
 from engine.lang.environment import Members
+from engine.lang.signature import BoolColumn
+from engine.lang.typed import Typed
 from engine.lang.types import Depends, Info
 
 
@@ -34,17 +37,26 @@ class _Common:
     """What people are told when it refuses."""
     span: Span
     depends: Depends
-    parts: tuple[Part, ...] = field(repr=False)
-    """The subexpressions that differ from constants, outermost first."""
+    checked: Clause = field(repr=False)
+    """What it was compiled from."""
+    parts: Callable[[], tuple[Part, ...]] = field(repr=False)
+    """Returns the subexpressions that differ from constants, outermost first; made when someone wants explanations."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operand:
-    """One of the conditions that a filter joins with `and`: a reason of its own for the nodes where it fails."""
+    """One of the conditions that a filter joins with `and`."""
 
-    reason: str
-    depends: Depends
+    text: str
+    """Formatted."""
+    tree: Typed
     evaluate: Evaluate
+
+    def holds(self, frame: Any) -> BoolColumn:
+        """Return `bool[rows]`: where it is true; where a value is missing, it does not hold."""
+        answer = self.evaluate(frame)
+        held: BoolColumn = full(answer == TRUE if self.tree.info.maybe else answer, frame.size)
+        return held
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -58,7 +70,9 @@ class CompiledTest(_Common):
     nodes: bool
     """Whether the answer differs from node to node (a filter about the pod alone gives one bool)."""
     operands: tuple[Operand, ...]
-    """Of a filter that joins conditions and says no reason; the pod's message then counts each of them."""
+    """Of a filter."""
+    reasons: tuple[str, ...]
+    """What people are told where an operand fails, for each of them; none where the filter says one reason for all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -262,14 +262,13 @@ class Inference:
 
     def allowed(self, value: typed.Typed, scope: Scope) -> bool:
         """Return whether a value may be spoken about here, reporting where it may not."""
-        shown = _short(value.span)
         if value.info.shape is Shape.NODE and not scope.nodes:
-            message = f"`{shown}` differs from node to node, but `{scope.statement}` knows only pods"
+            message = f"`{_short(value.span)}` differs from node to node, but `{scope.statement}` knows only pods"
             advice = "move it to a `filter`" if not scope.items else "compare it outside the parentheses"
             self.found.append(codes.NO_NODE.at(value.span, message, help=advice))
             return False
         if Depends.FEASIBLE in value.info.depends and not scope.scores:
-            message = f"`{shown}` compares nodes with each other, which `{scope.statement}` can't"
+            message = f"`{_short(value.span)}` compares nodes with each other, which `{scope.statement}` can't"
             self.found.append(codes.NOT_HERE.at(value.span, message, help="use it in a `score`"))
             return False
         return True

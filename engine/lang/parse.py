@@ -85,7 +85,7 @@ def _statement(source: Source, line: Line, found: list[Diagnostic]) -> syntax.St
             return None
     if len(found) > before:
         return None
-    if depth(statement) > MAX_DEPTH:
+    if len(line.text) > MAX_DEPTH and depth(statement) > MAX_DEPTH:  # each operator takes a character
         message = f"more than {MAX_DEPTH} operators inside one another"
         found.append(codes.TOO_LARGE.at(statement.span, message, help="name parts of it with `let`"))
         return None

@@ -9,23 +9,27 @@ from typing import Any, get_args
 
 from engine.lang import expressions, syntax
 
-TREE_TYPES = (*get_args(expressions.Expr), expressions.Named, syntax.OrderKey)
+TREE_TYPES = frozenset({*get_args(expressions.Expr), expressions.Named, syntax.OrderKey})
+_LEAVES = frozenset({"str", "str | None", "float", "bool", "tuple[str, ...]", "Span"})
+"""Annotations of fields that hold no trees."""
 
 
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind) if not f.name.endswith("span"))
+    return tuple(f.name for f in fields(kind) if f.type not in _LEAVES)
 
 
-def children(tree: Any) -> Iterator[Any]:
-    """Yield the tree nodes directly below one (an expression or a statement), in the order they were written."""
+def children(tree: Any) -> list[Any]:
+    """Return the tree nodes directly below one (an expression or a statement), in the order they were written."""
+    found = []
     kind: Any = type(tree)
     for name in _names(kind):
         value = getattr(tree, name)
-        if isinstance(value, TREE_TYPES):
-            yield value
-        elif isinstance(value, tuple):
-            yield from (item for item in value if isinstance(item, TREE_TYPES))
+        if type(value) in TREE_TYPES:
+            found.append(value)
+        elif type(value) is tuple:
+            found += [item for item in value if type(item) in TREE_TYPES]
+    return found
 
 
 def walk(tree: object) -> Iterator[Any]:
@@ -34,7 +38,7 @@ def walk(tree: object) -> Iterator[Any]:
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(reversed(list(children(top))))
+        stack.extend(reversed(children(top)))
 
 
 def depth(tree: object) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -124,6 +125,7 @@ def _inner(value: typed.Typed) -> typed.Typed:
     return value
 
 
+@lru_cache(maxsize=4096)
 def key(value: typed.Typed) -> Hashable:
     """Return what two expressions have in common that are always equal: their structure, names expanded."""
     value = _inner(value)

@@ -45,9 +45,7 @@ def explain_code(code: str) -> str | None:
     return page(known) if known is not None else None
 
 
-def lint(
-    checked: Checked, *, select: Iterable[str] | None = None, memo: Memo | None = None
-) -> tuple[Diagnostic, ...]:
+def lint(checked: Checked, *, select: Iterable[str] | None = None, memo: Memo | None = None) -> tuple[Diagnostic, ...]:
     """Return what the rules have to say, with what is ignored left out.
 
     Most rules look at what policies mean; where `checked` has errors, only those speak that look at what is written.

@@ -102,11 +102,9 @@ def _covers(ignore: _Ignore, diagnostic: Diagnostic) -> bool:
 
 def _collect(file: syntax.File, ignores: list[_Ignore], problems: list[Diagnostic], known: Container[str]) -> None:
     position = file.source.position
-    lines = [(position(s.span.start)[0], position(s.span.end)[0]) for s in file.statements]
-    for comment in file.comments:
-        mark = _MARK.fullmatch(comment.text)
-        if mark is None:
-            continue
+    marks = [(comment, mark) for comment in file.comments if (mark := _MARK.fullmatch(comment.text))]
+    lines = [(position(s.span.start)[0], position(s.span.end)[0]) for s in file.statements] if marks else []
+    for comment, mark in marks:
         match = _IGNORE.fullmatch(mark[1])
         if match is None:
             message = "this instruction can't be read"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from engine.policy.holdings import Holdings, worth
 _OTHERS = Depends.POD | Depends.SIGNAL | Depends.CLOCK | Depends.CLUSTER | Depends.FEASIBLE
 
 
+@cache
 def scope_of(depends: Depends) -> Scope:
     """Return how long an answer that depends on these may be kept."""
     if depends & _OTHERS:
@@ -27,6 +29,7 @@ def scope_of(depends: Depends) -> Scope:
     return Scope.ROW if depends & Depends.ROW else Scope.TEMPLATE
 
 
+@cache
 def _code(depends: Depends) -> Code:
     """Return whether evicting pods could help where a clause refuses."""
     helps = depends & (Depends.ROW | Depends.CLUSTER)
@@ -57,11 +60,9 @@ class FilterClause:
         Of conditions joined with `and`, each that fails is a reason of its own, as each short resource is one for
         kube-scheduler; a node where one fails for good is not worth evicting pods for.
         """
-        if self.clause.operands:
-            return [
-                Refusal(_code(operand.depends), operand.reason, ~full(operand.evaluate(frame), frame.size))
-                for operand in self.clause.operands
-            ]
+        if self.clause.reasons:
+            operands = zip(self.clause.operands, self.clause.reasons, strict=True)
+            return [Refusal(_code(one.tree.info.depends), reason, ~one.holds(frame)) for one, reason in operands]
         refused = ~self.filter(frame, state)
         if self.clause.missing is None:
             return [Refusal(self._code, self.clause.reason, refused)]

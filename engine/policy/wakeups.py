@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 from engine.framework.events import ClusterEvent
 from engine.lang.compiled import CompiledClause, CompiledGrouping, CompiledQuota
@@ -34,9 +35,12 @@ _BY_DEPENDENCE: tuple[tuple[Depends, frozenset[ClusterEvent]], ...] = (
 
 def events_of(clause: CompiledClause) -> frozenset[ClusterEvent]:
     """Return the events that may change the clause's answer; a change of the pod itself is none of them."""
-    depends = clause.depends
-    if isinstance(clause, CompiledQuota | CompiledGrouping):
-        depends |= Depends.CLUSTER
+    counts = isinstance(clause, CompiledQuota | CompiledGrouping)
+    return _events(clause.depends | Depends.CLUSTER if counts else clause.depends)
+
+
+@cache
+def _events(depends: Depends) -> frozenset[ClusterEvent]:
     found: frozenset[ClusterEvent] = frozenset()
     for dependence, events in _BY_DEPENDENCE:
         if depends & dependence:

@@ -168,7 +168,7 @@ def run(text: str) -> None:
         found = evaluate(_FRAME, policy.profile)
         assert not (found.totals != found.totals).any(), "a total is not a number"
         for clause in policy.clauses:
-            for part in clause.parts:
+            for part in clause.parts():
                 part.evaluate(_FRAME)
 
 

@@ -466,7 +466,7 @@ def test_a_clause_explains_each_of_its_parts() -> None:
     clause = policy("filter node.ready and node.free.cpu > 2").clauses[0]
     frame = Frame(pod(nodes, "p"), nodes, NOW)
 
-    values = {part.span.text: np.asarray(part.evaluate(frame)).tolist() for part in clause.parts}
+    values = {part.span.text: np.asarray(part.evaluate(frame)).tolist() for part in clause.parts()}
 
     assert values["node.ready"] == [True, False]
     assert values["node.free.cpu"] == [4.0, 4.0]

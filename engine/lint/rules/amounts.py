@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from engine.diagnostics import Edit, Fix
 from engine.lang import typed
@@ -23,20 +24,16 @@ def share_above_one(policy: CheckedPolicy) -> Iterator[Finding]:
 
         filter node.used_fraction.cpu < 80%
     """
-    seen: set[int] = set()
-    for root in _roots(policy):
-        for value in typed.below(root):
-            if isinstance(value, typed.Compare) and id(value) not in seen:
-                seen.add(id(value))
-                yield from _too_large(value)
+    for value in _comparisons(policy):
+        yield from _too_large(value)
 
 
-def _roots(policy: CheckedPolicy) -> Iterator[typed.Typed]:
-    for clause in policy.clauses:
-        for name in ("value", "condition"):
-            value = getattr(clause, name, None)
-            if value is not None:
-                yield value
+@lru_cache(maxsize=1)
+def _comparisons(policy: CheckedPolicy) -> tuple[typed.Compare, ...]:
+    """Return the comparisons of numbers in conditions and scores, each once."""
+    given = (getattr(clause, name, None) for clause in policy.clauses for name in ("value", "condition"))
+    parts = (part for root in given if root is not None for part in typed.below(root))
+    return tuple(dict.fromkeys(part for part in parts if isinstance(part, typed.Compare)))
 
 
 def _too_large(value: typed.Compare) -> Iterator[Finding]:
@@ -63,12 +60,8 @@ def millions_of_cores(policy: CheckedPolicy) -> Iterator[Finding]:
 
         filter node.free.cpu > 500m
     """
-    seen: set[int] = set()
-    for root in _roots(policy):
-        for value in typed.below(root):
-            if isinstance(value, typed.Compare) and id(value) not in seen:
-                seen.add(id(value))
-                yield from _too_many_cores(value)
+    for value in _comparisons(policy):
+        yield from _too_many_cores(value)
 
 
 _MOST_CORES = 10_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
+from functools import lru_cache
 
 from engine.diagnostics import Edit, Fix, Label, Severity, Span
 from engine.lang import syntax, typed
@@ -18,6 +19,7 @@ def _tests(policy: CheckedPolicy, *kinds: ClauseKind) -> list[Test]:
     return [clause for clause in policy.clauses if isinstance(clause, Test) and clause.kind in kinds]
 
 
+@lru_cache(maxsize=1)
 def _given(policy: CheckedPolicy) -> Facts:
     """Return what is known of every pod that the policy governs."""
     if policy.governs is None:

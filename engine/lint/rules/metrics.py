@@ -23,15 +23,14 @@ _EXACTLY, _BEYOND = 200, 20
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
 
 
-def _queries(policy: CheckedPolicy) -> Iterator[tuple[expressions.Text, expressions.Call]]:
-    """Yield the text of each `promql("…")` in a policy."""
-    for statement in policy.statements:
-        for tree in walk(statement) if "promql" in statement.span.text else ():
-            if isinstance(tree, expressions.Call) and tree.function == "promql" and tree.arguments:
-                text = tree.arguments[0]
-                # a longer one is refused, and must not reach a parser that recurses
-                if isinstance(text, expressions.Text) and len(text.value) <= _MAX_QUERY:
-                    yield text, tree
+@lru_cache(maxsize=1)
+def _queries(policy: CheckedPolicy) -> tuple[expressions.Text, ...]:
+    """Return the text of each `promql("…")` in a policy."""
+    speaking = (statement for statement in policy.statements if "promql" in statement.span.text)
+    calls = (tree for statement in speaking for tree in walk(statement) if isinstance(tree, expressions.Call))
+    texts = (call.arguments[0] for call in calls if call.function == "promql" and call.arguments)
+    # a longer one is refused, and must not reach a parser that recurses
+    return tuple(text for text in texts if isinstance(text, expressions.Text) and len(text.value) <= _MAX_QUERY)
 
 
 @lru_cache(maxsize=256)
@@ -56,7 +55,7 @@ def promql_syntax_error(policy: CheckedPolicy) -> Iterator[Finding]:
         score 100 - promql("avg by (instance) (rate(node_cpu_seconds_total[5m]))") ?? 50
         score least_allocated()
     """
-    for text, _ in _queries(policy):
+    for text in _queries(policy):
         error = _parsed(text.value)
         if isinstance(error, ValueError):
             message = f"this query does not parse: {str(error).splitlines()[0][:200]}"
@@ -124,7 +123,7 @@ def query_without_nodes(policy: CheckedPolicy) -> Iterator[Finding]:
         score 100 - promql("avg by (node) (cpu_usage)") ?? 50
         score least_allocated()
     """
-    for text, _ in _queries(policy):
+    for text in _queries(policy):
         tree = _parsed(text.value)
         if isinstance(tree, promql_parser.AggregateExpr) and _without_labels(tree):
             message = "the answer to this query has no labels, so it belongs to no node"
@@ -152,7 +151,7 @@ def query_of_a_range(policy: CheckedPolicy) -> Iterator[Finding]:
         score 100 - promql("avg_over_time(cpu_usage[5m])") ?? 50
         score least_allocated()
     """
-    for text, _ in _queries(policy):
+    for text in _queries(policy):
         tree = _parsed(text.value)
         if isinstance(tree, promql_parser.MatrixSelector | promql_parser.SubqueryExpr | promql_parser.StringLiteral):
             message = "this query does not give one value for each series"

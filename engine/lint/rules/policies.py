@@ -220,7 +220,7 @@ def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
     for clause in policy.clauses:
         if not isinstance(clause, Quota | Gang) or not clause.key.info.maybe:
             continue
-        facts = known
+        facts: Facts | None = known
         conditions = [value for r in requires if (value := getattr(r, "value", None)) is not None]
         conditions += [clause.condition] if clause.condition is not None else []
         for condition in conditions:

@@ -15,12 +15,10 @@ from engine.framework.frame import Frame
 from engine.framework.permit import Claim
 from engine.framework.profile import Profile
 from engine.framework.queued_pod import QueuedPod, Turn
-from engine.lang.compiled import CompiledClause
+from engine.lang.compiled import CompiledClause, CompiledTest, Operand
 from engine.policy.pod_groups import pod_group_claims
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
-from engine.tooling.conjuncts import Conjunct as Operand
-from engine.tooling.conjuncts import conjuncts as operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,5 +153,5 @@ class TestedCompiledPolicy:
 
     @cached_property
     def _parts(self) -> tuple[tuple[str, Operand], ...]:
-        compiled = self.policy.compiled
-        return tuple((clause.name, part) for clause in compiled.clauses for part in operands(compiled, clause))
+        tests = (clause for clause in self.policy.clauses if isinstance(clause, CompiledTest))
+        return tuple((clause.name, part) for clause in tests for part in clause.operands)

@@ -16,8 +16,6 @@ from engine.framework.plugin import FilterPlugin, Ready
 from engine.framework.status import Status
 from engine.lang import checked, typed
 from engine.lang.compiled import CompiledClause, CompiledTest
-from engine.policy.policy import Policy
-from engine.tooling.conjuncts import conjuncts, tree_of
 from engine.tooling.world import Situation
 
 RESOURCES = "NodeResourcesFit"
@@ -100,7 +98,6 @@ def refusals(situation: Situation) -> Refusals:
     size = frame.cluster.nodes.size
     evaluation = evaluate(frame, situation.profile)
     diagnosis = evaluation.diagnosis
-    policy = situation.rules.policy
     filters: list[Refuser] = []
     units: list[Refuser] = []
     rejected = evaluation.pre_filtered.rejection
@@ -125,9 +122,9 @@ def refusals(situation: Situation) -> Refusals:
         span = clause.span if clause is not None else None
         one = Refuser(plugin.name, span, refused, first, reasons, whole=whole, obstacle=plugin.name, clause=clause)
         filters.append(one)
-        units.extend(_operands(one, policy, frame) if policy is not None else ())
+        units.extend(_operands(one, frame))
         if not units or not units[-1].within or units[-1].clause is not clause:
-            units.append(_unit(one, policy))
+            units.append(_unit(one))
     obstacles: dict[str, BoolArray] = {}
     for unit in units:
         if unit.refused.any():
@@ -157,24 +154,24 @@ def _asked(plugin: FilterPlugin, frame: Frame) -> tuple[BoolArray, tuple[tuple[s
     return refused, tuple((reason, where) for reason, where in reasons if where.any()), False
 
 
-def _unit(one: Refuser, policy: Policy | None) -> Refuser:
+def _unit(one: Refuser) -> Refuser:
     obstacle = one.obstacle
-    if policy is not None and one.clause is not None:
-        tree = tree_of(policy.compiled, one.clause)
+    if one.clause is not None:
+        tree = one.clause.checked
         obstacle = _obstacle(tree.value, f"{one.name} {one.span}") if isinstance(tree, checked.Test) else obstacle
     return Refuser(
         one.name, one.span, one.refused, one.first, one.reasons, whole=one.whole, obstacle=obstacle, clause=one.clause
     )
 
 
-def _operands(one: Refuser, policy: Policy, frame: Frame) -> Iterator[Refuser]:
+def _operands(one: Refuser, frame: Frame) -> Iterator[Refuser]:
     """Return the operands of a filter's `and`, each where the filter refuses and it does not hold."""
     if not isinstance(one.clause, CompiledTest) or not one.clause.nodes:
         return
     taken = np.zeros(frame.size, np.bool_)
-    for conjunct in conjuncts(policy.compiled, one.clause):
-        fails: BoolArray = one.refused & ~conjunct.holds(frame)
-        name, span = conjunct.text, conjunct.tree.span
+    for operand in one.clause.operands:
+        fails: BoolArray = one.refused & ~operand.holds(frame)
+        name, span = operand.text, operand.tree.span
         first: BoolArray = one.first & fails & ~taken
         taken |= fails
         yield Refuser(
@@ -184,7 +181,7 @@ def _operands(one: Refuser, policy: Policy, frame: Frame) -> Iterator[Refuser]:
             first,
             ((f"{name} does not hold", fails),),
             within=one.name,
-            obstacle=_obstacle(conjunct.tree, f"{name} {span}"),
+            obstacle=_obstacle(operand.tree, f"{name} {span}"),
             clause=one.clause,
         )
 

@@ -61,7 +61,7 @@ def edits(situation: Situation, asked: Refusals) -> Iterator[PolicyEdit]:
 def _thresholds(situation: Situation, clause: CompiledClause, tree: Test, fits: object) -> Iterator[PolicyEdit]:
     """Move each constant that a value per node is compared with to the nearest one that lets a node pass."""
     frame = situation.frame()
-    by_span = {part.span: part for part in clause.parts}
+    by_span = {part.span: part for part in clause.parts()}
     for each in typed.below(tree.value):
         if not isinstance(each, typed.Compare) or each.operator not in _MIRRORED:
             continue

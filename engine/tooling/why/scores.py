@@ -91,7 +91,7 @@ def _terms(situation: Situation, chosen: Frame, feasible: IntArray, positions: S
         parts: tuple[PartValues, ...] = ()
         if isinstance(plugin, ScoreClause | GroupingScore):
             name, place = plugin.clause.text, str(plugin.clause.span)
-            parts = part_values(plugin.clause.parts, chosen, positions)
+            parts = part_values(plugin.clause.parts(), chosen, positions)
         if isinstance(plugin, GroupingScore):
             counts, _ = plugin.domain_counts(chosen)
             where = plugin.clause.topology or "node"

@@ -72,7 +72,7 @@ def part_values(parts: Iterable[Part], frame: Frame, positions: Sequence[int]) -
 
 def leaves(clause: CompiledClause, within: tuple[int, int]) -> list[Part]:
     """Return the innermost subexpressions inside a range of offsets: what the others are made of."""
-    inside = [part for part in clause.parts if within[0] <= part.span.start and part.span.end <= within[1]]
+    inside = [part for part in clause.parts() if within[0] <= part.span.start and part.span.end <= within[1]]
     spans = [(part.span.start, part.span.end) for part in inside]
     return [
         part
