@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
 import sys
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from engine.adapters.http_server import ServerError
-from engine.adapters.kube.errors import CredentialsError
-from engine.adapters.open_telemetry import TracingUnavailable
-from engine.adapters.rotating_file import FileError
-from engine.adapters.serving_certificate import CertificateError
 from engine.daemon import logs
 from engine.daemon.addresses import host_and_port
-from engine.daemon.commands.config import config as config_command
-from engine.daemon.commands.webhook import webhook as webhook_command
-from engine.daemon.daemon import Daemon
 from engine.daemon.settings import PrometheusSettings, Settings, TlsSettings, load_settings
 from engine.documents.yaml_document import DocumentError
 
@@ -47,7 +41,21 @@ Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 the lease was lost, something broke,
 """
 
 
+class _Commands(click.Group):
+    """Imports a subcommand when it is asked for: a start needs none."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return ["config", "webhook"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        found: click.Command = getattr(import_module(f"engine.daemon.commands.{cmd_name}"), cmd_name)
+        return found
+
+
 @click.group(
+    cls=_Commands,
     epilog=EPILOG,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -99,10 +107,6 @@ def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | N
     settings = override(settings, **flags)
     logs.configure(settings.log)
     sys.exit(asyncio.run(_run(settings, http_address_file)))
-
-
-main.add_command(config_command)
-main.add_command(webhook_command)
 
 
 def override(
@@ -157,6 +161,14 @@ def override(
 
 
 async def _run(settings: Settings, address_file: Path | None) -> int:
+    gc.disable()  # until the first lists are in: it finds nothing in modules and objects that come to stay
+    from engine.adapters.http_server import ServerError
+    from engine.adapters.kube.errors import CredentialsError
+    from engine.adapters.open_telemetry import TracingUnavailable
+    from engine.adapters.rotating_file import FileError
+    from engine.adapters.serving_certificate import CertificateError
+    from engine.daemon.daemon import Daemon
+
     try:
         daemon = Daemon(settings, version=version(DISTRIBUTION))
     except (CertificateError, FileError, TracingUnavailable) as error:

@@ -16,7 +16,7 @@ from pathlib import Path
 from engine.daemon.main import main
 
 FORKING = get_context("forkserver")
-FORKING.set_forkserver_preload([__name__])
+FORKING.set_forkserver_preload([__name__, "engine.daemon.daemon"])
 
 
 def run(arguments: Sequence[str], *, environment: Mapping[str, str], folder: str, log_file: Path) -> None:

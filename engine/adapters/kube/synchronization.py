@@ -18,14 +18,12 @@ def collection_deferred() -> Iterator[None]:
     Half or more of a large decode is otherwise spent in collections that find nothing. None is made before the
     freeze: it would take 0.1 s to find some 3,000 objects that importing modules left behind.
     """
-    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        if was_enabled:
-            gc.enable()
+        gc.enable()
 
 
 async def wait_synced(reflectors: Iterable[Reflector[Any]], *, timeout_seconds: float) -> list[Reflector[Any]]:

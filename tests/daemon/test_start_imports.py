@@ -1,0 +1,42 @@
+"""A start imports what it needs to decide: what only some need is imported by them, as a start waits for imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+START = "import engine.daemon.main, engine.daemon.daemon, sys; print(*sys.modules)"
+NOT_AT_THE_START = {
+    "kubernetes": "exec plugins and auth providers of a kubeconfig",
+    "requests": "Prometheus, where one is configured",
+    "prometheus_api_client": "Prometheus, where one is configured",
+    "jsonschema": "a configuration file",
+    "jinja2": "the status page, when it is asked for",
+    "matplotlib": "reports",
+    "opentelemetry": "tracing, where it is configured",
+    "cryptography": "signatures and certificates of our own",
+    "zoneinfo": "policies that name a time zone",
+    "rich": "commands for people",
+    "engine.daemon.commands.config": "its command",
+    "engine.daemon.commands.webhook": "its command",
+    "engine.cli": "policyctl",
+    "engine.embedded": "a cluster of its own",
+}
+"""Modules, and what they are for."""
+
+
+@pytest.fixture(scope="module")
+def imported() -> set[str]:
+    run = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=True, timeout=60)
+    return set(run.stdout.split())
+
+
+def test_the_scheduler_itself_is_imported(imported: set[str]) -> None:
+    assert {"engine.daemon.scheduler", "engine.lang.parse", "engine.adapters.kube.reflector"} <= imported
+
+
+@pytest.mark.parametrize("module", NOT_AT_THE_START)
+def test_a_start_does_without(module: str, imported: set[str]) -> None:
+    assert module not in imported, f"only for {NOT_AT_THE_START[module]}: import it where that is done"
