@@ -135,4 +135,3 @@ def _collector_paused() -> Iterator[None]:
     finally:
         if running:
             gc.enable()
-
