@@ -12,6 +12,7 @@ from typing import Any
 from engine.adapters.kube.events import EventRecorder
 from engine.adapters.kube.pod_group_status import PodGroupStatusWriter
 from engine.adapters.kube.pod_status import PodStatusWriter
+from engine.adapters.kube.policy_history import PolicyHistory
 from engine.adapters.kube.replica_reports import ReplicaReports
 from engine.adapters.kube.transport import Transport
 from engine.cluster.cluster import Cluster
@@ -67,10 +68,12 @@ class Telling:
         )
         self.reporter = ApiReporter(self.events, self.statuses, self._groups)
         self._reload_events: ConfigMapEvents | None = None
+        self._history: PolicyHistory | None = None
         self._reports: ReplicaReports | None = None
         if settings.policies.config_map is not None:
             home, _, config_map = settings.policies.config_map.partition("/")
             self._reload_events = ConfigMapEvents(transport, self.events, namespace=home, name=config_map)
+            self._history = PolicyHistory(transport, namespace=home, name=config_map)
             self._reports = ReplicaReports(
                 transport.aside(),
                 namespace=namespace,
@@ -88,6 +91,8 @@ class Telling:
             found.append(self.events.run())
         if self._reload_events is not None:
             found.append(self._reload_events.run())
+        if self._history is not None:
+            found.append(self._history.run())
         if self._reports is not None:
             found.append(self._reports.run())
         return found
@@ -96,6 +101,8 @@ class Telling:
         """Tell what became of new policies."""
         if self._reload_events is not None:
             self._reload_events.report(record)
+        if self._history is not None and record.successful and record.hash is not None:
+            self._history.accepted(record.hash)
         if self._reports is not None:
             self._reports.tell(**report_of(record))
 

@@ -13,7 +13,7 @@ from tests.configmap_volume import ConfigMapVolume
 from tests.deploy.manifests import BASE, objects
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
-from tests.integration.conftest import StartScheduler
+from tests.integration.conftest import ALL_GOOD, StartScheduler
 from tests.integration.front import Exchange, Fault, Front, LoseAnswer
 from tests.integration.kubectl import kubectl
 from tests.integration.objects import Json, node, pod, pod_group
@@ -85,6 +85,7 @@ def test_what_is_granted_is_what_is_used(
     secure_front.plan = lose_one_answer
     deployed.start_ready()
     eventually(lambda: cluster.events("policies", reason="PoliciesAccepted", namespace=HOME))
+    keeps_former_versions(cluster, policies)
     cluster.add_pods(pod("web", cpu="900m"))
     eventually(lambda: cluster.events("web", reason="FailedScheduling"))
     cluster.add_nodes(node("n1", cpu="1"))
@@ -110,6 +111,20 @@ def test_what_is_granted_is_what_is_used(
     if not cluster.has_pod_groups:
         optional |= {("scheduling.k8s.io", "podgroups/status", "patch")}
     assert {what for what in granted() - used(secure_front) - optional if what[2] != "get"} == set()
+
+
+def keeps_former_versions(cluster: Cluster, policies: ConfigMapVolume) -> None:
+    """Have a version come back, which is then kept under its new number alone."""
+    for number, score in enumerate((1, 2, 1), start=1):
+        data = {"default.policy": f"{ALL_GOOD}score {score}\n"}
+        cluster.api.patch("configmaps", "policies", {"data": data}, namespace=HOME)
+        policies.update(data)
+        eventually(lambda wanted=number: f"policies-{wanted}" in versions(cluster))
+    eventually(lambda: versions(cluster) == {"policies-2", "policies-3"})
+
+
+def versions(cluster: Cluster) -> set[str]:
+    return {each["metadata"]["name"] for each in cluster.api.list("controllerrevisions", namespace=HOME)}
 
 
 def fails_twice(cluster: Cluster) -> None:

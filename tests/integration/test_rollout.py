@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from engine.cli.main import run
 from tests.configmap_volume import ConfigMapVolume
 from tests.deploy.manifests import NAMESPACE
 from tests.integration.cluster import Cluster
@@ -36,6 +37,10 @@ class Stage:
     def command(self, *arguments: str) -> list[str]:
         options = ["--kubeconfig", str(self.kubeconfig), "--deployment=none", *arguments]
         return [sys.executable, "-m", "engine.cli", "rollout", "status", *options]
+
+    def data(self) -> dict[str, str]:
+        found: dict[str, str] = self.cluster.api.get("configmaps", "policies", namespace=NAMESPACE)["data"]
+        return found
 
     def status(self, *arguments: str) -> tuple[int, str]:
         done = subprocess.run(
@@ -97,6 +102,52 @@ def test_a_rollout_is_followed_from_the_edit_to_the_last_replica(stage: Stage, p
     assert stage.status("--watch", "--timeout=30s")[0] == 0
     assert stage.replicas[0].terminate() == 0
     assert "1 of 1 replica decide by it" in stage.status()[1], "who ends in order is not waited for"
+
+
+def test_undo_goes_back_to_what_was_in_use_before(
+    stage: Stage, policies: ConfigMapVolume, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--kubeconfig", str(stage.kubeconfig)]
+
+    def rollout(*arguments: str, code: int = 0) -> str:
+        assert run(["rollout", *arguments, *where]) == code
+        return capsys.readouterr().out
+
+    def kept(number: int) -> None:
+        eventually(lambda: stage.cluster.api.get("controllerrevisions", f"policies-{number}", namespace=NAMESPACE))
+
+    kept(1)
+    stage.edit(BETTER)
+    policies.update({"default.policy": BETTER})
+    kept(2)
+    assert rollout("history").splitlines()[2].endswith("in the ConfigMap")
+    change = "--- default.policy\n+++ default.policy (revision 1)\n@@ -1,2 +1 @@\n"
+    assert rollout("undo", "--dry-run").startswith(change)
+    assert stage.data() == {"default.policy": BETTER}
+
+    stage.edit(BROKEN)  # is never in use: back to what still decides
+    assert "is what it was in revision 2 " in rollout("undo")
+    assert "is what it was in revision 1 " in rollout("undo")
+    assert stage.data() == {"default.policy": ALL_GOOD}
+    policies.update({"default.policy": ALL_GOOD})
+    kept(3)
+    eventually(lambda: len(rollout("history").splitlines()) == 3)
+    assert "revision 3 is in the ConfigMap already" in rollout("undo", "--to-revision=3", code=1)
+    assert "revision 1 is not kept: there are 2, 3" in rollout("undo", "--to-revision=1", code=1)
+    assert "is what it was in revision 2 " in rollout("undo", "--to-revision=2")
+
+
+def test_where_nothing_is_kept_there_is_no_way_back(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policies"}}
+    cluster.api.create("configmaps", {**config_map, "data": {"default.policy": ALL_GOOD}})
+    where = ["--config-map=default/policies", "--kubeconfig", str(cluster.kubeconfig(tmp_path / "admin"))]
+    assert run(["rollout", "history", *where]) == 1
+    assert run(["rollout", "undo", *where]) == 1
+    assert capsys.readouterr().out == "nothing is kept of configMap default/policies\nno other version is kept\n"
+    assert run(["rollout", "undo", "--config-map=default/polices", *where[1:]]) == 2
+    assert "ConfigMap default/polices: 404" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -12,16 +9,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from engine.adapters.kube.config_maps import get_config_map
 from engine.adapters.kube.credentials import find_credentials
 from engine.adapters.kube.errors import Forbidden, MalformedAnswer, NotFound
 from engine.adapters.kube.replica_reports import ReplicaReport, decode_reports
 from engine.adapters.kube.transport import Transport
 from engine.adapters.policy_sources import PolicySources, policies_of_config_map
-
-
-class _ConfigMap(msgspec.Struct, rename="camel"):
-    data: dict[str, str] | None = None
-    binary_data: dict[str, str] | None = None
 
 
 class _Spec(msgspec.Struct):
@@ -65,14 +58,9 @@ class RolloutView:
             PolicySourcesError: it holds nothing that a scheduler would take.
         """
         places = self._places
-        found = await self._get(f"/api/v1/namespaces/{_part(places.namespace)}/configmaps/{_part(places.config_map)}")
-        try:
-            config_map = msgspec.json.decode(found, type=_ConfigMap)
-            binary = _decoded(config_map.binary_data or {})
-        except (msgspec.MsgspecError, binascii.Error, ValueError) as error:
-            raise MalformedAnswer(f"configMap {places.config_map}: {error}") from error
+        found = await get_config_map(self._transport, places.namespace, places.config_map)
         shown = f"configMap {places.namespace}/{places.config_map}"
-        return policies_of_config_map(config_map.data or {}, binary, shown=shown)
+        return policies_of_config_map(found.texts, found.binaries, shown=shown)
 
     async def reports(self) -> tuple[ReplicaReport, ...]:
         """Return what replicas say, by name; nothing where none has said anything yet. Raises KubeError."""
@@ -97,10 +85,6 @@ class RolloutView:
 
     async def _get(self, path: str) -> bytes:
         return await self._transport.request("GET", path, timeout_seconds=10.0)
-
-
-def _decoded(binary: Mapping[str, str]) -> dict[str, bytes]:
-    return {name: base64.b64decode(text, validate=True) for name, text in binary.items()}
 
 
 def _part(text: str) -> str:

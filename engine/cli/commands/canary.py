@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from engine.cli import files, rewriting
+from engine.cli.config_map import asked, named
 
 if TYPE_CHECKING:
     from engine.diagnostics import Source
@@ -28,7 +29,6 @@ Examples:
 Exit codes: 0 done; 1 there is no canary; 2 it could not be done, and nothing is changed.
 """
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
-_ValueT = TypeVar("_ValueT")
 
 
 @click.group(epilog=_GROUP_EPILOG)
@@ -170,10 +170,7 @@ def _place(
             raise click.UsageError(f"{folder} is one file: give the folder with the canary and its stable policy")
         return _Folder(folder)
     assert config_map is not None
-    namespace, slash, name = config_map.partition("/")
-    if not (namespace and slash and name) or "/" in name:
-        raise click.UsageError(f"--config-map: expected NAMESPACE/NAME, got {config_map}")
-    return _ConfigMap(namespace, name, {"kubeconfig": str(kubeconfig) if kubeconfig else None, "context": context})
+    return _ConfigMap(*named(config_map), kubeconfig=str(kubeconfig) if kubeconfig else None, context=context)
 
 
 def _compiled(sources: Sequence[Source]) -> PolicySet:
@@ -224,7 +221,8 @@ class _ConfigMap:
 
     namespace: str
     name: str
-    access: dict[str, str | None]
+    kubeconfig: str | None
+    context: str | None
     sources: tuple[Source, ...] = field(default=())
     _version: str = ""
 
@@ -234,7 +232,8 @@ class _ConfigMap:
         from engine.cli.policies import SUFFIX
         from engine.diagnostics import Source
 
-        found = self._asked(read_config_map(self.namespace, self.name, **self.access))
+        reading = read_config_map(self.namespace, self.name, kubeconfig=self.kubeconfig, context=self.context)
+        found = asked(reading, about=f"{self.namespace}/{self.name}")
         self._version = found.resource_version
         self.sources = tuple(Source(key, text) for key, text in sorted(found.texts.items()) if key.endswith(SUFFIX))
         if not self.sources:
@@ -248,21 +247,13 @@ class _ConfigMap:
         texts: dict[str, str | None] = {source.name: source.text for source in outcome.changed}
         texts |= {source.name: None for source in outcome.removed}
         change = change_config_map(
-            self.namespace, self.name, texts=texts, resource_version=self._version, **self.access
+            self.namespace,
+            self.name,
+            texts=texts,
+            binaries={},
+            resource_version=self._version,
+            kubeconfig=self.kubeconfig,
+            context=self.context,
         )
-        self._asked(change)
+        asked(change, about=f"{self.namespace}/{self.name}")
         return True
-
-    def _asked(self, asked: Coroutine[Any, Any, _ValueT]) -> _ValueT:
-        import asyncio
-
-        from engine.adapters.kube.errors import Conflict, KubeError
-
-        try:
-            return asyncio.run(asked)
-        except Conflict as error:
-            raise click.ClickException(
-                f"ConfigMap {self.namespace}/{self.name} was changed meanwhile: nothing is done, run it again"
-            ) from error
-        except KubeError as error:
-            raise click.ClickException(f"ConfigMap {self.namespace}/{self.name}: {error}") from error

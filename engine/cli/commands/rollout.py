@@ -1,21 +1,33 @@
-"""`policyctl rollout`: whether all replicas decide by the policies that were written to the cluster."""
+"""`policyctl rollout`: whether all replicas decide by the policies that were written, and the way back."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from engine.cli import rewriting
+from engine.cli.config_map import asked, named
 from engine.cli.terminal import terminal
 
 if TYPE_CHECKING:
+    from engine.adapters.kube.config_maps import ConfigMapData
+    from engine.adapters.kube.policy_history import Revision
     from engine.adapters.kube.rollout_view import RolloutPlaces, RolloutView
     from engine.tooling.rollout import Rollout
 
+GROUP_EPILOG = """
+\b
+Examples:
+  policyctl rollout status --watch      # until all replicas decide by what was written
+  policyctl rollout history             # the last ten versions that were in use
+  policyctl rollout undo                # back to the one before
+"""
 EPILOG = """
 \b
 Examples:
@@ -27,21 +39,41 @@ Examples:
 \b
 Exit codes: 0 all replicas decide by them; 1 not yet, or they are refused; 2 it could not be found out.
 """
+UNDO_EPILOG = """
+\b
+Examples:
+  policyctl rollout undo --dry-run            # what would change
+  policyctl rollout undo && policyctl rollout status --watch
+  policyctl rollout undo --to-revision 3
+
+\b
+Exit codes: 0 done; 1 there is no such version, or it is in the ConfigMap already; 2 it could not be done.
+"""
 LOOK_EVERY_SECONDS = 1.0
+_CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
 
-@click.group(epilog=EPILOG)
+@click.group(epilog=GROUP_EPILOG)
 def command() -> None:
-    """Follow new policies to the replicas of a scheduler."""
+    """Follow new policies to the replicas of a scheduler, and go back to former ones."""
+
+
+def _where(subcommand: _CommandT) -> _CommandT:
+    """Add what says which ConfigMap of which cluster."""
+    for option in (
+        click.option("--context", help="Context of the kubeconfig."),
+        click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl."),
+        click.option(
+            "--config-map", default="policy-scheduler/policies", show_default=True, metavar="NAMESPACE/NAME",
+            help="Where the policies are.",
+        ),
+    ):  # fmt: skip
+        subcommand = option(subcommand)
+    return subcommand
 
 
 @command.command(epilog=EPILOG)
-@click.option(
-    "--config-map", default="policy-scheduler/policies", show_default=True, metavar="NAMESPACE/NAME",
-    help="Where the policies are.",
-)  # fmt: skip
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl.")
-@click.option("--context", help="Context of the kubeconfig.")
+@_where
 @click.option(
     "--lease", default="policy-scheduler-status", show_default=True, help="Where replicas say what they have."
 )
@@ -69,9 +101,7 @@ def status(
     from engine.adapters.policy_sources import PolicySourcesError
     from engine.tooling.rollout import data, lines
 
-    namespace, slash, name = config_map.partition("/")
-    if not (namespace and slash and name) or "/" in name:
-        raise click.UsageError(f"--config-map: expected NAMESPACE/NAME, got {config_map}")
+    namespace, name = named(config_map)
     seconds = _seconds(timeout) if watch else 0.0
     places = RolloutPlaces(namespace, name, lease, deployment)
     try:
@@ -85,6 +115,105 @@ def status(
         for line in lines(found, where=f"configMap {config_map}", to=terminal()):
             click.echo(line)
     return 0 if found.is_done else 1
+
+
+@command.command(epilog="\b\nExamples:\n  policyctl rollout history --config-map team-a/policies")
+@_where
+def history(config_map: str, kubeconfig: Path | None, context: str | None) -> int:
+    """List the versions of the policies that were in use, the newest last.
+
+    The scheduler keeps the last ten that it has accepted, each once, as ControllerRevisions beside the ConfigMap.
+    """
+    now, revisions = _read(config_map, kubeconfig, context)
+    live = _policy_set(now)
+    rows = [(str(r.number), r.policy_set, r.since, "in the ConfigMap" * (r.policy_set == live)) for r in revisions]
+    if not rows:
+        click.echo(f"nothing is kept of configMap {config_map}")
+        return 1
+    for line in terminal().table([("revision", "policy set", "in use since", ""), *reversed(rows)], right_from=4):
+        click.echo(line)
+    return 0
+
+
+@command.command(epilog=UNDO_EPILOG)
+@_where
+@click.option("--to-revision", type=click.IntRange(min=1), metavar="N", help="Default: the newest that is another.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+def undo(config_map: str, kubeconfig: Path | None, context: str | None, to_revision: int | None, dry_run: bool) -> int:
+    """Make the ConfigMap what it was in a former version.
+
+    Pods that are placed stay where they are. Where the ConfigMap comes from Git, revert it there too: it is written
+    again by the next apply.
+    """
+    from engine.adapters.kube.config_maps import change_config_map
+
+    now, revisions = _read(config_map, kubeconfig, context)
+    former = _former(revisions, live=_policy_set(now), number=to_revision)
+    if isinstance(former, str):
+        click.echo(former)
+        return 1
+    texts = _change(now.texts, former.texts)
+    binaries = _change(now.binaries, former.binaries)
+    for name, text in texts.items():
+        _show(name, now.texts.get(name, ""), text, former.number)
+    for name in binaries:
+        click.echo(f"{name} is not text, and is another")
+    if dry_run:
+        return 0
+    namespace, name = named(config_map)
+    change = change_config_map(
+        namespace, name, texts=texts, binaries=binaries, resource_version=now.resource_version,
+        kubeconfig=str(kubeconfig) if kubeconfig else None, context=context,
+    )  # fmt: skip
+    asked(change, about=config_map)
+    click.echo(f"configMap {config_map} is what it was in revision {former.number} (policy set {former.policy_set})")
+    return 0
+
+
+def _former(revisions: Sequence[Revision], *, live: str, number: int | None) -> Revision | str:
+    """Return the version to go back to, or why there is none; revisions come with the newest first."""
+    if number is None:
+        return next((each for each in revisions if each.policy_set != live), "no other version is kept")
+    found = next((each for each in revisions if each.number == number), None)
+    if found is None:
+        known = ", ".join(str(each.number) for each in reversed(revisions)) or "none"
+        return f"revision {number} is not kept: there are {known}"
+    return found if found.policy_set != live else f"revision {number} is in the ConfigMap already"
+
+
+_ValueT = TypeVar("_ValueT")
+
+
+def _change(old: Mapping[str, _ValueT], new: Mapping[str, _ValueT]) -> dict[str, _ValueT | None]:
+    """Return the entries that differ; None for those to be removed."""
+    return {name: new.get(name) for name in sorted({*old, *new}) if old.get(name) != new.get(name)}
+
+
+def _show(name: str, old: str, new: str | None, number: int) -> None:
+    from engine.diagnostics import Source
+
+    if new is None:
+        click.echo(f"{name} is not in revision {number}: removed")
+    else:
+        click.echo(rewriting.difference(Source(name, old), new, done=f"revision {number}"), nl=False)
+
+
+def _read(config_map: str, kubeconfig: Path | None, context: str | None) -> tuple[ConfigMapData, tuple[Revision, ...]]:
+    from engine.adapters.kube.policy_history import read_history
+
+    namespace, name = named(config_map)
+    reading = read_history(namespace, name, kubeconfig=str(kubeconfig) if kubeconfig else None, context=context)
+    return asked(reading, about=config_map)
+
+
+def _policy_set(config_map: ConfigMapData) -> str:
+    """Return the hash of the policies, "" where there are none that could be read."""
+    from engine.adapters.policy_sources import PolicySourcesError, policies_of_config_map
+
+    try:
+        return policies_of_config_map(config_map.texts, config_map.binaries, shown="").hash
+    except PolicySourcesError:
+        return ""
 
 
 def _seconds(text: str) -> float:

@@ -1,0 +1,107 @@
+"""Former versions of a ConfigMap: each once, ten in all, with everything that was in it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.adapters.kube.credentials import find_credentials
+from engine.adapters.kube.policy_history import KEPT, PolicyHistory, Revision
+from engine.adapters.kube.transport import MERGE_PATCH, Transport
+from engine.adapters.policy_sources import PolicySources
+from engine.embedded.cluster import EmbeddedCluster
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+class Stage:
+    """A ConfigMap, and a scheduler that takes over what is in it."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.history = PolicyHistory(transport, namespace="default", name="policies")
+
+    async def write(self, text: str, **more: Any) -> str:
+        """Change the ConfigMap; return the hash of its policies."""
+        body = msgspec.json.encode({"data": {"a.policy": text}, **more})
+        await self.transport.request("PATCH", f"{CONFIG_MAPS}/policies", body=body, content_type=MERGE_PATCH)
+        return PolicySources.of({"a.policy": text}).hash
+
+    async def until(self, condition: Callable[[tuple[Revision, ...]], bool]) -> tuple[Revision, ...]:
+        async with asyncio.timeout(10):
+            while not condition(found := await self.history.revisions()):  # noqa: ASYNC110 - it is the server's to say
+                await asyncio.sleep(0.01)
+        return found
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with EmbeddedCluster(kubelets=None) as embedded:
+        embedded.kubeconfig(tmp_path / "kubeconfig")
+        transport = Transport(find_credentials(kubeconfig=str(tmp_path / "kubeconfig"), context=None))
+        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policies"}}
+        await transport.request("POST", CONFIG_MAPS, body=msgspec.json.encode(made))
+        stage = Stage(transport)
+        task = asyncio.create_task(stage.history.run())
+        yield stage
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await transport.close()
+
+
+async def test_the_last_ten_are_kept_each_once(stage: Stage) -> None:
+    for number in range(1, KEPT + 3):
+        stage.history.accepted(await stage.write(f"score {number}"))
+        await stage.until(lambda found, wanted=number: bool(found) and found[0].number == wanted)  # type: ignore[misc]
+    found = await stage.until(lambda found: len(found) == KEPT)
+    assert [each.number for each in found] == [*range(KEPT + 2, 2, -1)]
+
+    again = await stage.write("score 5")
+    stage.history.accepted(again)
+    found = await stage.until(lambda found: len(found) == KEPT and found[0].number == KEPT + 3)
+    assert [each.policy_set for each in found].count(again) == 1
+    assert 5 not in {each.number for each in found}
+
+
+async def test_all_that_was_in_the_config_map_is_kept(stage: Stage) -> None:
+    signature = base64.b64encode(b"\x00\xff").decode()
+    stage.history.accepted(await stage.write("score 1", binaryData={"SHA256SUMS.sig": signature}))
+    (found,) = await stage.until(bool)
+    assert (found.texts, found.binaries) == ({"a.policy": "score 1"}, {"SHA256SUMS.sig": b"\x00\xff"})
+
+
+async def test_what_the_config_map_no_longer_holds_is_not_kept(stage: Stage) -> None:
+    stage.history.accepted(await stage.write("score 1"))
+    await stage.until(lambda found: len(found) == 1)
+    late = await stage.write("score 2")
+    await stage.write("score 3")
+    stage.history.accepted(late)  # by a replica whose kubelet is behind
+    newest = await stage.write("score 4")
+    stage.history.accepted(newest)
+    found = await stage.until(lambda found: len(found) == 2)
+    assert found[0].policy_set == newest
+
+
+async def test_two_replicas_keep_it_once(stage: Stage) -> None:
+    other = PolicyHistory(stage.transport, namespace="default", name="policies")
+    task = asyncio.create_task(other.run())
+    wanted = await stage.write("score 1")
+    stage.history.accepted(wanted)
+    other.accepted(wanted)
+    await stage.until(bool)
+    wanted = await stage.write("score 2")
+    other.accepted(wanted)
+    stage.history.accepted(wanted)
+    found = await stage.until(lambda found: len(found) > 1)
+    assert [each.number for each in found] == [2, 1]
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
