@@ -66,15 +66,18 @@ def test_many_more_pods_than_there_is_room_for(
     )
     config = tmp_path / "crowd"
     crowd.kubeconfig(config)
+    print(f"{pods:,} pods are there", flush=True)
     began = time.monotonic()
     process = scheduler(kubeconfig=config).start_ready()
     ready = time.monotonic() - began
     eventually(lambda: bound(crowd), within=60.0)
     first = time.monotonic() - began
     answers = []
-    while bound(crowd) < room * ROOM:
+    while (full := bound(crowd)) < room * ROOM:
         answers.append(max(seconds_to_answer(process, path) for path in ("/livez", "/metrics", "/")))
-        assert time.monotonic() - began < size(60, 600), f"{bound(crowd)} of {room * ROOM} are bound"
+        print(f"{full} of {room * ROOM} places are taken after {time.monotonic() - began:.0f} s", flush=True)
+        assert time.monotonic() - began < size(60, 600), f"{full} of {room * ROOM} are bound"
+        time.sleep(0.5)
     filled = time.monotonic() - began
     # one that comes now, and for whom there is room, does not wait for all the others
     crowd.load([node("late", cpu="64", pods=str(ROOM), labels={"late": "yes"})])
