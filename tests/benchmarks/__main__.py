@@ -47,9 +47,10 @@ def main(arguments: list[str]) -> int:
         _say("memory")
         results.memory.append(measure_memory(nodes=5_000, pods=50_000))
     if "reload" in parts:
-        for policies, clauses in ((1, 20), (100, 4), (100, 20)):
-            _say(f"compile {policies} × {clauses} clauses")
-            results.reloads.append(measure_reload(reference, policies=policies, clauses=clauses))
+        for policies, clauses, changed in ((1, 20, 1), (100, 4, 100), (100, 20, 100), (100, 20, 1)):
+            _say(f"reload {policies} × {clauses} clauses, {changed} changed")
+            reload = measure_reload(reference, policies=policies, clauses=clauses, changed=changed)
+            results.reloads.append(reload)
     if "growth" in parts:
         _say("growth")
         results.growth += curves(reference, at_least=2_000 if options.long else 300)

@@ -47,7 +47,7 @@ class Results:
         found = {f"{m.workload}/{m.nodes}": m.relative for m in self.decisions}
         found |= {f"{c.what}/{c.workload}/{c.nodes}": c.relative for c in self.changes}
         found |= {f"start/{s.nodes}/{s.pods}": s.relative for s in self.starts}
-        return found | {f"reload/{r.policies}x{r.clauses}": r.relative for r in self.reloads}
+        return found | {r.name: r.relative for r in self.reloads}
 
     def json(self) -> str:
         """Return everything as JSON."""
@@ -162,12 +162,13 @@ def _others(results: Results, stored: Mapping[str, float]) -> Table:
         what = f"bytes to first decision: {s.nodes:,} nodes, {s.pods:,} pods"
         table.add_row(what, f"{s.seconds * 1e3:,.0f}", "", "", _ratio(stored, name, s.relative))
     for r in results.reloads:
+        policies = "policies" if r.policies > 1 else "policy"
         table.add_row(
-            f"compile {r.policies} {'policies' if r.policies > 1 else 'policy'} of {r.clauses} clauses",
+            f"reload {r.policies} {policies} of {r.clauses} clauses, {r.changed} changed",
             f"{r.cpu_seconds * 1e3:,.1f}",
             f"{r.swap_seconds * 1e3:,.1f}",
             f"{r.worst_decision_seconds * 1e3:,.1f}",
-            _ratio(stored, f"reload/{r.policies}x{r.clauses}", r.relative),
+            _ratio(stored, r.name, r.relative),
         )
     return table
 
