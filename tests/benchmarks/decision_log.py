@@ -18,7 +18,7 @@ from tests.benchmarks.policies import FOUR_LINES, policy_text
 from tests.benchmarks.workloads import NODES, named
 
 DECISIONS = 4_000
-SHARES = (0.0, 0.02)
+SHARES = (0.0, 0.01)
 
 
 def main() -> None:
