@@ -123,8 +123,8 @@ class DecisionLogSettings:
     repeat_after: Duration = 300.0
     """For so long a pod's refusal for the same reason is counted and not logged again."""
     detail_share: Annotated[float, Shape({"minimum": 0, "maximum": 1})] = 0.01
-    """Share of the time that may be spent on scores by clause and node: all decisions of a quiet cluster, up to about 15
-    a second at 5,000 nodes, whose bindings wait 0.7 ms for it. 0 for none."""
+    """Share of the time that may be spent on scores by clause and node: all decisions of a quiet cluster, up to 15 a
+    second at 5,000 nodes, whose bindings wait 0.7 ms for it. 0 for none."""
     best_nodes: Annotated[int, Shape({"minimum": 1, "maximum": 100})] = 3
     """Nodes whose scores are kept, the chosen one included."""
 
