@@ -242,6 +242,9 @@ class Real(Cluster):
         super().__init__(plane.endpoint)
 
     def token(self, namespace: str, account: str) -> str:
+        thing = {"apiVersion": "v1", "kind": "ServiceAccount"}
+        # there is no controller that makes the account `default`
+        self.ensure("serviceaccounts", thing | {"metadata": {"name": account, "namespace": namespace}})
         path = f"{self.api.path('serviceaccounts', account, namespace=namespace)}/token"
         kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
         request = kind | {"spec": {"expirationSeconds": 3600}}

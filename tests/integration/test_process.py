@@ -41,7 +41,7 @@ def test_bindings_under_way_are_finished_and_told_before_it_ends(
     process = scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
     eventually(lambda: len(front.asked("create", "pods/binding")) == len(names))
     process.signal(signal.SIGTERM)
-    eventually(lambda: "ending" in process.log())
+    eventually(lambda: "ending: bindings" in process.log())
     cluster.add_pods(pod("late"))
     release.set()
     assert process.exit_code() == 0
