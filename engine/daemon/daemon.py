@@ -52,6 +52,8 @@ SPARE_CONNECTIONS = 32
 """Beside those of bindings: for lists, events and status writes."""
 DRAIN_SECONDS = 10.0
 """Time for all bindings and events under way when the daemon ends. Kubernetes gives a pod 30 s in all."""
+CONDITIONS_SECONDS = 0.5
+"""Of these, for conditions and nominations before the lease is given back: who comes next writes what is missing."""
 
 
 class Daemon:
@@ -210,12 +212,13 @@ class Daemon:
             return 1
 
     async def _end(self, scheduling: asyncio.Task[None], leading: asyncio.Task[None]) -> None:
-        """Let what is under way come to its end, give the lease back, then say what is left to say."""
+        """Let what is under way come to its end, say what only a leader may, give the lease back, then say the rest."""
         deadline = asyncio.get_running_loop().time() + DRAIN_SECONDS
         await end([scheduling])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await self._scheduler.drained()
+        await self._telling.drain_conditions(timeout_seconds=CONDITIONS_SECONDS)
         await end([leading])
         await self._telling.drain(timeout_seconds=max(1.0, deadline - asyncio.get_running_loop().time()))
 

@@ -106,8 +106,12 @@ class Telling:
         if self._reports is not None:
             self._reports.tell(**report_of(record))
 
+    async def drain_conditions(self, *, timeout_seconds: float) -> None:
+        """Send what waits of conditions and nominations, while we may."""
+        await asyncio.gather(*(each.drain(timeout_seconds=timeout_seconds) for each in (self.statuses, self._groups)))
+
     async def drain(self, *, timeout_seconds: float) -> None:
-        """Send what waits, before the process ends."""
+        """Send what waits, before the process ends; what only who leads may say is dropped where we do not."""
         told = await asyncio.gather(
             *(each.drain(timeout_seconds=timeout_seconds) for each in (self.statuses, self._groups, self.events))
         )
