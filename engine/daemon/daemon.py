@@ -14,15 +14,13 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from engine.adapters.kube.binding import Binder
-from engine.adapters.kube.credentials import find_credentials
-from engine.adapters.kube.decoding import Malformed
 from engine.adapters.kube.eviction import Evictor
-from engine.adapters.kube.transport import Transport
 from engine.adapters.open_telemetry import SpanExporter
 from engine.adapters.policy_directory import PolicyDirectory
 from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.settable_clock import SettableClock
 from engine.cluster.cluster import Cluster
+from engine.daemon.api_server import ApiServer
 from engine.daemon.canaries import Canaries
 from engine.daemon.first_lists import FirstLists
 from engine.daemon.freshness import Freshness
@@ -42,14 +40,13 @@ from engine.daemon.tasks import end, guarded
 from engine.daemon.telling import Telling
 from engine.daemon.tracing import Tracing
 from engine.daemon.volumes import VolumeBinder
-from engine.daemon.watching import reflectors, run
 from engine.framework.cycle import Cycle
 from engine.framework.queue import SchedulingQueue
 
 logger = logging.getLogger(__name__)
 
-SPARE_CONNECTIONS = 32
-"""Beside those of bindings: for lists, events and status writes."""
+POLICIES_FIRST_SECONDS = 1.0
+"""Pods wait so long at a start for policies, lest all be sorted twice; the first values of metrics may take longer."""
 DRAIN_SECONDS = 10.0
 """Time for all bindings and events under way when the daemon ends. Kubernetes gives a pod 30 s in all."""
 CONDITIONS_SECONDS = 0.5
@@ -59,22 +56,15 @@ CONDITIONS_SECONDS = 0.5
 class Daemon:
     """One replica of the scheduler."""
 
-    def __init__(self, settings: Settings, *, version: str, random: Random | None = None) -> None:
+    def __init__(self, settings: Settings, api_server: ApiServer, *, version: str, random: Random) -> None:
         self._settings = settings = settings.effective()
-        self._random = random or Random()
+        self._random = random
         self._identity = f"{socket.gethostname()}_{uuid4()}"
         self.metrics = SchedulerMetrics(version=version)
         self.observers = Observers([self.metrics])
         """Told what is decided, bound and reloaded; more of them may be added before `run`."""
-        self._credentials = find_credentials(
-            kubeconfig=str(settings.kubernetes.kubeconfig) if settings.kubernetes.kubeconfig else None,
-            context=settings.kubernetes.context,
-        )
-        self._transport = Transport(
-            self._credentials,
-            max_connections=settings.scheduling.parallel_binds + SPARE_CONNECTIONS,
-            observe=self._observe_request,
-        )
+        self._api_server = api_server
+        self._transport = api_server.transport
         sharing = settings.sharding
         self._leading = Leading(settings.leader_election, shares=sharing.enabled, identity=self._identity)
         self._binder = Binder(
@@ -120,11 +110,8 @@ class Daemon:
         if sharing.enabled:
             unit = partial(self._scheduler.deciding.unit, by_pod=sharing.unit == "pod")
             self._scheduler.deciding.sharding = Sharding(self._identity, unit=unit)
-        self._reflectors = reflectors(
-            self._transport, self._scheduler.informer, random=self._random, on_malformed=_report_malformed
-        )
-        nodes_and_pods = self._reflectors[:2]
-        self._leading.attach(self._scheduler, self._reflectors[1], transport=self._transport, random=self._random)
+        nodes_and_pods = api_server.reflectors[:2]
+        self._leading.attach(self._scheduler, nodes_and_pods[1], transport=self._transport, random=self._random)
         self._scheduler.is_current = Freshness(nodes_and_pods, is_reachable=lambda: self._transport.is_reachable)
         self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals, clock=clock)
         self._reloader = PolicyReloader(
@@ -134,7 +121,7 @@ class Daemon:
             clock=time.time,
             prepare=self._prime,
         )
-        self._lists = FirstLists(self._reflectors, counts=self._counts)
+        self._lists = FirstLists(api_server.reflectors, counts=self._counts)
         mode = make_mode(
             settings,
             scheduler=self._scheduler,
@@ -182,20 +169,15 @@ class Daemon:
             announce: told the address of the HTTP server once it listens.
 
         Raises:
-            CredentialsError: there is no way to reach a cluster.
             ServerError: the HTTP address is taken.
         """
-        await self._credentials.get()
+        self._api_server.observe(self._observe_request)
         async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(self._transport.close)
             if self._spans is not None:
                 stack.push_async_callback(asyncio.to_thread, self._spans.close)
             await stack.enter_async_context(self._serving)
             announce(self._serving.http.url)
-            background = [
-                *(run(reflector, transport=self._transport) for reflector in self._reflectors),
-                *self._telling.works(),
-            ]
+            background = [*self._telling.works()]
             if every := self._settings.scheduling.recount_every:
                 background.append(self._recounting.run(every_seconds=every))
             tasks = [asyncio.create_task(guarded(work)) for work in background]
@@ -203,12 +185,17 @@ class Daemon:
             await stack.enter_async_context(self._signals)
             await stack.enter_async_context(self._reloader)
             await stack.enter_async_context(self._policy_directory())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLICIES_FIRST_SECONDS):
+                    await self._reloader.has_ended.wait()
+            self._api_server.tell(self._scheduler.informer)
             await self._lists.wait()
             scheduling = asyncio.create_task(guarded(self._scheduler.run()))
             leading = asyncio.create_task(self._leading.run())
             stack.push_async_callback(self._end, scheduling, leading)
             # none of them ends but by a lost lease or a fault in ours: a new process starts afresh
-            await asyncio.wait({leading, scheduling, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            works = {leading, scheduling, *tasks, *self._api_server.tasks}
+            await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
             return 1
 
     async def _end(self, scheduling: asyncio.Task[None], leading: asyncio.Task[None]) -> None:
@@ -274,7 +261,7 @@ class Daemon:
         self._serving.print_state()
 
     def _observe_request(self, verb: str, resource: str, code: str, seconds: float) -> None:
-        credentials = self._credentials.current
+        credentials = self._api_server.credentials.current
         host = urlsplit(credentials.server).netloc if credentials is not None else ""
         self.metrics.api_request(verb=verb.lower(), resource=resource, code=code, host=host, seconds=seconds)
 
@@ -288,7 +275,7 @@ class Daemon:
         }
         live.unschedulable_pods = self._queue.rejections
         live.watch_restarts = lambda: {
-            reflector.resource.plural: max(0, reflector.counts.watches - 1) for reflector in self._reflectors
+            reflector.resource.plural: max(0, reflector.counts.watches - 1) for reflector in self._api_server.reflectors
         }
         self.metrics.replica.elected = self._leading.elected
         self.metrics.replica.part = self._leading.part
@@ -296,7 +283,3 @@ class Daemon:
     def _counts(self) -> dict[str, int]:
         cluster = self._scheduler.cluster
         return {"nodes": cluster.nodes.size, "pods": len(cluster.pods), "pending": len(self._queue)}
-
-
-def _report_malformed(broken: Malformed) -> None:
-    logger.warning("an object cannot be used", extra={"problem": str(broken)})

@@ -13,7 +13,8 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -22,8 +23,29 @@ from engine.daemon.addresses import host_and_port
 from engine.daemon.settings import PrometheusSettings, Settings, TlsSettings, load_settings
 from engine.documents.yaml_document import DocumentError
 
+if TYPE_CHECKING:
+    from engine.daemon.api_server import ApiServer
+
 logger = logging.getLogger(__name__)
 DISTRIBUTION = "kube-policy-scheduler"
+IMPORTED_MEANWHILE = (
+    "numpy",
+    "engine.cluster.cluster",
+    "engine.framework.kubernetes",
+    "lark",
+    "engine.lang.syntax",
+    "engine.lang.checked",
+    "engine.lang.load",
+    "engine.policy.policy_set",
+    "aiohttp",
+    "aiohttp.web",
+    "engine.daemon.scheduler",
+    "engine.daemon.serving",
+    "engine.daemon.daemon",
+)
+"""What the daemon rests on, in pieces of 20 to 40 ms between which answers of the API server are read."""
+TURNS = 4
+"""Of the event loop after each piece; a turn reads up to 256 KiB of an answer."""
 
 EPILOG = """
 \b
@@ -47,9 +69,9 @@ class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return ["config", "webhook"]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
-            return None
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        if cmd_name not in (known := self.list_commands(ctx)):
+            ctx.fail(f"unknown command `{cmd_name}`: there are {' and '.join(known)}")
         found: click.Command = getattr(import_module(f"engine.daemon.commands.{cmd_name}"), cmd_name)
         return found
 
@@ -162,18 +184,7 @@ def override(
 
 async def _run(settings: Settings, address_file: Path | None) -> int:
     gc.disable()  # until the first lists are in: it finds nothing in modules and objects that come to stay
-    from engine.adapters.http_server import ServerError
-    from engine.adapters.kube.errors import CredentialsError
-    from engine.adapters.open_telemetry import TracingUnavailable
-    from engine.adapters.rotating_file import FileError
-    from engine.adapters.serving_certificate import CertificateError
-    from engine.daemon.daemon import Daemon
-
-    try:
-        daemon = Daemon(settings, version=version(DISTRIBUTION))
-    except (CertificateError, FileError, TracingUnavailable) as error:
-        return _fail(f"policy-scheduler: {error}")
-    running = asyncio.create_task(daemon.run(announce=lambda url: _announce(url, address_file)))
+    running = asyncio.create_task(_schedule(settings, address_file))
     loop = asyncio.get_running_loop()
 
     def end() -> None:
@@ -185,13 +196,42 @@ async def _run(settings: Settings, address_file: Path | None) -> int:
 
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, end)
-    loop.add_signal_handler(signal.SIGUSR2, daemon.print_state)
     try:
         return await running
     except asyncio.CancelledError:
         logger.info("ended in order")
         return 0
-    except (CredentialsError, ServerError) as error:
+
+
+async def _schedule(settings: Settings, address_file: Path | None) -> int:
+    """Ask the API server for what there is, import what decides while it answers, then do it."""
+    from engine.adapters.kube.errors import CredentialsError
+    from engine.daemon.api_server import ApiServer
+
+    random = Random()
+    try:
+        async with ApiServer(settings, random=random) as api_server:
+            for module in IMPORTED_MEANWHILE:
+                import_module(module)
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
+            return await _decide(settings, api_server, address_file, random=random)
+    except CredentialsError as error:
+        return _fail(f"policy-scheduler: {error}")
+
+
+async def _decide(settings: Settings, api_server: ApiServer, address_file: Path | None, *, random: Random) -> int:
+    from engine.adapters.http_server import ServerError
+    from engine.adapters.open_telemetry import TracingUnavailable
+    from engine.adapters.rotating_file import FileError
+    from engine.adapters.serving_certificate import CertificateError
+    from engine.daemon.daemon import Daemon
+
+    try:
+        daemon = Daemon(settings, api_server, version=version(DISTRIBUTION), random=random)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, daemon.print_state)
+        return await daemon.run(announce=lambda url: _announce(url, address_file))
+    except (CertificateError, FileError, ServerError, TracingUnavailable) as error:
         return _fail(f"policy-scheduler: {error}")
 
 

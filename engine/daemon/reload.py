@@ -140,6 +140,8 @@ class PolicyReloader(Generic[PolicySetT]):
         self.last: ReloadRecord | None = None
         """The end of the newest candidate."""
         self.last_success: ReloadRecord | None = None
+        self.has_ended = asyncio.Event()
+        """Set once a candidate has come to its end."""
 
     @property
     def ready(self) -> bool:
@@ -232,6 +234,7 @@ class PolicyReloader(Generic[PolicySetT]):
 
     def _tell(self, record: ReloadRecord) -> None:
         self.last = record
+        self.has_ended.set()
         if record.successful:
             self.last_success = record
             log.info("%s (%.0f ms)", record.summary(), 1000 * record.seconds)

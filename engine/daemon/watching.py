@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from engine.adapters.kube import resources
 from engine.adapters.kube.changes import Change, Deleted
@@ -15,8 +15,10 @@ from engine.adapters.kube.discovery import served
 from engine.adapters.kube.errors import KubeError
 from engine.adapters.kube.reflector import Reflector
 from engine.adapters.kube.transport import Transport
-from engine.daemon.informer import Informer
 from engine.daemon.unusable import report_unusable
+
+if TYPE_CHECKING:
+    from engine.daemon.informer import Informer
 
 T = TypeVar("T")
 
@@ -68,24 +70,26 @@ async def run(reflector: Reflector[Any], *, transport: Transport) -> NoReturn:
 
 
 def reflectors(
-    transport: Transport, informer: Informer, *, random: Random, on_malformed: Callable[[Malformed], None]
+    transport: Transport, *, random: Random, on_malformed: Callable[[Malformed], None]
 ) -> list[Reflector[Any]]:
-    """Return one reflector per watched resource, nodes first."""
+    """Return one reflector per watched resource, nodes and pods first; `attach` says whom they tell."""
     make = partial(Reflector, transport, random=random, on_malformed=on_malformed)
-    found: list[Reflector[Any]] = [
-        make(
-            resources.NODES,
-            _Handler(informer.nodes_replaced, informer.node_changed, informer.node_deleted),
-        ),
-        make(
-            resources.PODS,
-            _Handler(informer.pods_replaced, informer.pod_changed, informer.pod_deleted),
-            field_selector=resources.UNFINISHED_PODS,
-        ),
+    return [
+        make(resources.NODES),
+        make(resources.PODS, field_selector=resources.UNFINISHED_PODS),
+        *(make(resource, optional=True) for resource in OTHERS),
     ]
-    for resource in OTHERS:
-        handler = _Handler(
-            partial(informer.objects_replaced, resource.type), informer.object_changed, informer.object_deleted
-        )
-        found.append(make(resource, handler, optional=True))
-    return found
+
+
+def attach(mirrors: Sequence[Reflector[Any]], informer: Informer) -> None:
+    """Let an informer be told what reflectors see."""
+    for mirror in mirrors:
+        mirror.attach(_handler(mirror.resource.type, informer))
+
+
+def _handler(kind: type, informer: Informer) -> _Handler[Any]:
+    if kind is resources.NODES.type:
+        return _Handler(informer.nodes_replaced, informer.node_changed, informer.node_deleted)
+    if kind is resources.PODS.type:
+        return _Handler(informer.pods_replaced, informer.pod_changed, informer.pod_deleted)
+    return _Handler(partial(informer.objects_replaced, kind), informer.object_changed, informer.object_deleted)

@@ -189,6 +189,32 @@ async def test_the_list_is_read_in_pages_with_the_selector() -> None:
         assert 300 <= int(queries[2]["timeoutSeconds"]) <= 600
 
 
+async def test_a_list_is_read_before_there_is_anybody_to_tell() -> None:
+    asked: list[str | None] = []
+
+    def script(request: Request, peer: Peer) -> None:
+        if "watch" in request.query:
+            asked.append("watch")
+            peer.begin_stream()
+            return
+        asked.append(request.query.get("continue"))
+        page = int(request.query.get("continue", "1"))
+        peer.answer(200, pod_list(pod(f"p{page}"), continue_=str(page + 1) if page < 4 else "", version="10"))
+
+    async with mirrored(script) as (_, reflector, __):
+        await reflector.synced.wait()
+        asked.clear()
+        early, late = Reflector(reflector._transport, PODS, random=Random(1)), Mirror()
+        running = asyncio.create_task(early.run())
+        await until(lambda: asked == [None, "2", "3", "4"])
+        assert not early.synced.is_set()
+        early.attach(late)
+        await early.synced.wait()
+        assert sorted(late.versions) == ["p1", "p2", "p3", "p4"]
+        assert late.replacements == 1
+        running.cancel()
+
+
 async def test_a_continue_token_that_expired_restarts_the_list_in_one_piece() -> None:
     limits: list[str | None] = []
 

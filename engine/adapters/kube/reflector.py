@@ -82,7 +82,7 @@ class Reflector(Generic[T]):
         self,
         transport: Transport,
         resource: Resource[T],
-        handler: Handler[T],
+        handler: Handler[T] | None = None,
         *,
         field_selector: str = "",
         optional: bool = False,
@@ -92,7 +92,20 @@ class Reflector(Generic[T]):
         backoff: Backoff | None = None,
         on_malformed: Callable[[Malformed], None] | None = None,
     ) -> None:
-        """optional: absence and lack of permission count as synced with no objects."""
+        """Make one.
+
+        Args:
+            transport: to the API server.
+            resource: what is mirrored.
+            handler: is told; None: the first list is read, and waits for `attach`.
+            field_selector: of the objects that are mirrored.
+            optional: absence and lack of permission count as synced with no objects.
+            random: spreads pauses and the ends of watches.
+            silence_seconds: after which a watch is opened anew.
+            watch_seconds: shortest and longest time of a watch.
+            backoff: pauses after errors.
+            on_malformed: told of objects that were passed over.
+        """
         self.resource = resource
         self.known: dict[str, Known] = {}  # by UID: what the handler was told
         self.status = Status(Phase.STARTING)
@@ -100,7 +113,10 @@ class Reflector(Generic[T]):
         self.synced = asyncio.Event()
         self.last_contact = 0.0  # event loop's time at which the view was last known to be current
         self._transport = transport
-        self._handler = handler
+        self._handler: Handler[T] | None = None
+        self._attached = asyncio.Event()
+        if handler is not None:
+            self.attach(handler)
         self._field_selector = field_selector
         self._optional = optional
         self._random = random
@@ -118,6 +134,16 @@ class Reflector(Generic[T]):
     def position(self) -> int:
         """The resource version up to which the handler was told everything; 0 where it has no number."""
         return int(self._version) if self._version.isdecimal() else 0
+
+    def attach(self, handler: Handler[T]) -> None:
+        """Tell this one from now on."""
+        self._handler = handler
+        self._attached.set()
+
+    async def _listener(self) -> Handler[T]:
+        await self._attached.wait()
+        assert self._handler is not None
+        return self._handler
 
     async def run(self) -> NoReturn:
         """Mirror for ever; the only endless loop. Ends by cancellation alone."""
@@ -157,17 +183,24 @@ class Reflector(Generic[T]):
     async def _list_bit_by_bit(self, limit: int | None) -> str:
         """Hand over each page while the next is on its way: who knows nothing yet waits for the last in any case."""
         self.known = {}
+        at_hand: list[Page[T]] = []
         version, is_begun = "", False
         async with aclosing(self._pages(limit)) as listed:
             async for page in listed:
-                found = self._index(page)
-                self.known.update((key, _known(obj.metadata)) for key, obj in found.items())
-                objects = list(found.values())
-                if not is_begun:
-                    self._handler.replaced(objects[:SLICE_OBJECTS])
-                    objects, is_begun = objects[SLICE_OBJECTS:], True
-                await self._deliver_in_slices([Added(obj) for obj in objects])
                 version = page.metadata.resource_version
+                at_hand.append(page)
+                if self._handler is None and page.metadata.continue_:
+                    continue
+                handler = await self._listener()
+                for each in at_hand:
+                    found = self._index(each)
+                    self.known.update((key, _known(obj.metadata)) for key, obj in found.items())
+                    objects = list(found.values())
+                    if not is_begun:
+                        handler.replaced(objects[:SLICE_OBJECTS])
+                        objects, is_begun = objects[SLICE_OBJECTS:], True
+                    await self._deliver_in_slices([Added(obj) for obj in objects])
+                at_hand.clear()
         return version
 
     async def _list_whole(self, limit: int | None) -> str:
@@ -181,9 +214,10 @@ class Reflector(Generic[T]):
                 malformed += page.malformed
                 version = page.metadata.resource_version
         known = {key: _known(obj.metadata) for key, obj in found.items()}
+        handler = await self._listener()
         if self._deliver_whole:
             self.known = known
-            self._handler.replaced(list(found.values()))
+            handler.replaced(list(found.values()))
         else:
             kept = {key for broken in malformed if (key := _key(broken.metadata)) in self.known}
             changes = self._differences(found, kept)
@@ -315,7 +349,7 @@ class Reflector(Generic[T]):
             self._deliver(changes[start : start + SLICE_OBJECTS])
 
     def _deliver(self, changes: list[Change[T]]) -> None:
-        if changes:
+        if changes and self._handler is not None:
             self._handler.changed(changes)
 
     # --- when it goes wrong -------------------------------------------------------------------------
@@ -351,7 +385,8 @@ class Reflector(Generic[T]):
         self.status = Status(phase, problem)
         self._version = ""
         if self._optional and not self.synced.is_set():
-            self._handler.replaced([])
+            if self._handler is not None:
+                self._handler.replaced([])
             self._deliver_whole = False
             self.synced.set()
 
