@@ -77,9 +77,16 @@ class PrometheusServer:
         subprocess.run(command, check=True, capture_output=True)
 
     def scrape(
-        self, targets: Mapping[str, Mapping[str, str]] | Sequence[str], *, interval_seconds: float = 1.0
+        self,
+        targets: Mapping[str, Mapping[str, str]] | Sequence[str],
+        *,
+        interval_seconds: float = 1.0,
+        **options: object,
     ) -> None:
-        """Scrape `host:port` targets, with extra labels where a mapping gives them; call before start."""
+        """Scrape `host:port` targets, with extra labels where a mapping gives them; call before start.
+
+        options: further ones of Prometheus' scrape_config.
+        """
         assert self._process is None, "set targets before start"
         labels_by_target = targets if isinstance(targets, Mapping) else {target: {} for target in targets}
         interval = f"{int(interval_seconds * 1000)}ms"
@@ -88,6 +95,7 @@ class PrometheusServer:
             "scrape_configs": [
                 {
                     "job_name": "test",
+                    **options,
                     "static_configs": [
                         {"targets": [target], "labels": dict(labels)} for target, labels in labels_by_target.items()
                     ],

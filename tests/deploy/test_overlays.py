@@ -6,11 +6,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
 from engine.daemon.settings import load_settings
 from tests.deploy.manifests import DEPLOY, NAMESPACE, OVERLAYS, Json, built, key, named, only, pod_spec
+from tests.deploy.test_manifests import VERSIONS, invalid
 from tests.integration.cluster import Cluster
 from tests.integration.conftest import cluster as cluster
 from tests.integration.conftest import control_plane as control_plane
@@ -202,24 +204,29 @@ class TestMainScheduler:
 
 
 COMPONENTS = sorted(path.parent for path in DEPLOY.glob("components/*/kustomization.yaml"))
+NEEDED = {"sharding": ["high-availability"], "monitoring-secure": ["secure"]}
+EACH_COMPONENT = pytest.mark.parametrize("component", COMPONENTS, ids=lambda path: str(path.name))
+FOREIGN = yaml.safe_load(Path(__file__).with_name("foreign_kinds.yaml").read_text())
 
 
-@pytest.mark.parametrize("component", COMPONENTS, ids=lambda path: str(path.name))
-def test_each_component_goes_with_each_way_to_run(component: Path, tmp_path: Path) -> None:
-    """Also those with kinds that Kubernetes itself does not have."""
-    shutil.copytree(DEPLOY, tmp_path / "deploy")
-    mine = tmp_path / "mine"
+def with_component(name: str, folder: Path) -> list[Json]:
+    """Return the base with a component and those that it needs."""
+    shutil.copytree(DEPLOY, folder / "deploy")
+    mine = folder / "mine"
     mine.mkdir()
-    needed = ["high-availability"] if component.name == "sharding" else []
-    names = [*needed, component.name]
     text = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": ["../deploy/base"],
-        "components": [f"../deploy/components/{name}" for name in names],
+        "components": [f"../deploy/components/{each}" for each in [*NEEDED.get(name, ()), name]],
     }
     (mine / "kustomization.yaml").write_text(yaml.safe_dump(text))
-    made = built(mine)
+    return built(mine)
+
+
+@EACH_COMPONENT
+def test_each_component_goes_with_the_base(component: Path, tmp_path: Path) -> None:
+    made = with_component(component.name, tmp_path)
     own = {key(o) for o in made} - {key(o) for o in built(DEPLOY / "base")}
     assert own
     assert len({key(o) for o in made}) == len(made)
@@ -227,18 +234,36 @@ def test_each_component_goes_with_each_way_to_run(component: Path, tmp_path: Pat
         assert o["metadata"].get("namespace", NAMESPACE) == NAMESPACE
         if o["kind"] != "ConfigMap":
             assert o["metadata"]["labels"]["app.kubernetes.io/name"].startswith("policy-scheduler")
+        if o["kind"] in FOREIGN:
+            jsonschema.validate(o["spec"], {"$defs": FOREIGN["$defs"], **FOREIGN[o["kind"]]})
+    assert invalid([o for o in made if o["kind"] not in FOREIGN], VERSIONS[-1]) == []
 
 
-def test_cert_managers_certificate_is_for_the_name_that_the_api_server_calls() -> None:
-    folder = DEPLOY / "components" / "webhook-cert-manager"
-    certificate = next(
-        o for o in yaml.safe_load_all((folder / "certificate.yaml").read_text()) if o["kind"] == "Certificate"
-    )
-    (webhook,) = named(
-        "ValidatingWebhookConfiguration", "policy-scheduler-webhook", among=overlay_named("checked-policies")
-    )["webhooks"]
+def test_cert_managers_certificate_is_for_the_name_that_the_api_server_calls(tmp_path: Path) -> None:
+    made = with_component("webhook-cert-manager", tmp_path)
+    certificate, issuer = only("Certificate", among=made), only("Issuer", among=made)
+    configuration = only("ValidatingWebhookConfiguration", among=made)
+    (webhook,) = configuration["webhooks"]
     service = webhook["clientConfig"]["service"]
     assert f"{service['name']}.{service['namespace']}.svc" in certificate["spec"]["dnsNames"]
+    assert certificate["spec"]["issuerRef"] == {"kind": "Issuer", "name": issuer["metadata"]["name"]}
+    assert configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == "/".join(
+        certificate["metadata"][part] for part in ("namespace", "name")
+    )
+    volumes = pod_spec(named("Deployment", "policy-scheduler-webhook", among=made))["volumes"]
+    assert certificate["spec"]["secretName"] in [each["secret"]["secretName"] for each in volumes if "secret" in each]
+
+
+@pytest.mark.parametrize("name", ["monitoring", "monitoring-secure"])
+def test_prometheus_comes_to_the_port_as_it_is(name: str, tmp_path: Path) -> None:
+    made = with_component(name, tmp_path)
+    (endpoint,) = only("ServiceMonitor", among=made)["spec"]["endpoints"]
+    service = named("Service", "policy-scheduler", among=made)
+    assert endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
+    assert endpoint.get("scheme", "http") == service["metadata"]["annotations"].get("prometheus.io/scheme", "http")
+    assert ("bearerTokenFile" in endpoint) == ("--http-secure" in arguments(made)), "a token is sent over TLS alone"
+    roles = {o["metadata"]["name"] for o in made if o["kind"] == "ClusterRole"}
+    assert {o["roleRef"]["name"] for o in made if o["kind"] == "ClusterRoleBinding"} <= roles
 
 
 def test_the_trial_needs_nothing_that_small_clusters_lack() -> None:

@@ -11,6 +11,8 @@ import ssl
 from pathlib import Path
 
 import pytest
+import requests
+import yaml
 
 from engine.tooling.decision_record import Outcome, decode_lines
 from tests.configmap_volume import ConfigMapVolume
@@ -23,6 +25,7 @@ from tests.integration.kubectl import kubectl
 from tests.integration.objects import node, pod
 from tests.integration.process import SchedulerProcess
 from tests.integration.test_permissions import ACCOUNT, HOME, secure_front, used
+from tests.prometheus_server import PrometheusServer
 
 __all__ = ["secure_front"]
 
@@ -110,6 +113,39 @@ def test_only_who_may_sees_more_than_the_probes(
     assert {(e.resource, e.verb) for e in secure_front.exchanges if e.code in (401, 403)} == set()
     for secret in ("guessed", stranger, token, prometheus, basic):
         assert secret not in secured.log()
+
+
+@pytest.mark.needs("prometheus", "promtool")
+def test_prometheus_scrapes_as_its_operator_is_told_to(
+    cluster: Cluster, secured: SchedulerProcess, tmp_path: Path
+) -> None:
+    monitoring = DEPLOY / "components" / "monitoring-secure"
+    patch = yaml.safe_load((monitoring / "kustomization.yaml").read_text())["patches"][0]["patch"]
+    told = {each["path"].rpartition("/")[2]: each["value"] for each in yaml.safe_load(patch)}
+    binding = yaml.safe_load((monitoring / "cluster-role-binding.yaml").read_text())
+    cluster.ensure("clusterrolebindings", binding)
+    (who,) = binding["subjects"]
+    cluster.ensure("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": who["namespace"]}})
+    home = {"name": who["name"], "namespace": who["namespace"]}
+    cluster.ensure("serviceaccounts", {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": home})
+    token = tmp_path / "token"  # mounted where told["bearerTokenFile"] says, in a pod
+    token.write_text(cluster.token(who["namespace"], who["name"]))
+    prometheus = PrometheusServer(tmp_path)
+    prometheus.scrape(
+        [secured.address],
+        scheme=told["scheme"],
+        authorization={"credentials_file": str(token)},
+        tls_config={"insecure_skip_verify": told["tlsConfig"]["insecureSkipVerify"]},
+    )
+    with prometheus, requests.Session() as session:
+        session.trust_env = False
+
+        def value(query: str) -> str:
+            answer = session.get(f"{prometheus.url}/api/v1/query", params={"query": query}, timeout=10).json()
+            (series,) = answer["data"]["result"] or [{"value": (0, "nothing yet")}]
+            return str(series["value"][1])
+
+        eventually(lambda: (value("up"), value("policy_scheduler_build_info")) == ("1", "1"), else_=lambda: value("up"))
 
 
 def test_decisions_can_be_asked_for_and_are_in_the_file(
