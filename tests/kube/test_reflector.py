@@ -202,7 +202,7 @@ async def test_a_list_is_read_before_there_is_anybody_to_tell() -> None:
         peer.answer(200, pod_list(pod(f"p{page}"), continue_=str(page + 1) if page < 4 else "", version="10"))
 
     async with mirrored(script) as (_, reflector, __):
-        await reflector.synced.wait()
+        await until(lambda: asked[-1:] == ["watch"])
         asked.clear()
         early, late = Reflector(reflector._transport, PODS, random=Random(1)), Mirror()
         running = asyncio.create_task(early.run())
