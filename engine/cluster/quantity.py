@@ -81,11 +81,6 @@ def scaled(text: Quantity, scale: int) -> int:
     return rounded(nanos(text), scale)
 
 
-def millis(text: Quantity) -> int:
-    """Return the quantity in thousandths (cpu: millicores)."""
-    return scaled(text, 3)
-
-
 def units(text: Quantity) -> int:
     """Return the quantity in whole units (memory: bytes; devices: pieces)."""
     return scaled(text, 0)

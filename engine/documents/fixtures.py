@@ -82,20 +82,11 @@ class FixtureObject:
             raise DocumentError([self.error(path, message)]) from error
 
 
-def load_objects(path: Path) -> list[dict[str, Any]]:
-    """Return the Kubernetes objects of a file: lists, several documents, single objects, YAML or JSON.
+def read_objects(path: Path) -> tuple[FixtureObject, ...]:
+    """Return the Kubernetes objects of a file with their places: lists, documents, single objects, YAML or JSON.
 
     Raises:
         DocumentError: the file is not that; each problem has its line.
-    """
-    return [found.value for found in read_objects(path)]
-
-
-def read_objects(path: Path) -> tuple[FixtureObject, ...]:
-    """Return the Kubernetes objects of a file with their places.
-
-    Raises:
-        DocumentError: as `load_objects`.
     """
     return parse_objects(read_source(path))
 
@@ -104,7 +95,7 @@ def parse_objects(source: Source) -> tuple[FixtureObject, ...]:
     """Return the Kubernetes objects of a text with their places.
 
     Raises:
-        DocumentError: as `load_objects`.
+        DocumentError: as `read_objects`.
     """
     objects: list[FixtureObject] = []
     found: list[Diagnostic] = []

@@ -1,4 +1,4 @@
-"""One policy as the framework uses it: a profile of plugins, and its rules for queue, permit and preemption."""
+"""One policy as the framework uses it: a profile of plugins, and its rules for queue and permit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 from engine.builtins.metrics import queries
-from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Query
 from engine.framework.choice import Ties
 from engine.framework.device_choice import DeviceRule
@@ -115,7 +114,7 @@ class Policy:
             return priority_turn(queued)
         return Turn(self.name, (self.order(frame), *priority_sort(queued)))
 
-    # --- permit and preemption ---------------------------------------------------------------------------
+    # --- permit ------------------------------------------------------------------------------------------
 
     @cached_property
     def gangs(self) -> tuple[CompiledGang, ...]:
@@ -130,21 +129,6 @@ class Policy:
         """
         found = [claim_of(clause, frame, policy=self.name) for clause in self.gangs]
         return tuple(claim for claim in found if claim is not None)
-
-    @cached_property
-    def preemption(self) -> CompiledPreemption | None:
-        """Return the `preempt` clause, if there is one."""
-        return next((clause for clause in self.clauses if isinstance(clause, CompiledPreemption)), None)
-
-    def may_preempt(self, frame: Frame) -> bool:
-        """Return whether the pod may have others evicted, as far as the policy goes."""
-        rule = self.profile.preemption
-        return rule is None or rule.allows(frame)
-
-    def may_evict(self, frame: Frame, victim: PodInfo) -> bool:
-        """Return whether the policy lets a running pod be evicted for this one."""
-        rule = self.profile.preemption
-        return rule is None or rule.spares is None or not rule.spares(frame, victim)
 
 
 def make_policy(compiled: CompiledPolicy) -> Policy:

@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from engine.cluster import objects
 from engine.diagnostics import Source
-from engine.documents.fixtures import load_objects, parse_objects
+from engine.documents.fixtures import parse_objects, read_objects
 from engine.documents.yaml_document import DocumentError
 
 LIST = """\
@@ -82,7 +82,7 @@ def test_a_name_may_be_left_to_the_server() -> None:
 def test_a_file_gives_plain_objects(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(LIST)
-    assert [found["metadata"]["name"] for found in load_objects(path)] == ["node-1", "web"]
+    assert [found.value["metadata"]["name"] for found in read_objects(path)] == ["node-1", "web"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from engine.framework.plugins.node_resources_fit import NodeResourcesFit
 from engine.framework.plugins.resource_scores import (
     LeastAllocated,
     MostAllocated,
-    RequestedToCapacityRatio,
     ResourceScore,
 )
 
@@ -60,10 +59,6 @@ PLAIN = {
         (LeastAllocated(), (50 + 90) // 2),
         (MostAllocated(), (50 + 10) // 2),
         (LeastAllocated((("cpu", 3), ("memory", 1))), (3 * 50 + 90) // 4),
-        (RequestedToCapacityRatio(), (50 + 10) // 2),
-        (RequestedToCapacityRatio(shape=((0, 10), (100, 0))), (50 + 90) // 2),
-        (RequestedToCapacityRatio(shape=((20, 0), (40, 10), (60, 5))), 75),  # memory scores 0, so only cpu counts
-        (RequestedToCapacityRatio(shape=((0, 10), (30, 3))), (30 + 77) / 2 + 0.5),  # 53.5 is rounded up
     ],
 )
 def test_strategies(plugin: ResourceScore, wanted: float) -> None:

@@ -101,6 +101,8 @@ def _decides(policy: Policy) -> None:
         policy.claims(frame)
         if policy.order is not None:
             policy.order(frame)
-        policy.may_preempt(frame)
-        for victim in pods:
-            policy.may_evict(frame, victim)
+        rule = policy.profile.preemption
+        if rule is not None:
+            rule.allows(frame)
+            for victim in pods if rule.spares is not None else ():
+                rule.spares(frame, victim)

@@ -277,12 +277,17 @@ def test_preempt_says_who_may_evict_and_who_may_be_evicted() -> None:
     )
     high = Frame(pod(nodes, "p", priority=2000), nodes, NOW)
 
-    assert careful.may_preempt(high)
-    assert not careful.may_preempt(Frame(pod(nodes, "q", priority=5), nodes, NOW))
-    assert careful.may_evict(high, pod(nodes, "batch", labels={"tier": "batch"}))
-    assert not careful.may_evict(high, pod(nodes, "web", labels={"tier": "web"}))
-    assert not policy("preempt never\nfilter node.ready").may_preempt(high)
-    assert policy("filter node.ready").may_preempt(high)
+    rule = careful.profile.preemption
+    assert rule is not None
+    assert rule.spares is not None
+    assert rule.allows(high)
+    assert not rule.allows(Frame(pod(nodes, "q", priority=5), nodes, NOW))
+    assert not rule.spares(high, pod(nodes, "batch", labels={"tier": "batch"}))
+    assert rule.spares(high, pod(nodes, "web", labels={"tier": "web"}))
+    never = policy("preempt never\nfilter node.ready").profile.preemption
+    assert never is not None
+    assert not never.allows(high)
+    assert policy("filter node.ready").profile.preemption is None
 
 
 # --- metrics ---------------------------------------------------------------------------------------------

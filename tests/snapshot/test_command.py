@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from engine.cli.main import run
-from engine.documents.fixtures import load_objects
+from engine.documents.fixtures import read_objects
 from engine.embedded import EmbeddedCluster, Fault, SecuritySettings, User
 from tests.integration.objects import ZONE, node, pod
 from tests.prometheus_server import PrometheusServer
@@ -54,7 +54,7 @@ def policy(tmp_path: Path) -> str:
 
 
 def why(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert run(["why", *arguments, "--json"]) in (0, 1)
+    assert run(["why", *arguments, "--format=json"]) in (0, 1)
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -77,7 +77,7 @@ def test_no_secret_reaches_the_file(kubeconfig: str, tmp_path: Path) -> None:
     assert run(["snapshot", "--kubeconfig", kubeconfig, "-o", str(file)]) == 0
 
     assert SECRET not in gzip.decompress(file.read_bytes()).decode()
-    assert {one["kind"] for one in load_objects(file)} >= {"Node", "Pod", "Namespace", "PriorityClass"}
+    assert {one.value["kind"] for one in read_objects(file)} >= {"Node", "Pod", "Namespace", "PriorityClass"}
 
 
 def test_names_are_hidden_and_what_the_policies_say_is_not(
@@ -89,16 +89,16 @@ def test_names_are_hidden_and_what_the_policies_say_is_not(
     text = file.read_text()
 
     assert not [name for name in ("blade", "shop", "web-7f9", "registry.example", "hdd") if name in text]
-    disks = {one["metadata"]["labels"]["disk"] for one in load_objects(file) if one["kind"] == "Node"}
+    disks = {one.value["metadata"]["labels"]["disk"] for one in read_objects(file) if one.value["kind"] == "Node"}
     assert "ssd" in disks
     assert len(disks) == 2
     (waiting,) = (
-        one
-        for one in load_objects(file)
-        if one["kind"] == "Pod" and one["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "3500m"
+        one.value["metadata"]
+        for one in read_objects(file)
+        if one.value["kind"] == "Pod" and one.value["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "3500m"
     )
     capsys.readouterr()
-    key = f"{waiting['metadata']['namespace']}/{waiting['metadata']['name']}"
+    key = f"{waiting['namespace']}/{waiting['name']}"
     hidden = why(capsys, key, "--cluster", str(file), "--policies", policy)
     live = why(capsys, "shop/web-7f9", "--kubeconfig", kubeconfig, "--policies", policy)
     assert hidden["fits"] == live["fits"]
@@ -123,7 +123,7 @@ def test_a_list_that_the_server_forgot_is_begun_anew(
     assert run(["snapshot", "--kubeconfig", kubeconfig, "-o", str(file)]) == 0
 
     cluster.faults.clear()
-    names = [one["metadata"]["name"] for one in load_objects(file) if one["kind"] == "Pod"]
+    names = [one.value["metadata"]["name"] for one in read_objects(file) if one.value["kind"] == "Pod"]
     assert len(names) == len(set(names)) == 522
 
 

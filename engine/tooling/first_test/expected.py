@@ -49,7 +49,7 @@ def written(witness: Witness, frame: Frame, policy: Policy) -> Written | None:
     tied = sorted(name for name, total in totals.items() if total == best)
     if decision.host is None:
         expect["unschedulable"] = _whole_refusal(frame, policy) or {"message": decision.message.split(". ")[0]}
-        if policy.preemption is not None:
+        if policy.profile.preemption is not None:
             victims = decision.preemption.victims if decision.preemption is not None else ()
             expect["evicts"] = sorted(pod.name for pod in victims)
     elif len(tied) > 1:
