@@ -41,6 +41,7 @@ NEEDED: tuple[Permission, ...] = (
     *(Permission(group, resource, verb) for group, kinds in _KINDS.items() for resource in kinds for verb in _READ),
     Permission("", "pods/binding", "create"),
     Permission("", "pods/status", "patch"),
+    Permission("scheduling.k8s.io", "podgroups/status", "patch"),
     Permission("", "persistentvolumeclaims", "patch"),
     Permission("", "persistentvolumes", "patch"),
     Permission("", "pods", "delete"),
