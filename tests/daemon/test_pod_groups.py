@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.cluster.objects import CoschedulingPodGroup, PodGroup
+from engine.cluster.objects import CoschedulingPodGroup, PodCondition, PodGroup, PodGroupStatus
 from tests.simulation.calm import Calm, story
 from tests.simulation.simulation import containers
 
@@ -117,6 +117,23 @@ def test_groups_of_the_scheduler_plugins_are_held_to_as_well() -> None:
         labelled(calm, "train", "c")
         await calm.after(3)
         assert calm.on_nodes() == ["a", "c"]
+
+    story("", tell, cpus=(4,))
+
+
+def test_what_is_written_on_a_group_wakes_nobody_and_a_new_size_does() -> None:
+    async def tell(calm: Calm) -> None:
+        group = gang("train", 3)
+        exists(calm, group)
+        pods(calm, "train", "a", "b")
+        await calm.after(5)
+        before = calm.process.scheduler.informer.changes
+        condition = PodCondition(type="PodGroupScheduled", status="False")
+        exists(calm, msgspec.structs.replace(group, status=PodGroupStatus(conditions=[condition])))
+        assert calm.process.scheduler.informer.changes == before
+        exists(calm, gang("train", 2))
+        await calm.after(1)
+        assert calm.on_nodes() == ["a", "b"]
 
     story("", tell, cpus=(4,))
 
