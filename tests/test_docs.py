@@ -57,6 +57,7 @@ def name(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_commands_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # as in a pipe: lines as long as they are
     for block in blocks(page):
         if block.file is not None:
             (tmp_path / block.file).parent.mkdir(parents=True, exist_ok=True)

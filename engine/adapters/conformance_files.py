@@ -37,7 +37,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     raise CaseFileError(f"{path}:{number}: expected a JSON object, got {type(item).__name__}")
                 yield number, item
     except (OSError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = str(getattr(error, "strerror", None) or error).lower()
         where = f" after line {number}" if number else ""
         raise CaseFileError(f"{path}: cannot be read{where}: {reason}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

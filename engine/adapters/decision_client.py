@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -53,9 +54,11 @@ def fetch_decisions(
             with answer:
                 body = answer.raw.read(_MOST_BYTES, decode_content=True)
     except requests.exceptions.SSLError as error:
-        raise DecisionLogError(f"{shown}: its certificate is not trusted: give --ca-file") from error
+        raise DecisionLogError(f"{shown}: {_tls_problem(str(error), is_told=ca_file is not None)}") from error
     except requests.exceptions.ConnectionError as error:
-        raise DecisionLogError(f"{shown}: nobody answers") from error
+        cut_off = "RemoteDisconnected" in str(error) or "reset by peer" in str(error)
+        problem = "the connection was closed without an answer: is it https?" if cut_off else "nobody answers"
+        raise DecisionLogError(f"{shown}: {problem}") from error
     except requests.exceptions.Timeout as error:
         raise DecisionLogError(f"{shown}: no answer within {_TIMEOUT_SECONDS:g} s") from error
     except (requests.exceptions.RequestException, OSError, ValueError) as error:
@@ -71,3 +74,11 @@ def fetch_decisions(
         case status:
             said = body[:200].decode("utf-8", "replace").strip().splitlines()
             raise DecisionLogError(f"{shown}: {status}{f': {said[0]}' if said else ''}")
+
+
+def _tls_problem(error: str, *, is_told: bool) -> str:
+    found = re.search(r"certificate verify failed: ([^(]*[^( ])", error)
+    if found is None:
+        return "no TLS with it: is it http?"
+    advice = "it is not of --ca-file" if is_told else "give --ca-file"
+    return f"its certificate is not trusted ({found[1]}): {advice if 'expired' not in found[1] else 'have it renewed'}"

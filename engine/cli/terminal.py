@@ -5,10 +5,32 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 if TYPE_CHECKING:
     from engine.tooling.text_table import Terminal
+
+_CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
+
+
+_FORMATS = {
+    "text": "for people",
+    "json": "for programs",
+    "github": "annotations of GitHub Actions",
+    "sarif": "SARIF 2.1.0",
+    "junit": "JUnit's XML",
+    "tap": "TAP 14",
+}
+
+
+def format_option(*forms: str) -> Callable[[_CommandT], _CommandT]:
+    """Add `--format` (as `form`): what standard output gets. Whatever prints a report has it; text and json always."""
+    known = forms or ("text", "json")
+    words = "; ".join(f"{form}: {_FORMATS[form]}" for form in known)
+    return click.option("--format", "form", type=click.Choice(known), default="text", show_default=True, help=words)
 
 
 def colour(*, err: bool = False) -> bool:

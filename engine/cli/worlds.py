@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
 from engine.cli import files
+from engine.cli.terminal import format_option
 
 if TYPE_CHECKING:
     from engine.cluster.pods import PodInfo
@@ -44,6 +46,19 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # older clicks know no
 _LAST_MOMENT = 253_402_300_800.0  # the year 10000
 
 
+class Url(click.ParamType):  # type: ignore[type-arg]  # older clicks know no arguments
+    """An address of HTTP."""
+
+    name = "URL"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it as it is."""
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            self.fail(f"expected a URL such as http://127.0.0.1:9090, got {value!r}", param, ctx)
+        return str(value)
+
+
 def cluster_options(command: _CommandT) -> _CommandT:
     """Add `--cluster` (as `clusters`), `--kubeconfig` and `--context`."""
     for option in (
@@ -65,7 +80,9 @@ def decision_options(command: _CommandT) -> _CommandT:
             "--now", type=Moment(), help="When it is decided.  [default: when the snapshot was taken, or the clock]"
         ),
         click.option("--seed", default=0, show_default=True, help="Draws among nodes that are equally good."),
-        click.option("--prometheus-url", metavar="URL", help="Where metrics are asked, instead of --metrics."),
+        click.option(
+            "--prometheus-url", type=Url(), help="Where metrics are asked, instead of --metrics."
+        ),
         click.option(
             "--metrics", type=click.Path(path_type=Path), metavar="FILE",
             help="Metrics, as under `metrics` of policy tests.",
@@ -76,9 +93,9 @@ def decision_options(command: _CommandT) -> _CommandT:
 
 
 def output_options(command: _CommandT) -> _CommandT:
-    """Add `--json` (as `as_json`) and `--html`."""
+    """Add `--format` (as `form`) and `--html`."""
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        format_option(),
         click.option(
             "--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write a report: one HTML file."
         ),
@@ -198,7 +215,8 @@ def _live(kubeconfig: Path | None, context: str | None) -> list[Any]:
     try:
         found, missing = asyncio.run(list_cluster(kubeconfig=str(kubeconfig) if kubeconfig else None, context=context))
     except KubeError as error:
-        raise click.ClickException(f"cannot read the cluster: {error}") from error
+        recorded = "" if kubeconfig or context else "; or give --cluster FILE, a recorded one"
+        raise click.ClickException(f"cannot read the cluster: {error}{recorded}") from error
     if missing:
         click.echo(f"policyctl: taken for empty, as the server does not list them: {', '.join(missing)}", err=True)
     return found

@@ -15,7 +15,7 @@ def doctor_page(found: Mapping[str, Any], *, sources: Mapping[str, str], examine
     """Return the page.
 
     Args:
-        found: what `policyctl doctor --json` prints.
+        found: what `policyctl doctor --format json` prints.
         sources: texts of the policies by name, for excerpts.
         examined: which cluster and which metrics were looked at.
     """

@@ -16,7 +16,7 @@ def drift_page(found: Mapping[str, Any], *, sources: Mapping[str, str], ruled_by
     """Return the page.
 
     Args:
-        found: what `policyctl drift --json` prints.
+        found: what `policyctl drift --format json` prints.
         sources: texts of the policies by name, for excerpts.
         ruled_by: where the rules come from.
     """

@@ -18,7 +18,7 @@ def impact_page(found: Mapping[str, Any], *, sources: Mapping[str, str]) -> str:
     """Return the page.
 
     Args:
-        found: what `policyctl impact --json` prints.
+        found: what `policyctl impact --format json` prints.
         sources: texts of all policies by name, for excerpts.
 
     Raises:

@@ -18,7 +18,7 @@ def recorded_page(found: Mapping[str, Any]) -> str:
     """Return the page.
 
     Args:
-        found: what `policyctl why --record … --json` prints.
+        found: what `policyctl why --record … --format json` prints.
     """
     record = {**_ABSENT, **found["record"]}
     top = record["top"]

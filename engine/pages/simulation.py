@@ -16,7 +16,7 @@ def simulation_page(found: Mapping[str, Any], summary: str) -> str:
     """Return the page.
 
     Args:
-        found: what `policyctl simulate --json` prints.
+        found: what `policyctl simulate --format json` prints.
         summary: what was simulated, in one sentence.
     """
     main = found["resources"][0]["name"]

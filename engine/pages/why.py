@@ -16,7 +16,7 @@ def why_page(found: Mapping[str, Any], *, sources: Mapping[str, str]) -> str:
     """Return the page.
 
     Args:
-        found: what `policyctl why --json` prints.
+        found: what `policyctl why --format json` prints.
         sources: texts of the policies by name, for excerpts.
     """
     places = [line["place"] for line in found["lines"]]

@@ -54,7 +54,7 @@ def examined(
     capsys: pytest.CaptureFixture[str], *arguments: str, code: int
 ) -> dict[tuple[str, str], tuple[str, str, str]]:
     """Return status, text and advice by check and subject."""
-    assert run(["doctor", *arguments, "--json"]) == code
+    assert run(["doctor", *arguments, "--format=json"]) == code
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return {(one["check"], one["subject"]): (one["status"], one["text"], one["advice"]) for one in found["findings"]}
 

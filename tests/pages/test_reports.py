@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(params=COMMANDS)
 def report(request: pytest.FixtureRequest, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, Any, Path]:
-    assert run([*COMMANDS[request.param], "--json", "--html", "report.html"]) == 1
+    assert run([*COMMANDS[request.param], "--format=json", "--html", "report.html"]) == 1
     return request.param, json.loads(capsys.readouterr().out), folder / "report.html"
 
 

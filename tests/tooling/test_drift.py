@@ -131,7 +131,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_pods_are_chosen_by_namespace_and_selector(
     folder: Path, arguments: list[str], code: int, pods: list[str] | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["--cluster", "c.json", "--policies", "a.policy", "--json"]
+    given = ["--cluster", "c.json", "--policies", "a.policy", "--format=json"]
     assert run(["drift", *given, *arguments]) == code
     shown = capsys.readouterr()
     assert "Traceback" not in shown.err

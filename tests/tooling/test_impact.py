@@ -209,7 +209,7 @@ def test_a_config_map_is_a_set_of_policies(folder: Path, capsys: pytest.CaptureF
     text = (folder / "b.policy").read_text()
     value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "p"}, "data": {"b.policy": text}}
     (folder / "map.yaml").write_text(json.dumps(value))
-    assert run(["impact", "a.policy", "map.yaml", "--cluster", "c.json", "--json"]) == 0
+    assert run(["impact", "a.policy", "map.yaml", "--cluster", "c.json", "--format=json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["counts"]["moved"] == 4
     assert found["causes"][0]["place"].startswith("map.yaml/b.policy:")
@@ -219,7 +219,7 @@ def test_a_decision_log_is_decided_again(folder: Path, capsys: pytest.CaptureFix
     pods = things_of([], [{"cpu": 1}, {"cpu": 1}])
     log = b"".join(encode(DecisionRecord(time=1.0, pod=pod, outcome=Outcome.ASSIGNED, node="a")) for pod in pods)
     (folder / "log.jsonl").write_bytes(log + b'{"version": 1, "ti')
-    code = run(["impact", "a.policy", "b.policy", "--cluster", "c.json", "--record", "log.jsonl", "--json"])
+    code = run(["impact", "a.policy", "b.policy", "--cluster", "c.json", "--record", "log.jsonl", "--format=json"])
     shown = capsys.readouterr()
     assert code == 0
     assert "cut off" in shown.err

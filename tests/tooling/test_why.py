@@ -236,7 +236,7 @@ def live(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_live_cluster_is_read(live: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["why", "big", "--kubeconfig", str(live), "--json"]) == 1
+    assert run(["why", "big", "--kubeconfig", str(live), "--format=json"]) == 1
     shown = json.loads(capsys.readouterr().out)
     assert shown["cause"]["words"] == "too little free cpu"
     assert shown["near"][0]["lacks"] == ["4 cpu too little: 4 of 4 free"]

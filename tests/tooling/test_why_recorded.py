@@ -126,7 +126,7 @@ def test_the_command_tells(
 
 
 def test_with_a_cluster_the_pod_is_decided_again_at_its_time(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["why", "web", "--record", "log.jsonl", "--cluster", "c.json", "--json"]) == 0
+    assert run(["why", "web", "--record", "log.jsonl", "--cluster", "c.json", "--format=json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["host"], found["fits"]) == ("a", 1)
 

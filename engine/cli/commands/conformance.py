@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.cli.terminal import terminal
+from engine.cli.terminal import format_option, terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -24,7 +24,7 @@ EPILOG = """
 Examples:
   policyctl conformance cases.jsonl.gz                    # every case, a line per family
   policyctl conformance cases.jsonl.gz --case taints-12   # one case, with all its differences
-  policyctl conformance *.jsonl --json                    # for scripts
+  policyctl conformance *.jsonl --format json             # for scripts
 
 \b
 Exit codes: 0 full agreement; 1 something was decided otherwise; 2 a file cannot be read, or holds no case.
@@ -37,8 +37,8 @@ _SHOWN = 3
 @click.option("--case", "ids", multiple=True, metavar="ID", help="Only the case with this id; may be repeated.")
 @click.option("--family", "families", multiple=True, metavar="NAME", help="Only this family; may be repeated.")
 @click.option("--show", default=_SHOWN, show_default=True, metavar="N", help="Disagreeing cases to show per family.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(files: tuple[Path, ...], ids: tuple[str, ...], families: tuple[str, ...], show: int, as_json: bool) -> int:
+@format_option()
+def command(files: tuple[Path, ...], ids: tuple[str, ...], families: tuple[str, ...], show: int, form: str) -> int:
     """Decide recorded scheduling cases with Kubernetes' default rules.
 
     Each line of a FILE (JSON Lines, plain or gzip, - for standard input) holds a cluster, a pod, and what
@@ -56,7 +56,7 @@ def command(files: tuple[Path, ...], ids: tuple[str, ...], families: tuple[str, 
     if not results:
         wanted = f"no case is named {' or '.join(ids)}" if ids else "no cases"
         raise click.ClickException(f"{', '.join(map(str, files))}: {wanted}")
-    if as_json:
+    if form == "json":
         click.echo(json.dumps(_as_json(results), indent=2))
     else:
         _print(results, everything=bool(ids))

@@ -22,7 +22,7 @@ Examples:
   policyctl doctor --policies policies/ --prometheus-url http://prometheus:9090   # your kubectl context
   policyctl doctor --policies policies/ --cluster now.json.gz --metrics now.metrics.yaml
   policyctl doctor --policies policies/ --cluster now.json.gz --html doctor.html
-  policyctl doctor --policies policies/ --json | jq '.findings[] | select(.status == "problem")'
+  policyctl doctor --policies policies/ --format json | jq '.findings[] | select(.status == "problem")'
 
 \b
 Exit codes: 0 nothing was found; 1 a warning or a problem was found; 2 it could not run. What could not be checked is
@@ -51,7 +51,7 @@ def command(
     now: float | None,
     quiet: bool,
     strict: bool,
-    as_json: bool,
+    form: str,
     html: Path | None,
 ) -> int:
     """Examine policies against a cluster and its metrics.
@@ -97,7 +97,7 @@ def command(
         examined = f"{cluster} and {f'the metrics of {measures}' if measures else 'no metrics'}"
         texts = {source.name: source.text for source in sources}
         worlds.write_page(html, doctor_page(data(found), sources=texts, examined=examined))
-    if as_json:
+    if form == "json":
         click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
     else:
         for line in lines(found, to=terminal(), quiet=quiet):

@@ -24,7 +24,7 @@ EPILOG = """
 Examples:
   policyctl drift --policies policies/                     # your current kubectl context
   policyctl drift --policies policies/ --cluster cluster.json.gz --margin 25
-  policyctl drift --policies a.policy -n shop -l app=web,tier!=test --json
+  policyctl drift --policies a.policy -n shop -l app=web,tier!=test --format json
   policyctl drift --cluster cluster.yaml                   # by Kubernetes' own rules
 
 \b
@@ -68,7 +68,7 @@ def command(
     seed: int,
     now: float | None,
     whole: bool,
-    as_json: bool,
+    form: str,
     html: Path | None,
 ) -> int:
     """List pods that are where the policies would not put them any more.
@@ -112,7 +112,7 @@ def command(
 
         texts = {source.name: source.text for source in sources}
         worlds.write_page(html, drift_page(data(found), sources=texts, ruled_by=name))
-    if as_json:
+    if form == "json":
         click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
     else:
         for line in lines(found, to=terminal(), most=len(found.drifted) if whole else 20):

@@ -91,7 +91,7 @@ def command(
     now: float | None,
     whole: bool,
     summary: bool,
-    as_json: bool,
+    form: str,
     html: Path | None,
 ) -> int:
     """Show what a change of policies does to the pods of a cluster.
@@ -140,7 +140,7 @@ def command(
         worlds.write_page(html, impact_page(data(found), sources=texts))
     if summary:
         _add_summary("\n".join(markdown(found)))
-    if as_json:
+    if form == "json":
         click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
     else:
         for line in lines(found, to=terminal(), most=len(done.changes) if whole else 20):

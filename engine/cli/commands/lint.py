@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from engine.cli import files
+from engine.cli.terminal import format_option
 from engine.diagnostics import Diagnostic, Severity, Source
 
 if TYPE_CHECKING:
@@ -71,14 +72,7 @@ FORMATS: dict[str, Callable[[Sequence[Diagnostic]], str]] = {
 
 @click.command(epilog=EPILOG)
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True), metavar="PATH...")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(FORMATS)),
-    default="text",
-    show_default=True,
-    help="`github` prints workflow commands, `sarif` SARIF 2.1.0.",
-)
+@format_option(*FORMATS)
 @click.option(
     "--fail-level",
     type=click.Choice([*(severity.value for severity in Severity), _NEVER]),

@@ -13,7 +13,7 @@ import click
 
 from engine.cli import rewriting
 from engine.cli.config_map import asked, named
-from engine.cli.terminal import terminal
+from engine.cli.terminal import format_option, terminal
 
 if TYPE_CHECKING:
     from engine.adapters.kube.config_maps import ConfigMapData
@@ -34,7 +34,7 @@ Examples:
   policyctl rollout status                                     # your kubectl context
   kubectl apply -k mine && policyctl rollout status --watch    # until all replicas have them
   policyctl rollout status --config-map team-a/policies --watch --timeout 5min
-  policyctl rollout status --json | jq '.states[] | select(.state != "live")'
+  policyctl rollout status --format json | jq '.states[] | select(.state != "live")'
 
 \b
 Exit codes: 0 all replicas decide by them; 1 not yet, or they are refused; 2 it could not be found out.
@@ -80,7 +80,7 @@ def _where(subcommand: _CommandT) -> _CommandT:
 @click.option("--deployment", default="policy-scheduler", show_default=True, help="Says how many replicas there are.")
 @click.option("--watch", is_flag=True, help="Wait until all replicas decide by them, or one refuses them.")
 @click.option("--timeout", default="2min", show_default=True, metavar="DURATION", help="With --watch: for how long.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch when it ends.")
+@format_option()
 def status(
     config_map: str,
     kubeconfig: Path | None,
@@ -89,7 +89,7 @@ def status(
     deployment: str,
     watch: bool,
     timeout: str,
-    as_json: bool,
+    form: str,
 ) -> int:
     """Compare the policies in the API server with those that each replica decides by.
 
@@ -105,11 +105,11 @@ def status(
     seconds = _seconds(timeout) if watch else 0.0
     places = RolloutPlaces(namespace, name, lease, deployment)
     try:
-        found = asyncio.run(_follow(places, kubeconfig, context, seconds, told=not as_json and watch))
+        found = asyncio.run(_follow(places, kubeconfig, context, seconds, told=form == "text" and watch))
     except (KubeError, PolicySourcesError) as error:
         click.echo(f"policyctl rollout status: {error}", err=True)
         return 2
-    if as_json:
+    if form == "json":
         click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
     else:
         for line in lines(found, where=f"configMap {config_map}", to=terminal()):

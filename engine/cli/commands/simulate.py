@@ -90,7 +90,7 @@ def command(
     seeds: int,
     metrics: Path | None,
     now: float,
-    as_json: bool,
+    form: str,
     html: Path | None,
 ) -> int:
     """Simulate what policies do with a stream of pods.
@@ -119,7 +119,7 @@ def command(
         from engine.pages.simulation import simulation_page
 
         worlds.write_page(html, simulation_page(telling.data(results, example), telling.summary(results, example)))
-    if as_json:
+    if form == "json":
         click.echo(json.dumps(telling.data(results, example), indent=2, ensure_ascii=False))
         return 0
     click.echo(telling.summary(results, example))

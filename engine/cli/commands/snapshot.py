@@ -57,7 +57,7 @@ _METRICS_SUFFIX = ".metrics.yaml"
     "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
     help="Keep what these read: annotations, texts, and with --prometheus-url metrics; may be repeated.",
 )  # fmt: skip
-@click.option("--prometheus-url", metavar="URL", help="Ask the metrics that --policies read, too.")
+@click.option("--prometheus-url", type=worlds.Url(), help="Ask the metrics that --policies read, too.")
 @click.option(
     "--metrics-output", type=click.Path(path_type=Path), metavar="FILE",
     help=f"Where to write the metrics.  [default: beside the output, {_METRICS_SUFFIX}]",

@@ -12,6 +12,7 @@ import click
 
 from engine.cli import files
 from engine.cli.suite_runs import FORMATS, Session, Shown, formatted, output_of, write
+from engine.cli.terminal import format_option
 
 if TYPE_CHECKING:
     from engine.cli.coverage import Coverage
@@ -41,8 +42,7 @@ there was nothing to run.
 @click.command(epilog=EPILOG)
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
 @click.option("--run", "pattern", metavar="REGEX", help="Only cases whose name matches.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
+@format_option(*FORMATS)
 @click.option(
     "-o",
     "--output",
@@ -77,7 +77,6 @@ def command(
     paths: tuple[Path, ...],
     pattern: str | None,
     form: str,
-    as_json: bool,
     outputs: tuple[str, ...],
     quiet: bool,
     shuffle: bool | None,
@@ -96,7 +95,6 @@ def command(
     A test file names its policies, a cluster and cases: a pod each, and where it should go, or why nowhere. The
     cases are decided by the scheduler's own cycle.
     """
-    form = "json" if as_json else form
     if schema:
         from engine.tooling.tester.reading import schema_text
 

@@ -77,7 +77,7 @@ def command(
     top: int,
     seed: int,
     now: float | None,
-    as_json: bool,
+    form: str,
     html: Path | None,
 ) -> int:
     """Explain the decision about one pod.
@@ -100,7 +100,7 @@ def command(
     if record is not None or daemon is not None:
         past = _recorded(pod, record, daemon, namespace=namespace, token_file=token_file, ca_file=ca_file)
         if not clusters and kubeconfig is None and context is None:
-            return _told(past, as_json=as_json, html=html)
+            return _told(past, form=form, html=html)
         now = past.record.time if now is None else now
     try:
         sources, policy_set = _policies(policies)
@@ -129,7 +129,7 @@ def command(
         raise click.ClickException(str(error)) from error
     if html is not None:
         worlds.write_page(html, why_page(data(found), sources={source.name: source.text for source in sources}))
-    if as_json:
+    if form == "json":
         click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
     else:
         for line in lines(found, to=terminal()):
@@ -161,14 +161,14 @@ def _recorded(
         raise click.ClickException(str(error)) from error
 
 
-def _told(past: Recorded, *, as_json: bool, html: Path | None) -> int:
+def _told(past: Recorded, *, form: str, html: Path | None) -> int:
     from engine.tooling.why.recorded import data, lines
 
     if html is not None:
         from engine.pages.recorded import recorded_page
 
         worlds.write_page(html, recorded_page(data(past)))
-    if as_json:
+    if form == "json":
         click.echo(json.dumps(data(past), indent=2, ensure_ascii=False))
     else:
         for line in lines(past, to=terminal()):

@@ -53,7 +53,7 @@ def lines(found: Drift, *, to: Terminal, most: int) -> Iterator[str]:
         yield from to.table(pods, right_from=4, styles=bold)
         if len(found.drifted) > most:
             left = counted(len(found.drifted) - most, "more pod")
-            yield to.paint(DIM, f"and {left}: --all, --json or --html shows them")
+            yield to.paint(DIM, f"and {left}: --all, --format json or --html shows them")
     if found.could_be_better or found.skipped:
         yield ""
     if found.could_be_better:
