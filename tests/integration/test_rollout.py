@@ -82,7 +82,10 @@ def test_a_rollout_is_followed_from_the_edit_to_the_last_replica(stage: Stage, p
     code, text = stage.status()
     assert (code, text.count("waits for its kubelet to bring it")) == (1, 2)
     watching = subprocess.Popen(
-        stage.command("--watch", "--timeout=30s", "--format=json"), stdout=subprocess.PIPE, text=True, env={**os.environ}
+        stage.command("--watch", "--timeout=30s", "--format=json"),
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
     )
     policies.update({"default.policy": BETTER})
     said, _ = watching.communicate(timeout=40)

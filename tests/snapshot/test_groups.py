@@ -76,7 +76,18 @@ def test_test_cases_wait_for_groups_of_the_fixture(folder: Path, capsys: pytest.
 def test_why_decides_at_the_time_of_the_snapshot(
     folder: Path, capsys: pytest.CaptureFixture[str], now: list[str], code: int
 ) -> None:
-    asked = ["why", "web", "--cluster", "cluster.yaml", "--policies", "a.policy", "--policy", "a", "--format=json", *now]
+    asked = [
+        "why",
+        "web",
+        "--cluster",
+        "cluster.yaml",
+        "--policies",
+        "a.policy",
+        "--policy",
+        "a",
+        "--format=json",
+        *now,
+    ]
     assert run(asked) == code
     assert json.loads(capsys.readouterr().out)["pod"] == "default/web"
 

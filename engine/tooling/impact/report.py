@@ -144,7 +144,9 @@ def _changes(found: Impact, to: Terminal, most: int) -> Iterator[str]:
     lost = {at: RED for at, change in enumerate(ordered[:most], 1) if change.kind == "lost"}
     yield from to.table(rows, right_from=4, styles=lost)
     if len(ordered) > most:
-        yield to.paint(DIM, f"and {counted(len(ordered) - most, 'more pod')}: --all, --format json or --html shows them")
+        yield to.paint(
+            DIM, f"and {counted(len(ordered) - most, 'more pod')}: --all, --format json or --html shows them"
+        )
 
 
 def sentence(reason: Reason) -> str:
