@@ -150,10 +150,12 @@ class Templates:
         )
 
     def _template(self, meta: objects.ObjectMeta, spec: objects.PodSpec) -> PodTemplate:
-        controller = next((o for o in meta.owner_references or () if o.controller), None)
-        common = msgspec.structs.replace(
-            spec, node_name="", volumes=[v for v in spec.volumes if v.image] if spec.volumes else None
-        )
+        owners = meta.owner_references
+        controller = next((owner for owner in owners if owner.controller), None) if owners else None
+        common = spec
+        if spec.node_name or spec.volumes is not None:
+            volumes = [volume for volume in spec.volumes if volume.image] if spec.volumes else None
+            common = msgspec.structs.replace(spec, node_name="", volumes=volumes)
         key = self._encoder.encode((meta.namespace, meta.labels, controller, common))
         template = self._by_key.get(key)
         if template is None:
@@ -180,6 +182,8 @@ def _may_differ(pod: objects.Pod) -> bool:
     status = pod.status
     if status.resources is not None or status.allocated_resources is not None:
         return True
+    if not status.container_statuses and not status.init_container_statuses:
+        return False
     requests = {
         c.name: c.resources.requests if c.resources else None
         for c in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
 
 from engine.adapters.kube.binding import Outcome
 from engine.cluster.nodes import NodeTable
@@ -16,6 +16,9 @@ from engine.framework.permit import Claim
 from engine.framework.profile import Profile
 from engine.framework.queue import QueuedPod, Turn
 from engine.framework.volume_reservation import VolumeReservation
+
+FrameOf: TypeAlias = Callable[[QueuedPod], Frame]
+"""Makes what rules may look at for a pod; asked by those that look."""
 
 
 class Binder(Protocol):
@@ -67,11 +70,11 @@ class Policies(Protocol):
         """Return the profile that places the pod, or None where no policy governs it."""
         ...
 
-    def hold(self, queued: QueuedPod, frame: Frame) -> str | None:
+    def hold(self, queued: QueuedPod, frame: FrameOf) -> str | None:
         """Return why the pod must wait outside the active queue, or None."""
         ...
 
-    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+    def turn(self, queued: QueuedPod, frame: FrameOf) -> Turn:
         """Return when the pod's turn is."""
         ...
 
@@ -83,6 +86,6 @@ class Policies(Protocol):
         """Return the unit of pods that one replica decides alone."""
         ...
 
-    def claims(self, queued: QueuedPod, frame: Frame) -> tuple[Claim, ...]:
+    def claims(self, queued: QueuedPod, frame: FrameOf) -> tuple[Claim, ...]:
         """Return the groups without which the pod must not bind; raises ValueError where a size has no value."""
         ...

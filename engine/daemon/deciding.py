@@ -92,7 +92,7 @@ class Deciding:
 
     def claims(self, queued: QueuedPod) -> tuple[Claim, ...]:
         """Return the groups without which the pod must not bind; raises ValueError where a size has no value."""
-        return self.policies.claims(queued, self.frame(queued)) if self.policies is not None else ()
+        return self.policies.claims(queued, self.frame) if self.policies is not None else ()
 
     def decide(self, queued: QueuedPod) -> Decision:
         """Return the pod's node, or why there is none; a refusal is remembered until something changes."""

@@ -9,14 +9,14 @@ from engine.adapters.policy_sources import PolicySources
 from engine.cluster.nodes import NodeTable
 from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Query, Signals
+from engine.daemon.collaborators import FrameOf
 from engine.daemon.reload import Accepted, Refused
 from engine.diagnostics import Diagnostic, Severity, Source, render
-from engine.framework.frame import Frame
 from engine.framework.permit import Claim
 from engine.framework.profile import Profile
 from engine.framework.queue import QueuedPod, Turn, gates, priority_turn
 from engine.lang.memo import Memo
-from engine.policy.pod_groups import pod_group_claims
+from engine.policy.pod_groups import is_in_group, pod_group_claims
 from engine.policy.policy_set import PolicySet, load
 from engine.policy.readings import missing_nodes
 from engine.policy.units import unit_of
@@ -58,23 +58,23 @@ class LivePolicies:
         """Return the profile that places the pod, or None where no policy governs it."""
         return self._set.profile_of(pod)
 
-    def hold(self, queued: QueuedPod, frame: Frame) -> str | None:
+    def hold(self, queued: QueuedPod, frame: FrameOf) -> str | None:
         """Return why the pod must wait outside the active queue, or None."""
         waits = gates(queued)
         if waits is not None:
             return waits
         policy = self._set.governing(queued.pod) if self._has_holds else None
-        return policy.hold_reason(frame) if policy is not None and policy.holds else None
+        return policy.hold_reason(frame(queued)) if policy is not None and policy.holds else None
 
-    def claims(self, queued: QueuedPod, frame: Frame) -> tuple[Claim, ...]:
+    def claims(self, queued: QueuedPod, frame: FrameOf) -> tuple[Claim, ...]:
         """Return the groups without which the pod must not bind.
 
         Raises:
             ValueError: a policy says no size for one of them, or a PodGroup is not there.
         """
         policy = self._set.governing(queued.pod) if self._has_gangs else None
-        gangs = policy.claims(frame) if policy is not None and policy.gangs else ()
-        return (*pod_group_claims(frame), *gangs)
+        gangs = policy.claims(frame(queued)) if policy is not None and policy.gangs else ()
+        return (*pod_group_claims(frame(queued)), *gangs) if is_in_group(queued.pod.template) else gangs
 
     def lay_out(self, signals: Signals, nodes: NodeTable, *, now: float) -> Mapping[str, int]:
         """Lay new readings over the nodes ahead of decisions; return by PromQL how many nodes have no value."""
@@ -84,10 +84,10 @@ class LivePolicies:
         """Return the unit of pods that one replica decides alone, as `engine.policy.units` has it."""
         return unit_of(pod, self._set.governing(pod), by_pod=by_pod)
 
-    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+    def turn(self, queued: QueuedPod, frame: FrameOf) -> Turn:
         """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""
         policy = self._set.governing(queued.pod) if self._has_orders else None
-        return priority_turn(queued) if policy is None else policy.turn(queued, frame)
+        return priority_turn(queued) if policy is None else policy.turn(queued, frame(queued))
 
 
 class PolicyCompiler:

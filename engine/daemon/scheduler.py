@@ -155,8 +155,8 @@ class Scheduler:
             self.deciding.sharding.forget_profiles()
         frame = self.deciding.frame
         self.queue.use(
-            turn=lambda queued: policies.turn(queued, frame(queued)),
-            hold=lambda queued: policies.hold(queued, frame(queued)),
+            turn=lambda queued: policies.turn(queued, frame),
+            hold=lambda queued: policies.hold(queued, frame),
             groups=self.permitting.groups,
             short=self.permitting.short,
         )

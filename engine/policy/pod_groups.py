@@ -41,6 +41,11 @@ def native_group(template: PodTemplate) -> str | None:
     return group.pod_group_name or None if group is not None else None
 
 
+def is_in_group(template: PodTemplate) -> bool:
+    """Return whether pods belong to a PodGroup of either kind."""
+    return native_group(template) is not None or bool(template.labels.get(COSCHEDULING_LABEL))
+
+
 def pod_group_claims(frame: Frame) -> tuple[Claim, ...]:
     """Return what the PodGroups of a pod ask for.
 
