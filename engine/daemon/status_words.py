@@ -81,7 +81,11 @@ def _verdict(taken: Snapshot) -> shown.Verdict:
     serious = list(replica.problems)
     if not replica.reachable:
         serious.append(f"the API server cannot be reached: {replica.server}")
+    if taken.policies is None and not serious:
+        serious.append("no policies are in use: nothing is scheduled")
     worrying = []
+    if not taken.node_names:
+        worrying.append("there are no nodes")
     if last is not None and last.result is not ReloadResult.ACCEPTED and not serious:
         worrying.append("the newest policies were not taken over: those before them stay in use")
     degraded = sum(row.degraded for row in taken.metrics)
