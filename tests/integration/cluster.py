@@ -189,6 +189,8 @@ class Cluster(ABC):
         for plural in ("pods", "nodes", "events", "configmaps", "persistentvolumeclaims", "persistentvolumes"):
             self.api.delete_all(plural)
         if self.has_pod_groups:
+            for group in self.api.list("podgroups"):  # there is no controller that lets them go
+                self.api.patch("podgroups", group["metadata"]["name"], {"metadata": {"finalizers": None}})
             self.api.delete_all("podgroups")
         for namespace in ("kube-system", "policy-scheduler"):
             for plural in ("pods", "leases", "events", "configmaps"):

@@ -25,7 +25,9 @@ def program() -> Path:
 
 
 @contextmanager
-def kube_scheduler(kubeconfig: Path, *, log: Path, extender: dict[str, Any] | None = None) -> Iterator[None]:
+def kube_scheduler(
+    kubeconfig: Path, *, log: Path, extender: dict[str, Any] | None = None, gates: str = ""
+) -> Iterator[None]:
     """Run it against a cluster, as the scheduler `default-scheduler`; skip the test where there is none."""
     configured = [f"--kubeconfig={kubeconfig}"]
     if extender is not None:
@@ -44,6 +46,7 @@ def kube_scheduler(kubeconfig: Path, *, log: Path, extender: dict[str, Any] | No
         *configured,
         "--leader-elect=false",
         "--secure-port=0",  # it serves nothing
+        f"--feature-gates={gates}",
         "--v=2",
     ]
     with log.open("wb") as out:
