@@ -91,6 +91,7 @@ def column_scale(resource: str) -> int:
     return 3 if resource == "cpu" else 0
 
 
+@lru_cache(maxsize=1 << 12)
 def amount(resource: str, text: Quantity) -> int:
     """Return the quantity in the unit that columns use for `resource`: millicores for cpu, else whole units."""
     return scaled(text, column_scale(resource))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from functools import lru_cache
 
 
 class ClusterEvent(Enum):
@@ -48,6 +49,7 @@ _NODE_CHANGES = {
 }
 
 
+@lru_cache(maxsize=1 << 8)
 def node_events(changes: frozenset[str]) -> frozenset[ClusterEvent]:
     """Return the events that a node update stands for (`changes` from `NodeTable.set`)."""
     return frozenset(_NODE_CHANGES[change] for change in changes if change in _NODE_CHANGES)
