@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tests.integration.cluster import Cluster
-from tests.integration.conditions import eventually
+from tests.integration.conditions import PATIENCE_SECONDS, eventually
 from tests.integration.front import Front
 from tests.integration.process import SchedulerProcess
 
@@ -26,10 +26,10 @@ def sound(cluster: Cluster, *fronts: Front) -> None:
     assert cluster.refused_by_kubelets() == []
 
 
-def settled(cluster: Cluster, front: Front, names: Sequence[str], *, after: str, within: float = 20.0) -> None:
+def settled(cluster: Cluster, front: Front, names: Sequence[str], *, after: str) -> None:
     """See all these pods bound in time, each once, and nothing overfull; print how long it took."""
-    with recovery(after, most_seconds=within + 1.0):
-        wait_all_bound(cluster, names, within=within)
+    with recovery(after):
+        wait_all_bound(cluster, names)
     eventually(lambda: bindings(front).keys() >= set(names))
     sound(cluster, front)
 
@@ -43,7 +43,7 @@ def books_right(process: SchedulerProcess) -> None:
 
 
 @contextmanager
-def recovery(what: str, *, most_seconds: float) -> Iterator[Callable[[], float]]:
+def recovery(what: str, *, most_seconds: float = PATIENCE_SECONDS + 1.0) -> Iterator[Callable[[], float]]:
     """Time what happens within, and print it; `most_seconds` is a guard against never, not a goal."""
     began = time.monotonic()
     yield lambda: time.monotonic() - began
@@ -52,7 +52,7 @@ def recovery(what: str, *, most_seconds: float) -> Iterator[Callable[[], float]]
     assert took < most_seconds
 
 
-def wait_all_bound(cluster: Cluster, names: Sequence[str], *, within: float) -> None:
+def wait_all_bound(cluster: Cluster, names: Sequence[str], *, within: float = PATIENCE_SECONDS) -> None:
     """Wait until every one of these pods has a node; say who has none otherwise."""
     wanted = set(names)
 

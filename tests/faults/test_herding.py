@@ -20,7 +20,7 @@ from tests.integration.conftest import StartScheduler
 from tests.integration.objects import node, pod
 from tests.prometheus_server import PrometheusServer
 
-pytestmark = [pytest.mark.needs("prometheus", "promtool"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.needs("prometheus", "promtool")
 
 IDLE = {"cool": 10.0, "mild": 14.0, "warm": 18.0, "hot": 22.0}
 PER_POD = 2.0
@@ -93,7 +93,7 @@ def test_a_burst_is_spread_by_what_it_will_use_and_herds_without_that(
     policies.update({"default.policy": POLICIES["predicted"]})
     process = scheduler(f"--prometheus-url={prometheus.url}").start_ready()
     series = f'policy_scheduler_signal_series{{query="{QUERY}"}}'
-    eventually(lambda: process.metrics().get(series) == 4, within=30.0)
+    eventually(lambda: process.metrics().get(series) == 4)
 
     placed = burst(cluster, "a")
     assert all(abs(placed[name] - fair) <= 3 for name, fair in FAIR.items()), placed

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.faults.accounts import recovery, settled
+from tests.faults.accounts import recovery, settled, sound, wait_all_bound
 from tests.faults.plans import UNSETTLED
 from tests.integration.cluster import Cluster, Real
 from tests.integration.conditions import eventually
@@ -27,7 +27,9 @@ def test_a_scheduler_that_is_killed_again_and_again_leaves_no_pod_behind(
         if i in (11, 23):
             process.kill()
             process.start()
-    settled(cluster, front, names, after="the scheduler was killed twice")
+    with recovery("the scheduler was killed twice"):
+        wait_all_bound(cluster, names)  # answers that a killed one waited for are not in the front's books
+    sound(cluster, front)
 
 
 def test_what_happened_while_the_api_server_was_away_is_caught_up_with(
@@ -45,7 +47,7 @@ def test_what_happened_while_the_api_server_was_away_is_caught_up_with(
     cluster.add_pods(pod("ours", cpu="900m"), pod("waits", cpu="900m"))
     eventually(lambda: "trying again with growing pauses" in process.log())
     front.up()
-    with recovery("the API server is back", most_seconds=20.0):
+    with recovery("the API server is back"):
         eventually(lambda: sorted(cluster.placements()[name] for name in ("ours", "waits")) == ["", "n0"])
     assert cluster.overcommitted() == []
     outages = [entry for entry in process.log_entries() if "growing pauses" in entry["message"]]
@@ -67,7 +69,7 @@ def test_an_api_server_that_comes_later_than_the_scheduler_is_waited_for(
     assert "the first lists are not complete" in text
     assert process.get("/livez")[0] == 200, "a restart would not help"
     front.up()
-    with recovery("the API server is there at last", most_seconds=20.0):
+    with recovery("the API server is there at last"):
         cluster.wait_bound("waits")
     assert process.get("/readyz")[0] == 200
     assert "Traceback" not in process.log()
@@ -87,7 +89,6 @@ def test_an_api_server_that_is_restarted_in_the_middle_of_bindings(
     settled(cluster, front, names, after="the API server was restarted")
 
 
-@pytest.mark.timeout(90)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_storm_of_all_of_them_loses_nothing(
     seed: int, cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
@@ -120,4 +121,4 @@ def test_a_storm_of_all_of_them_loses_nothing(
     for name in deleted:
         cluster.delete_pod(name)
     left = [name for name in names if name not in deleted]
-    settled(cluster, front, left, after="a storm", within=40.0)
+    settled(cluster, front, left, after="a storm")

@@ -6,8 +6,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
@@ -38,7 +36,6 @@ def settled(front: Front, since: float) -> Counter[str]:
         seen = now
 
 
-@pytest.mark.timeout(90)
 def test_two_requests_a_bound_pod_three_for_one_that_fits_nowhere_and_none_when_idle(
     cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
 ) -> None:

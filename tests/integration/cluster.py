@@ -15,7 +15,7 @@ import yaml
 from engine.embedded import EmbeddedCluster
 from engine.embedded.identity import User, service_account
 from tests.integration.api import Api, ApiRefusal, Endpoint
-from tests.integration.conditions import eventually
+from tests.integration.conditions import PATIENCE_SECONDS, eventually
 from tests.integration.control_plane import ControlPlane
 
 Json = dict[str, Any]
@@ -109,7 +109,7 @@ class Cluster(ABC):
         """Return the node of every pod, "" where it has none."""
         return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in self.pods()}
 
-    def wait_bound(self, *names: str, within: float = 15.0) -> dict[str, str]:
+    def wait_bound(self, *names: str, within: float = PATIENCE_SECONDS) -> dict[str, str]:
         """Wait until these pods, or all, have a node; return them."""
         placed: dict[str, str] = {}
 

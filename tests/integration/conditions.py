@@ -9,7 +9,8 @@ from typing import TypeVar
 T = TypeVar("T")
 Show = Callable[[], object]
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
+"""More than anything takes on a machine that does ten other things; only a failure waits that long."""
 POLL_SECONDS = 0.04
 
 

@@ -13,12 +13,8 @@ from typing import Any
 
 import requests
 
-from tests.integration.conditions import eventually
+from tests.integration.conditions import PATIENCE_SECONDS, eventually
 from tests.integration.forked import Forked
-
-START_SECONDS = 60.0
-"""A machine on which much else runs takes its time to load a program."""
-END_SECONDS = 20.0
 
 
 class SchedulerProcess:
@@ -69,14 +65,14 @@ class SchedulerProcess:
 
     def wait_serving(self) -> SchedulerProcess:
         """Wait until probes are answered."""
-        eventually(lambda: self.address or not self.is_alive, within=START_SECONDS, else_=self.log)
+        eventually(lambda: self.address or not self.is_alive, else_=self.log)
         assert self.is_alive, f"ended with {self.exit_code()}: {self.log()}"
         return self
 
     def start_ready(self) -> SchedulerProcess:
         """Start and wait until /readyz says ok."""
         self.start_serving()
-        eventually(lambda: self.get("/readyz")[0] == 200, within=START_SECONDS, else_=self.log)
+        eventually(lambda: self.get("/readyz")[0] == 200, else_=self.log)
         return self
 
     # --- signals and the end -------------------------------------------------------------------------
@@ -97,7 +93,7 @@ class SchedulerProcess:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def exit_code(self, *, within: float = END_SECONDS) -> int:
+    def exit_code(self, *, within: float = PATIENCE_SECONDS) -> int:
         """Wait for the end."""
         try:
             return self.process.wait(within)

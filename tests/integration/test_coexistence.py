@@ -34,14 +34,14 @@ def test_beside_kube_scheduler_each_binds_its_own(cluster: Cluster, scheduler: S
 
         add_the_three(cluster)
 
-        cluster.wait_bound(NO_NAME, DEFAULT, OURS, within=30)
+        cluster.wait_bound(NO_NAME, DEFAULT, OURS)
         wanted = {NO_NAME: {"default-scheduler"}, DEFAULT: {"default-scheduler"}, OURS: {"policy-scheduler"}}
         eventually(lambda: binders(cluster) == wanted, else_=process.log)
         # both see all pods: neither gives away what the other has taken
         cluster.add_pods(*(pod(f"theirs-{i}", scheduler=None, cpu="900m") for i in range(3)))
-        cluster.wait_bound(*(f"theirs-{i}" for i in range(3)), within=30)
+        cluster.wait_bound(*(f"theirs-{i}" for i in range(3)))
         cluster.add_pods(*(pod(f"ours-{i}", cpu="900m") for i in range(3)))
-        cluster.wait_bound(*(f"ours-{i}" for i in range(3)), within=30)
+        cluster.wait_bound(*(f"ours-{i}" for i in range(3)))
         assert cluster.overcommitted() == []
 
 

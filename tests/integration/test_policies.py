@@ -63,10 +63,10 @@ def test_pods_that_wait_are_tried_under_the_new_policies_at_once(
     (event,) = eventually(lambda: zones.events("waits", reason="FailedScheduling"))
     assert event["note"].startswith("0/2 nodes are available: 2 not in zone nowhere.")
     policies.update(only("b"))
-    assert zones.wait_bound("waits", within=10.0) == {"waits": "in-b"}
+    assert zones.wait_bound("waits") == {"waits": "in-b"}
     assert zones.placements()["others"] == ""
     policies.update({"batch.policy": "scheduler batch-scheduler\nfilter node.ready\n"})
-    zones.wait_bound("others", within=10.0)
+    zones.wait_bound("others")
 
 
 def test_a_pod_that_a_policy_refuses_is_told_in_the_policys_own_words(
@@ -78,7 +78,7 @@ def test_a_pod_that_a_policy_refuses_is_told_in_the_policys_own_words(
     zones.wait_bound("named")
     eventually(lambda: "pod missing tenant label" in zones.condition("nameless").get("message", ""))
     zones.api.patch("pods", "nameless", {"metadata": {"labels": {"tenant": "blue"}}})
-    zones.wait_bound("nameless", within=10.0)
+    zones.wait_bound("nameless")
 
 
 def configured(tmp_path: Path) -> str:

@@ -59,7 +59,6 @@ def degraded(process: SchedulerProcess) -> bool:
     return process.metrics()["policy_scheduler_degraded"] == 1
 
 
-@pytest.mark.timeout(90)
 def test_hot_nodes_lose_and_a_prometheus_that_is_gone_is_bridged_and_seen(
     cluster: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume, exporter: Exporter, tmp_path: Path
 ) -> None:
@@ -72,24 +71,24 @@ def test_hot_nodes_lose_and_a_prometheus_that_is_gone_is_bridged_and_seen(
     prometheus.scrape([exporter.address])
     with prometheus:
         process = scheduler(f"--prometheus-url={prometheus.url}").start_ready()
-        eventually(lambda: process.metrics().get('policy_scheduler_signal_series{query="cpu_usage"}') == 3, within=20.0)
+        eventually(lambda: process.metrics().get('policy_scheduler_signal_series{query="cpu_usage"}') == 3)
         eventually(lambda: not degraded(process))
         cluster.add_pods(pod("one"))
         assert cluster.wait_bound("one") == {"one": "cool"}
 
         exporter.set(hot=5.0, cool=95.0)
-        eventually(lambda: binds(cluster) == "hot", within=10.0)
+        eventually(lambda: binds(cluster) == "hot")
 
         prometheus.stop()
-        eventually(lambda: degraded(process), within=15.0)
-        eventually(lambda: binds(cluster) == "labelled", within=15.0)
+        eventually(lambda: degraded(process))
+        eventually(lambda: binds(cluster) == "labelled")
         assert process.get("/readyz")[0] == 200, "it goes on by the declared fall-back"
         assert any("prometheus" in e["message"].lower() for e in process.log_entries() if e["level"] == "warning")
 
         exporter.set(hot=99.0, cool=1.0)
         prometheus.start()
-        eventually(lambda: not degraded(process), within=25.0)
-        eventually(lambda: binds(cluster) == "cool", within=10.0)
+        eventually(lambda: not degraded(process))
+        eventually(lambda: binds(cluster) == "cool")
     assert "Traceback" not in process.log()
 
 

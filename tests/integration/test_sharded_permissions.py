@@ -42,7 +42,7 @@ def test_replicas_that_share_use_all_that_their_role_adds(
         for verb in rule["verbs"]
     }
     leaving = {("coordination.k8s.io", "leases", "get")}
-    eventually(lambda: added - leaving <= used(secure_front), within=30, else_=lambda: str(used(secure_front)))
+    eventually(lambda: added - leaving <= used(secure_front), else_=lambda: str(used(secure_front)))
     assert second.terminate() == 0
     assert added <= used(secure_front)
     assert {(e.resource, e.verb) for e in secure_front.exchanges if e.code == 403} == set()

@@ -44,8 +44,8 @@ def replicas(scheduler: StartScheduler, config: str, number: int) -> list[Schedu
     found = [scheduler(config).start() for _ in range(number)]
     for each in found:
         each.wait_serving()
-        eventually(lambda each=each: takes_part(each), within=20.0, else_=each.log)  # type: ignore[misc]
-    eventually(lambda: all(members(each) == number for each in found), within=20.0)
+        eventually(lambda each=each: takes_part(each), else_=each.log)  # type: ignore[misc]
+    eventually(lambda: all(members(each) == number for each in found))
     return found
 
 
@@ -98,7 +98,7 @@ def test_three_replicas_fill_a_cluster_and_a_limit_to_the_brim_and_not_beyond(
     def bound(kind: str) -> int:
         return sum(bool(at) for name, at in cluster.placements().items() if name.startswith(kind))
 
-    eventually(lambda: (bound("t"), bound("p")) == (7, 24), within=20.0, else_=cluster.placements)
+    eventually(lambda: (bound("t"), bound("p")) == (7, 24), else_=cluster.placements)
     time.sleep(1.0)
     assert (bound("t"), bound("p")) == (7, 24)
     sound(cluster, found)
@@ -117,11 +117,11 @@ def test_when_a_replica_is_killed_the_others_take_its_part_over(
     spaces = [f"team{i}" for i in range(12)]
     cluster.use_namespaces(*spaces)
     cluster.add_pods(*spread_over([pod(f"a{i}", cpu="100m") for i in range(24)], spaces))
-    cluster.wait_bound(within=20.0)
+    cluster.wait_bound()
     found[0].kill()
     began = time.monotonic()
     cluster.add_pods(*spread_over([pod(f"b{i}", cpu="100m") for i in range(24)], spaces))
-    cluster.wait_bound(within=20.0)
+    cluster.wait_bound()
     assert time.monotonic() - began < LEASE_SECONDS + 10.0
     eventually(lambda: all(members(each) == 2 for each in found[1:]))
     sound(cluster, found)
@@ -144,9 +144,7 @@ def test_a_replica_that_comes_or_goes_in_the_middle_of_a_burst_does_no_harm(
         cluster.add_pods(*spread_over([pod(f"p{batch}-{i}", cpu="1") for i in range(9)], spaces))
         if batch == 4:
             assert found[1].terminate() == 0
-    eventually(
-        lambda: sum(bool(at) for at in cluster.placements().values()) == 64, within=30.0, else_=cluster.placements
-    )
+    eventually(lambda: sum(bool(at) for at in cluster.placements().values()) == 64, else_=cluster.placements)
     sound(cluster, [*found, third])
 
 
@@ -159,7 +157,7 @@ def test_a_replica_that_was_stopped_binds_nothing_when_it_goes_on(
     cluster.use_namespaces(*spaces)
     found[0].signal(signal.SIGSTOP)
     cluster.add_pods(*spread_over([pod(f"p{i}", cpu="100m") for i in range(24)], spaces))
-    cluster.wait_bound(within=20.0)
+    cluster.wait_bound()
     found[0].signal(signal.SIGCONT)
     assert found[0].exit_code() == 1
     assert "stopping: the lease" in found[0].log()
