@@ -20,6 +20,7 @@ PAGES = [
         "deploy/MIGRATION.md",
         "deploy/OPERATIONS.md",
         "deploy/README.md",
+        "deploy/SECURITY.md",
         "grammar/README.md",
         "policies/TESTING.md",
         "policies/CANARY.md",
