@@ -1,0 +1,47 @@
+"""PreBind for volumes: what is written and waited for, and that nothing is written behind the fence."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from engine.adapters.kube.transport import Transport
+from engine.cluster.cluster import Cluster
+from engine.daemon.volumes import VolumeBinder
+from tests.framework.test_volume_reservation import bound, claim, cluster_with, reserved, volume
+from tests.kube.scripted_server import Peer, Request, ScriptedServer
+
+
+@contextlib.asynccontextmanager
+async def binder(cluster: Cluster, **options: Any) -> AsyncIterator[tuple[VolumeBinder, ScriptedServer]]:
+    """Have a volume controller bind the claim as soon as the volume is written."""
+
+    def answer(request: Request, peer: Peer) -> None:
+        peer.answer(200, {"metadata": {"name": "v", "resourceVersion": "21"}})
+        reference = {"namespace": "default", "name": "c", "uid": "uid-c"}
+        cluster.set_object(volume(version="21", claim_ref=reference))
+        cluster.set_object(bound(volume="v"))
+
+    async with ScriptedServer(answer) as server:
+        transport = Transport(server.credentials())
+        yield VolumeBinder(transport, cluster, **options), server
+        await transport.close()
+
+
+async def test_a_volume_is_written_and_its_claim_waited_for() -> None:
+    cluster = cluster_with(claim(), volume())
+    async with binder(cluster) as (binds, server):
+        assert await binds.bind(reserved(cluster)) == ""
+        assert [(r.verb, r.path) for r in server.requests] == [("PATCH", "/api/v1/persistentvolumes/v")]
+
+
+@pytest.mark.parametrize("things", [(claim(), volume()), (claim(),)], ids=["a volume", "a claim"])
+async def test_behind_the_fence_no_volume_is_written_and_the_reservation_is_given_back(things: tuple[Any, ...]) -> None:
+    cluster = cluster_with(*things)
+    async with binder(cluster, may_bind=lambda: False) as (binds, server):
+        assert "was withheld" in await binds.bind(reserved(cluster))
+        assert server.requests == []
+        assert "was withheld" in await binds.bind(reserved(cluster)), "it could be reserved again"
