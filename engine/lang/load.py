@@ -8,13 +8,13 @@ from posixpath import basename, dirname, join, normpath
 
 from engine.diagnostics import Diagnostic, Label, Source, Span, closest, errors, in_order
 from engine.lang import codes_policy as codes
-from engine.lang import syntax
+from engine.lang import codes_syntax, syntax
 from engine.lang.canaries import join_canaries
 from engine.lang.check import check
 from engine.lang.checked import CheckedPolicy
 from engine.lang.environment import Environment
 from engine.lang.memo import Memo
-from engine.lang.parse import parse
+from engine.lang.parse import MAX_STATEMENTS, parse
 
 SUFFIX = ".policy"
 
@@ -122,6 +122,12 @@ class _Gatherer:
         """Return the statements of a file, with those of used files in the place of their `use`."""
         taken: dict[str, Span] = {}
         statements = self._gather(file, (normpath(file.source.name),), taken)
+        if len(statements) > MAX_STATEMENTS:
+            use = next(statement for statement in file.statements if isinstance(statement, syntax.UseFile))
+            message = f"with what it takes in, the policy has more than {MAX_STATEMENTS:,} statements"
+            advice = "split it into policies for different pods"
+            self.found.append(codes_syntax.TOO_LARGE.at(use.span, message, help=advice))
+            del statements[MAX_STATEMENTS:]
         return _Gathered((file.source, *(self._files[name].source for name in taken)), tuple(statements))
 
     def _gather(self, file: syntax.File, path: tuple[str, ...], taken: dict[str, Span]) -> list[syntax.Statement]:

@@ -25,7 +25,7 @@ from engine.lang.walk import depth
 MAX_DEPTH = 100
 """Operators inside one another."""
 MAX_STATEMENTS = 1_000
-"""Of one file; what is compared in pairs stays a matter of milliseconds."""
+"""Of a policy, with those of used files; what is compared in pairs stays a matter of milliseconds."""
 _MAX_ERRORS = 50
 
 

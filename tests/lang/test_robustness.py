@@ -154,6 +154,17 @@ def test_any_text_gets_diagnostics_that_can_be_shown_and_no_exception(text: str)
         assert 0 <= diagnostic.span.start <= diagnostic.span.end <= len(text)
 
 
+def test_used_files_count_for_the_limit_of_statements() -> None:
+    half = "\n".join(f"filter node.free.cpu > {at}" for at in range(MAX_STATEMENTS // 2))
+    uses = "".join(f'use "{name}.policy"\n' for name in "abc")
+    sources = [Source("main.policy", uses), *(Source(f"{name}.policy", half) for name in "abc")]
+    (found,) = check_sources(sources, environment()).diagnostics
+    assert str(found) == (
+        "main.policy:1:1: error[P0002]: with what it takes in, the policy has more than 1,000 statements"
+    )
+    assert not check_sources(sources[1:], environment()).diagnostics
+
+
 MANY = {
     "the same filter": lambda at: "filter node.ready",
     "filters of one field": lambda at: f"filter node.free.cpu > {at}",

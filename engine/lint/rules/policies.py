@@ -144,6 +144,24 @@ def _said(policy: CheckedPolicy) -> tuple[syntax.Statement, ...]:
     return tuple(s for s in policy.statements if not isinstance(s, _HEADER | syntax.UseFile))
 
 
+@rule("P0348")
+def empty_policy(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The file says nothing, yet it is a policy: for all pods of its scheduler, which are placed as Kubernetes does. A
+    file that was cut off or commented out by mistake looks like this. Say `use kubernetes` where it is meant.
+
+    Avoid::
+
+        # filter node.ready
+
+    Prefer::
+
+        use kubernetes
+    """
+    if not policy.statements:
+        message = f"`{policy.name}` says nothing, so it is for all pods and places them as Kubernetes does"
+        yield Finding(_place(policy), message, "write `use kubernetes` if this is meant, else remove the file")
+
+
 _SAFETY = frozenset(
     {"NodeResourcesFit", "NodePorts", "NodeName", "VolumeBinding", "VolumeRestrictions", "NodeVolumeLimits"}
 )
