@@ -94,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy comes: its threads take 40 ms, and help nothing
     logging.getLogger("engine").addHandler(logging.NullHandler())  # what goes wrong is said once, by the command
     try:
         code = _invoke(list(sys.argv[1:] if arguments is None else arguments))

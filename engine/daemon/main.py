@@ -183,6 +183,7 @@ def override(
 
 
 async def _run(settings: Settings, address_file: Path | None) -> int:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy comes: its threads take 40 ms, and help nothing
     gc.disable()  # until the first lists are in: it finds nothing in modules and objects that come to stay
     running = asyncio.create_task(_schedule(settings, address_file))
     loop = asyncio.get_running_loop()
