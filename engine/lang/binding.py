@@ -13,6 +13,7 @@ from engine.lang.operators import unknown
 from engine.lang.scope import Scope
 from engine.lang.signature import Builtin, Parameter, Takes
 from engine.lang.types import PLAIN, RESOURCE_WORDS, Info, Kind, Type, Unit, number, resource_name
+from engine.lang.units import common_unit, constant_number, in_unit
 
 if TYPE_CHECKING:
     from engine.lang.infer import Inference
@@ -106,12 +107,12 @@ class Binding:
 
     def _in_unit(self, value: typed.Typed, unit: Unit) -> typed.Typed:
         found = self.inference.found
-        return value if operators.in_unit(value, unit, found) else unknown(value.span)
+        return value if in_unit(value, unit, found) else unknown(value.span)
 
     def _same_unit(self, known: typed.Typed | None, value: typed.Typed) -> typed.Typed:
         if known is None:
             return value
-        unit = operators.units(known, value, "mix {left} and {right} here", self.inference.found, value.span)
+        unit = common_unit(known, value, "mix {left} and {right} here", self.inference.found, value.span)
         if unit is None:
             return known
         both = known.info.literal and value.info.literal
@@ -234,7 +235,7 @@ def constant_of(value: typed.Typed) -> Any:
         case typed.Reference(value=inner):
             return constant_of(inner)
         case _:
-            return operators.constant_number(value)
+            return constant_number(value)
 
 
 def _kind(takes: Takes) -> str:

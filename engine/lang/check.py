@@ -14,11 +14,6 @@ from engine.lang.checked import CheckedPolicy, ClauseKind
 from engine.lang.environment import Environment
 from engine.lang.infer import Definition, Inference
 from engine.lang.scope import Scope
-from engine.lang.types import Depends
-
-DEFAULT_GANG_SECONDS = 300.0
-"""How long a gang waits for its last member: long enough for an autoscaler to bring a node."""
-_SETTLED = Depends.TEMPLATE | Depends.POD
 
 
 def check(

@@ -2,57 +2,40 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import assert_never
 
-from engine.diagnostics import Diagnostic, Label, Span
 from engine.lang import checked, expressions, operators, syntax, typed
 from engine.lang import codes_meaning as meaning
 from engine.lang import codes_policy as codes
-from engine.lang.binding import constant_of
+from engine.lang.check_parts import SETTLED, PartChecks
 from engine.lang.checked import ClauseKind
-from engine.lang.infer import Inference
 from engine.lang.literals import label_problem
 from engine.lang.missing import cause_of, remedy, why
 from engine.lang.scope import Scope
-from engine.lang.show import clause_text
-from engine.lang.types import BYTES, NUMBER, PLAIN, SECONDS, Depends, Info, Kind, Unit
+from engine.lang.types import BYTES, NUMBER, PLAIN, SECONDS, Info, Kind
+from engine.lang.units import common_unit, in_unit
 
 DEFAULT_GANG_SECONDS = 300.0
 """How long a gang waits for its last member: long enough for an autoscaler to bring a node."""
-_SETTLED = Depends.TEMPLATE | Depends.POD
 
 
 @dataclass(slots=True, kw_only=True)
-class ClauseChecks:
+class ClauseChecks(PartChecks):
     """Checks clauses with one inference."""
-
-    inference: Inference
-    said: dict[str, Span] = field(default_factory=dict)
-    """What can be said only once, and where it was."""
-    names: dict[str, Span] = field(default_factory=dict)
-    """Names given with `as`."""
-    texts: Counter[str] = field(default_factory=Counter)
-    """How many clauses without a name say the same."""
-
-    @property
-    def found(self) -> list[Diagnostic]:
-        """Return what is wrong so far."""
-        return self.inference.found
 
     def clause(self, tree: syntax.Clause) -> checked.Clause | None:
         """Return what a clause means; None where it was said before and can be said only once."""
-        name = self._named(tree)
+        name = self.named(tree)
         match tree:
             case syntax.Require(value=value, condition=condition):
                 scope = self.pod_scope("require")
-                test, when = self.truth(value, scope), self._condition(condition, scope)
+                test, when = self.truth(value, scope), self.condition(condition, scope)
                 return self._test(ClauseKind.REQUIRE, tree, name, test, when)
             case syntax.Filter(value=value, condition=condition):
                 scope = Scope("filter")
                 clause = self._test(
-                    ClauseKind.FILTER, tree, name, self.truth(value, scope), self._condition(condition, scope)
+                    ClauseKind.FILTER, tree, name, self.truth(value, scope), self.condition(condition, scope)
                 )
                 self._answers(clause)
                 return clause
@@ -60,7 +43,7 @@ class ClauseChecks:
                 scope = Scope("score", scores=True)
                 result = self._score_value(self.inference.top(value, scope))
                 return self._test(
-                    ClauseKind.SCORE, tree, name, result, self._condition(condition, scope), weight=tree.weight
+                    ClauseKind.SCORE, tree, name, result, self.condition(condition, scope), weight=tree.weight
                 )
             case syntax.Hold(condition=condition):
                 return self._test(ClauseKind.HOLD, tree, name, self.truth(condition, self.pod_scope("hold")), None)
@@ -140,11 +123,11 @@ class ClauseChecks:
             kind,
             tree,
             name,
-            self._key(tree.key, kind.value),
+            self.key(tree.key, kind.value),
             topology,
             skew,
             domains,
-            self._condition(tree.condition, self.pod_scope(kind.value)),
+            self.condition(tree.condition, self.pod_scope(kind.value)),
             self.number(tree.weight, "weight", low=0),
         )
 
@@ -168,9 +151,9 @@ class ClauseChecks:
                 self.found.append(operators.wrong_type(bound, "a number"))
             elif measure is None or not operators.bad(measure):
                 counted = measure or typed.Constant(Info(NUMBER), tree.measure.span, 0.0)
-                operators.units(counted, bound, "compare {left} with {right}", self.found, bound.span)
-        condition = self._condition(tree.condition, scope)
-        return checked.Quota(ClauseKind.LIMIT, tree, name, measure, self._key(tree.key, "limit"), bound, condition)
+                common_unit(counted, bound, "compare {left} with {right}", self.found, bound.span)
+        condition = self.condition(tree.condition, scope)
+        return checked.Quota(ClauseKind.LIMIT, tree, name, measure, self.key(tree.key, "limit"), bound, condition)
 
     def _measure(self, tree: expressions.Expr) -> typed.Typed | None:
         if isinstance(tree, expressions.Call) and not tree.named:
@@ -193,113 +176,17 @@ class ClauseChecks:
             if size.info.type.kind is not Kind.NUMBER:
                 self.found.append(operators.wrong_type(size, "a number of pods"))
             else:
-                operators.in_unit(size, PLAIN, self.found)
+                in_unit(size, PLAIN, self.found)
         within = self.number(tree.within, "within", low=1, unit=SECONDS, default=DEFAULT_GANG_SECONDS)
-        condition = self._condition(tree.condition, scope)
-        return checked.Gang(ClauseKind.GANG, tree, name, self._key(tree.key, "gang"), size, within, condition)
+        condition = self.condition(tree.condition, scope)
+        return checked.Gang(ClauseKind.GANG, tree, name, self.key(tree.key, "gang"), size, within, condition)
 
     def _preempt(self, tree: syntax.Preempt, name: str) -> checked.Clause | None:
         if not self.once("preempt", tree.span):
             return None
-        condition = self._condition(tree.condition, self.pod_scope("preempt"))
+        condition = self.condition(tree.condition, self.pod_scope("preempt"))
         evict = None
         if tree.evict is not None:
-            scope = Scope("evict where", nodes=False, items=frozenset({"victim"}), item_depends=_SETTLED)
+            scope = Scope("evict where", nodes=False, items=frozenset({"victim"}), item_depends=SETTLED)
             evict = self.truth(tree.evict, scope)
         return checked.Preemption(ClauseKind.PREEMPT, tree, name, condition, evict)
-
-    # --- parts -------------------------------------------------------------------------------------------
-
-    def pod_scope(self, statement: str) -> Scope:
-        """Return the scope of a statement that speaks about the pod alone."""
-        return Scope(statement, nodes=False)
-
-    def truth(self, tree: expressions.Expr, scope: Scope) -> typed.Typed:
-        """Return what a condition means."""
-        return operators.truth(self.inference.top(tree, scope), self.found)
-
-    def _condition(self, tree: expressions.Expr | None, scope: Scope) -> typed.Typed | None:
-        return None if tree is None else self.truth(tree, scope)
-
-    def _key(self, tree: expressions.Expr, statement: str) -> typed.Typed:
-        value = self.inference.top(tree, self.pod_scope(statement))
-        if operators.bad(value):
-            return value
-        if value.info.type.kind is not Kind.TEXT or value.info.depends & ~Depends.TEMPLATE:
-            message = f"`{statement}` groups pods by a text of their template, this is not one"
-            advice = "write a label such as `pod.label.tenant`, or `pod.namespace`"
-            self.found.append(meaning.KEY.at(value.span, message, help=advice))
-            return operators.unknown(tree.span)
-        return value
-
-    def settled(self, value: typed.Typed, statement: str) -> typed.Typed:
-        """Return a value, reporting it where it changes after the pod arrived."""
-        if value.info.depends & ~_SETTLED:
-            message = f"`{statement}` is settled when the pod arrives, but this changes afterwards"
-            advice = "use what the pod itself says: labels, namespace, priority, `pod.created`, `pod.queued`"
-            self.found.append(codes.UNSTABLE.at(_unsettled(value).span, message, help=advice))
-        return value
-
-    def number(
-        self, tree: expressions.Expr | None, what: str, *, low: float, unit: Unit = PLAIN, default: float = 1.0
-    ) -> float:
-        """Return a constant, or the default after reporting that it is none."""
-        if tree is None:
-            return default
-        value = self.inference.top(tree, Scope(what, nodes=False))
-        if operators.bad(value):
-            return default
-        constant = constant_of(value)
-        if value.info.type.kind is not Kind.NUMBER:
-            self.found.append(operators.wrong_type(value, f"a number as `{what}`"))
-        elif constant is None:
-            message = f"`{what}` must be a number written out"
-            self.found.append(meaning.NOT_CONSTANT.at(tree.span, message, help="write the number itself here"))
-        elif operators.in_unit(value, unit, self.found):
-            if constant >= low:
-                return float(constant)
-            advice = "negate the expression instead" if what == "weight" else "write a larger number"
-            message = f"`{what}` must be {low:g} or more, this is {constant:g}"
-            self.found.append(codes.NUMBER.at(tree.span, message, help=advice))
-        return default
-
-    def whole(self, tree: expressions.Expr, what: str, *, low: float) -> float:
-        """Return a constant whole number."""
-        value = self.number(tree, what, low=low)
-        if value != int(value):
-            message = f"`{what}` must be a whole number, this is {value:g}"
-            self.found.append(codes.NUMBER.at(tree.span, message, help=f"write {round(value)}"))
-        return value
-
-    def once(self, what: str, span: Span) -> bool:
-        """Return whether something is said for the first time, reporting it where it is not."""
-        earlier = self.said.setdefault(what, span)
-        if earlier is span:
-            return True
-        label = Label(earlier, "said here before")
-        self.found.append(codes.REPEATED.at(span, f"`{what}` is said twice", help="remove one of them", labels=[label]))
-        return False
-
-    def _named(self, tree: syntax.Clause) -> str:
-        given: str | None = getattr(tree, "name", None)
-        if given is None:
-            return self._told_apart(clause_text(tree))
-        earlier = self.names.setdefault(given, tree.span)
-        if earlier is not tree.span:
-            label = Label(earlier, "used here before")
-            message = f"two clauses are called `{given}`"
-            self.found.append(codes.SAME_CLAUSE.at(tree.span, message, help="rename one of them", labels=[label]))
-        return given
-
-    def _told_apart(self, text: str) -> str:
-        """Return a name that no clause before has: its text, from the second one on with a number."""
-        self.texts[text] += 1
-        return text if self.texts[text] == 1 else f"{text} #{self.texts[text]}"
-
-
-def _unsettled(value: typed.Typed) -> typed.Typed:
-    """Return the innermost part that changes after the pod arrived."""
-    for part in typed.parts(value):
-        if part.info.depends & ~_SETTLED:
-            return _unsettled(part)
-    return value

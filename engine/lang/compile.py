@@ -28,7 +28,8 @@ from engine.lang.columns import (
 from engine.lang.compile_apply import apply
 from engine.lang.compile_choices import choose, otherwise
 from engine.lang.compile_folds import fold
-from engine.lang.environment import Pods, Texts
+from engine.lang.compile_truth import logic, negation, presence
+from engine.lang.environment import Pods
 from engine.lang.types import Kind, Shape
 
 Evaluate: TypeAlias = Callable[[Any], Any]
@@ -98,15 +99,15 @@ class Compiler:
             case typed.Contained():
                 return self._contained(value)
             case typed.Not(operand=operand):
-                return _negated(self.compile(operand), maybe=operand.info.maybe)
+                return negation(self.compile(operand), maybe=operand.info.maybe)
             case typed.Logic():
-                return self._logic(value)
+                return logic(self, value)
             case typed.Choose():
                 return choose(self, value)
             case typed.Otherwise():
                 return otherwise(self, value)
             case typed.Missing():
-                return self._missing(value)
+                return presence(self, value)
             case typed.Element():
                 return self._element(value)
             case typed.Listed(items=items):
@@ -166,7 +167,7 @@ class Compiler:
         x, y = self.compile(value.left), self.compile(value.right)
         if value.left.info.type.kind is Kind.TEXT:
             equal: Evaluate = lambda frame: same_text(x(frame), y(frame))  # noqa: E731
-            return _negated(equal, maybe=False) if value.negated else equal
+            return negation(equal, maybe=False) if value.negated else equal
         a, b = self.kleene(value.left), self.kleene(value.right)
         if not value.info.maybe:
             compare = operator.ne if value.negated else operator.eq
@@ -192,7 +193,7 @@ class Compiler:
                 inside: Evaluate = lambda frame: contained_in_lists(x(frame), items(frame))  # noqa: E731
             else:
                 inside = lambda frame: contained_text(x(frame), items(frame))  # noqa: E731
-            return _negated(inside, maybe=False) if value.negated else inside
+            return negation(inside, maybe=False) if value.negated else inside
 
         def numbers(frame: Any) -> Any:
             item = x(frame)
@@ -202,7 +203,7 @@ class Compiler:
             return result
 
         if not value.info.maybe:
-            return _negated(numbers, maybe=False) if value.negated else numbers
+            return negation(numbers, maybe=False) if value.negated else numbers
 
         def three_valued(frame: Any) -> Any:
             item, result = x(frame), to_kleene(numbers(frame))
@@ -223,7 +224,7 @@ class Compiler:
             else:
                 tests.append(typed.Same(value.info, value.span, False, value.item, item))
         either = self.compile(tests[0] if len(tests) == 1 else typed.Logic(value.info, value.span, "or", tuple(tests)))
-        return _negated(either, maybe=value.info.maybe) if value.negated else either
+        return negation(either, maybe=value.info.maybe) if value.negated else either
 
     def _element(self, value: typed.Element) -> Evaluate:
         items, position = self.compile(value.list), value.position
@@ -244,49 +245,6 @@ class Compiler:
         made = self.compile(value)
         return made if value.info.maybe else lambda frame: to_kleene(made(frame))
 
-    def _logic(self, value: typed.Logic) -> Evaluate:
-        both = value.operator == "and"
-        if not value.info.maybe:
-            return _plain_logic([self.compile(o) for o in value.operands], both, value.info.shape)
-        operands = [self.kleene(o) for o in value.operands]
-        if value.info.shape is Shape.NODE:
-            combine: Callable[[Any, Any], Any] = np.minimum if both else np.maximum
-        else:
-            combine = min if both else max
-
-        def logic(frame: Any) -> Any:
-            result = operands[0](frame)
-            for operand in operands[1:]:
-                result = combine(result, operand(frame))
-            return result
-
-        if value.info.shape is not Shape.NODE:
-            return logic
-        return lambda frame: np.asarray(logic(frame), np.uint8)
-
-    def _missing(self, value: typed.Missing) -> Evaluate:
-        x, info, negated = self.compile(value.operand), value.operand.info, value.negated
-        match info.type.kind:
-            case Kind.TEXT if info.maybe:
-
-                def absent(frame: Any) -> Any:
-                    text = x(frame)
-                    if isinstance(text, Texts):
-                        return text.codes >= 0 if negated else text.codes < 0
-                    return (text is not None) is negated
-
-                return absent
-            case Kind.NUMBER if info.maybe:
-                nothing: Evaluate = lambda frame: is_nan(x(frame))  # noqa: E731
-                return _negated(nothing, maybe=False) if negated else nothing
-            case Kind.TRUTH if info.maybe:
-                compare = operator.ne if negated else operator.eq
-                return lambda frame: compare(x(frame), MISSING)
-            case _ if info.shape is Shape.NODE:
-                return lambda frame: np.full(frame.size, negated, np.bool_)
-            case _:
-                return lambda frame: negated
-
     # --- aggregates --------------------------------------------------------------------------------------
 
     def item(self, value: typed.Typed) -> tuple[Evaluate, list[Evaluate]]:
@@ -306,33 +264,3 @@ class Compiler:
             inner = evaluate
             return lambda item: inner(item) == TRUE, captured
         return evaluate, captured
-
-
-def _negated(evaluate: Evaluate, *, maybe: bool) -> Evaluate:
-    if maybe:
-        return lambda frame: TRUE - evaluate(frame)
-
-    def negated(frame: Any) -> Any:
-        value = evaluate(frame)
-        return ~value if isinstance(value, np.ndarray) else not value
-
-    return negated
-
-
-def _plain_logic(operands: list[Evaluate], both: bool, shape: Shape) -> Evaluate:
-    if shape is not Shape.NODE:
-        if both:
-            return lambda frame: all(operand(frame) for operand in operands)
-        return lambda frame: any(operand(frame) for operand in operands)
-    combine: Callable[[Any, Any], Any] = operator.and_ if both else operator.or_
-    if len(operands) == 2:
-        first, second = operands
-        return lambda frame: combine(first(frame), second(frame))
-
-    def logic(frame: Any) -> Any:
-        result = operands[0](frame)
-        for operand in operands[1:]:
-            result = combine(result, operand(frame))
-        return result
-
-    return logic
