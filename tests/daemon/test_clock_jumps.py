@@ -27,7 +27,7 @@ def gang_of(calm: Calm, job: str, *, size: int, members: int, millis: int = 1000
 def test_a_pod_whose_binding_broke_is_tried_again_as_soon_as_without(seconds: float) -> None:
     async def tell(calm: Calm) -> None:
         await calm.after(2)
-        calm.process.connection.is_cut = True
+        calm.process.connection.takes_requests = False
         calm.pod("a")
         for _ in range(1000):
             await calm.after(0.2)  # one binding is tried for two minutes
@@ -35,7 +35,7 @@ def test_a_pod_whose_binding_broke_is_tried_again_as_soon_as_without(seconds: fl
                 break
         assert calm.process.scheduler.queue.counts()[Place.BACKOFF] == 1
         calm.server.clock_ahead = seconds
-        calm.process.connection.is_cut = False
+        calm.process.connection.takes_requests = True
         await calm.after(15)
         assert calm.on_nodes() == ["a"]
 

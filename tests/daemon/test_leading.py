@@ -11,7 +11,8 @@ import pytest
 
 from engine.daemon.leading import Leading
 from engine.daemon.settings import LeaderElectionSettings
-from tests.simulation.api_server import ApiServer, Connection
+from tests.simulation.api_server import ApiServer
+from tests.simulation.network import Connection
 from tests.simulation.virtual_time import run
 
 SETTINGS = LeaderElectionSettings(lease_duration=15.0, renew_deadline=10.0, retry_period=2.0)

@@ -9,7 +9,7 @@ import pytest
 
 from engine.cluster.objects import CoschedulingPodGroup, PodCondition, PodGroup, PodGroupStatus
 from tests.simulation.calm import Calm, story
-from tests.simulation.simulation import containers
+from tests.simulation.chaos import containers
 
 LABEL = "scheduling.x-k8s.io/pod-group"
 

@@ -83,8 +83,7 @@ def test_a_relist_in_the_middle_of_bindings_loses_and_doubles_nothing(moment: fl
         for number in range(12):
             calm.pod(f"p{number}", millis=1000)
         await asyncio.sleep(moment)
-        for watch in calm.process.watches:
-            watch.cut()
+        calm.relist()
         await until_bound(calm, *(f"p{number}" for number in range(12)), most_seconds=20.0)
         calm.pod("more", millis=1000)
         await calm.after(20)
@@ -98,8 +97,7 @@ def test_in_a_storm_of_410_pods_are_bound_all_the_same() -> None:
         names = [f"p{number}" for number in range(40)]
         for name in names:
             calm.pod(name, millis=200)
-            for watch in calm.process.watches:
-                watch.cut()  # the next thing it does is to list
+            calm.relist()
             await calm.after(0.7)
         await until_bound(calm, *names, most_seconds=10.0)
 

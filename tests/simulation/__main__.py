@@ -1,4 +1,8 @@
-"""`python -m tests.simulation --runs 1000 --steps 2000`: many seeded runs; a failure is replayed with `--seed`."""
+"""`python -m tests.simulation --runs 1000 --steps 2000`: many seeded runs; a failure is replayed with `--seed`.
+
+Every run is checked after each step, against a recount of everything. In the end it is told how often each fault has
+happened.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,15 @@ import argparse
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
+from tests.simulation.chaos import Violation
 from tests.simulation.sharded import SharedSimulation
-from tests.simulation.simulation import Simulation, Violation
+from tests.simulation.simulation import Simulation
+
+PROGRESS_EVERY = 50
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,34 +32,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sharded", action="store_true", help="several replicas that share the work")
     given = parser.parse_args(arguments)
     seeds = [given.seed] if given.seed is not None else range(given.first, given.first + given.runs)
-    began, failed = time.monotonic(), 0
+    began, failed, happened = time.monotonic(), 0, Counter[str]()
     with ProcessPoolExecutor(given.workers) as pool:
         one = _sharded if given.sharded else _one
-        for number, problem in enumerate(pool.map(one, seeds, [given.steps] * len(seeds)), 1):
+        for number, (problem, counted) in enumerate(pool.map(one, seeds, [given.steps] * len(seeds)), 1):
+            happened += counted
             if problem:
                 failed += 1
                 print(problem, flush=True)
-            if number % 50 == 0 or number == len(seeds):
+            if number % PROGRESS_EVERY == 0 or number == len(seeds):
                 seconds = time.monotonic() - began
                 print(f"{number} runs of {given.steps} steps in {seconds:.0f} s: {failed} failed", flush=True)
+    for what, times in sorted(happened.items()):
+        print(f"{times:9,} {what}")
     return 1 if failed else 0
 
 
-def _one(seed: int, steps: int) -> str:
-    return _problem(Simulation(seed, steps=steps))
+def _one(seed: int, steps: int) -> tuple[str, Counter[str]]:
+    return _outcome(Simulation(seed, steps=steps))
 
 
-def _sharded(seed: int, steps: int) -> str:
-    return _problem(SharedSimulation(seed, steps=steps))
+def _sharded(seed: int, steps: int) -> tuple[str, Counter[str]]:
+    return _outcome(SharedSimulation(seed, steps=steps))
 
 
-def _problem(simulation: Simulation | SharedSimulation) -> str:
+def _outcome(simulation: Simulation | SharedSimulation) -> tuple[str, Counter[str]]:
+    """Return what was wrong, "" for nothing, and what happened."""
     logging.disable()
     try:
-        simulation.run()
+        return "", simulation.run()
     except Violation as problem:
-        return str(problem)
-    return ""
+        return str(problem), Counter()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A small model of an API server: nodes and pods, watches that lag and break, requests that fail in every way.
+"""A small model of an API server: nodes, pods and Leases, and the history that watches are fed from.
 
 Judges as it goes: whatever the scheduler does that Kubernetes would have to pay for ends up in `violations`.
 """
@@ -6,82 +6,23 @@ Judges as it goes: whatever the scheduler does that Kubernetes would have to pay
 from __future__ import annotations
 
 import asyncio
-import json
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from engine.adapters.kube.errors import (
-    ConnectionLost,
-    KubeError,
-    Unreachable,
-    Withheld,
-    error_from_answer,
-)
+from engine.adapters.kube.errors import KubeError, error_from_answer
 from engine.cluster import objects
+
+if TYPE_CHECKING:
+    from tests.simulation.network import WatchStream
 
 Json = dict[str, Any]
 EPOCH = 1_800_000_000.0
-
-
-class Watch:
-    """One kind's changes on their way to one scheduler: in order, late, and now and then cut."""
-
-    def __init__(
-        self,
-        server: ApiServer,
-        kind: str,
-        *,
-        replaced: Callable[..., None],
-        changed: Callable[..., None],
-        deleted: Callable[..., None],
-    ) -> None:
-        self._server, self._kind = server, kind
-        self._replaced, self._changed, self._deleted = replaced, changed, deleted
-        self._ahead: deque[tuple[str, Any]] = deque()
-        self._more = asyncio.Event()
-        self.connected = False
-        self.position = 0
-        """Up to which version all changes have been handed over."""
-
-    def offer(self, verb: str, thing: Json) -> None:
-        """Send a change; lost where nobody watches."""
-        if self.connected:
-            self._ahead.append((verb, self._server.decoded(self._kind, thing)))
-            self._more.set()
-
-    def cut(self) -> None:
-        """End the connection: what was on its way never arrives."""
-        self.connected = False
-        self._ahead.clear()
-        self._more.set()
-
-    async def run(self) -> None:
-        """List and watch for ever."""
-        random, server = self._server.random, self._server
-        while True:
-            await asyncio.sleep(random.random() * 0.5)
-            listed = [server.decoded(self._kind, thing) for thing in server.listing(self._kind)]
-            version = server.version
-            self.connected = True
-            await asyncio.sleep(random.random() * server.lag_seconds)
-            if not self.connected:
-                continue
-            self._replaced(listed)
-            self.position = version
-            while self.connected:
-                if not self._ahead:
-                    self._more.clear()
-                    await self._more.wait()
-                await asyncio.sleep(random.random() * server.lag_seconds)
-                for _ in range(random.randint(1, 8)):
-                    if self._ahead:
-                        verb, thing = self._ahead.popleft()
-                        (self._deleted if verb == "DELETED" else self._changed)(thing)
-                        self.position = int(thing.metadata.resource_version)
+HISTORY_EVENTS = 200
+"""Of each kind that a watch may still begin at; older ones are forgotten (410)."""
+_encode = msgspec.json.encode
 
 
 class ApiServer:
@@ -91,11 +32,17 @@ class ApiServer:
         self.random = random
         self.nodes: dict[str, Json] = {}
         self.pods: dict[str, Json] = {}
-        """By name; all are in one namespace."""
-        self.watches: list[Watch] = []
+        """By name, whatever their namespace."""
+        self.streams: list[WatchStream] = []
+        self.met: Counter[str] = Counter()
+        """How often each fault has happened."""
         self.violations: list[str] = []
         self.lag_seconds = 0.2
+        """How late watches are, at most."""
         self.fault_rate = 0.0
+        """The share of requests and watches that go wrong."""
+        self.remembers = True
+        """Whether a watch may begin in the past; otherwise each that is not up to date gets 410."""
         self.bound: dict[str, str] = {}
         """Node by uid of every pod ever bound."""
         self.quota: dict[str, int] = {}
@@ -103,6 +50,10 @@ class ApiServer:
         self.clock_ahead = 0.0
         """Seconds by which the scheduler's machine is ahead of the truth, because somebody set its clock."""
         self.leases: dict[str, Json] = {}
+        self._history: dict[str, deque[tuple[int, bytes]]] = {
+            kind: deque(maxlen=HISTORY_EVENTS) for kind in ("nodes", "pods", "leases")
+        }
+        self._decks: dict[str, list[str]] = {}
         self._version = 0
         self._uids = 0
 
@@ -110,6 +61,15 @@ class ApiServer:
     def version(self) -> int:
         """The resource version of the last change."""
         return self._version
+
+    def draw_fault(self, asked: str, faults: tuple[str, ...]) -> str:
+        """Return what goes wrong with what is asked, "" for nothing: each fault once before any comes again."""
+        if self.random.random() >= self.fault_rate:
+            return ""
+        deck = self._decks.setdefault(asked, [])
+        if not deck:
+            deck += self.random.sample(faults, len(faults))
+        return deck.pop()
 
     # --- what happens ---------------------------------------------------------------------------------
 
@@ -126,24 +86,43 @@ class ApiServer:
         """Return the object as a reflector would hand it over."""
         return msgspec.convert(thing, objects.Node if kind == "nodes" else objects.Pod)
 
+    def since(self, kind: str, version: str | None) -> list[bytes]:
+        """Return the changes of a kind after a version, as lines of a watch; None: from now on. Raises Gone."""
+        history = self._history[kind]
+        if version is None or not history or int(version) >= history[-1][0]:
+            return []
+        if not self.remembers or (len(history) == HISTORY_EVENTS and int(version) < history[0][0]):
+            raise refusal(410, "too old resource version")
+        return [line for at, line in history if at > int(version)]
+
+    def last_line(self, kind: str) -> bytes:
+        """Return the last change of a kind."""
+        history = self._history[kind]
+        return history[-1][1] if history else b"{}\n"
+
     def _tell(self, kind: str, verb: str, thing: Json) -> None:
         self._version += 1
         thing["metadata"]["resourceVersion"] = str(self._version)
         if kind == "pods" and verb == "MODIFIED" and _over(thing):
             verb = "DELETED"  # the watch asks for unfinished pods
-        for watch in self.watches:
-            if watch._kind == kind:
-                watch.offer(verb, json.loads(json.dumps(thing)))
+        line = _encode({"type": verb, "object": thing}) + b"\n"
+        self._history[kind].append((self._version, line))
+        for stream in self.streams:
+            if stream.kind == kind:
+                stream.offer(line)
 
     def set_node(self, name: str, *, cpu: int, labels: dict[str, str], unschedulable: bool = False) -> None:
         """Create or update a node."""
-        verb = "MODIFIED" if name in self.nodes else "ADDED"
+        known = self.nodes.get(name)
+        if known is None:
+            self._uids += 1
+        uid = known["metadata"]["uid"] if known is not None else f"{name}.{self._uids}"
         self.nodes[name] = {
-            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
+            "metadata": {"name": name, "uid": uid, "labels": {"kubernetes.io/hostname": name, **labels}},
             "spec": {"unschedulable": unschedulable},
             "status": {"allocatable": {"cpu": str(cpu), "memory": "64Gi", "pods": "8"}},
         }
-        self._tell("nodes", verb, self.nodes[name])
+        self._tell("nodes", "ADDED" if known is None else "MODIFIED", self.nodes[name])
 
     def delete_node(self, name: str) -> None:
         """Delete a node; its pods are collected later, unless it comes back."""
@@ -195,12 +174,14 @@ class ApiServer:
     def answer(self, verb: str, path: str, body: bytes) -> bytes:
         """Carry out a request; raise what the API server would answer."""
         self.requests += 1
-        parts = path.split("/")
+        parts = path.partition("?")[0].split("/")
+        given = msgspec.json.decode(body) if body else {}
         if "leases" in path:
-            return self._answer_lease(verb, parts[7] if len(parts) > 7 else "", json.loads(body) if body else {})
+            return self._answer_lease(verb, parts[7] if len(parts) > 7 else "", given)
+        if len(parts) == 4:
+            return _encode({"metadata": {"resourceVersion": str(self._version)}, "items": self.listing(parts[3])})
         name, subresource = parts[6], parts[7] if len(parts) > 7 else ""
         pod = self.pods.get(name)
-        given = json.loads(body) if body else {}
         if pod is None:
             raise refusal(404, f'pods "{name}" not found')
         uid = given.get("metadata", {}).get("uid") or given.get("preconditions", {}).get("uid")
@@ -224,7 +205,7 @@ class ApiServer:
                 pass
             case _:
                 raise AssertionError(f"unexpected {verb} {path}")
-        return json.dumps(pod).encode()
+        return _encode(pod)
 
     def _answer_lease(self, verb: str, name: str, given: Json) -> bytes:
         name = name or given.get("metadata", {}).get("name", "")
@@ -233,19 +214,19 @@ class ApiServer:
         if known is not None and conditions.get("resourceVersion") not in (None, known["metadata"]["resourceVersion"]):
             raise refusal(409, "the lease has been modified")
         match verb:
-            case "GET" if not name or name.startswith("?"):
-                return json.dumps({"items": list(self.leases.values())}).encode()
+            case "GET" if not name:
+                return _encode({"items": list(self.leases.values())})
             case "POST" if known is not None:
                 raise refusal(409, "the lease exists")
             case "GET" | "PUT" | "DELETE" if known is None:
                 raise refusal(404, "no such lease")
             case "POST" | "PUT":
-                self._version += 1
-                given["metadata"] |= {"resourceVersion": str(self._version), "uid": name}
+                given["metadata"]["uid"] = name
                 self.leases[name] = given
+                self._tell("leases", "ADDED" if verb == "POST" else "MODIFIED", given)
             case "DELETE":
-                del self.leases[name]
-        return json.dumps(self.leases.get(name, {})).encode()
+                self._tell("leases", "DELETED", self.leases.pop(name))
+        return _encode(self.leases.get(name, {}))
 
     def _bind(self, pod: Json, node: str) -> None:
         uid = pod["metadata"]["uid"]
@@ -291,78 +272,10 @@ class ApiServer:
                 )
 
 
-class Connection:
-    """The way to the server, in place of a Transport: a request may fail in any way in which real ones do."""
-
-    is_reachable = True
-
-    def aside(self) -> Connection:
-        """Return another connection: there is no waiting on this one."""
-        return self
-
-    def __init__(self, server: ApiServer) -> None:
-        self._server = server
-        self.closed = False
-        self.is_cut = False
-        """Whether nothing gets through."""
-
-    async def request(
-        self, verb: str, path: str, *, body: bytes = b"", may_send: Callable[[], bool] | None = None, **_: Any
-    ) -> bytes:
-        """Send a request, as `Transport.request` does."""
-        server, random = self._server, self._server.random
-        loop = asyncio.get_running_loop()
-        fault = random.choice(FAULTS) if random.random() < server.fault_rate else ""
-        if self.closed:
-            await loop.create_future()
-        if fault == "unreachable" or self.is_cut:
-            await asyncio.sleep(random.random() * 0.1)
-            raise Unreachable("no connection")
-        if may_send is not None and not may_send():
-            raise Withheld("may not send")
-        answer: asyncio.Future[bytes] = loop.create_future()
-
-        def arrive() -> None:
-            if fault in ("500 before", "429", "lost request"):
-                result: bytes | KubeError = {
-                    "500 before": refusal(500, "it broke"),
-                    "429": refusal(429, "later"),
-                    "lost request": ConnectionLost("cut"),
-                }[fault]
-            else:
-                try:
-                    result = server.answer(verb, path, body)
-                except KubeError as error:
-                    result = error
-                if fault == "500 after":
-                    result = refusal(500, "it broke late")
-                elif fault == "lost answer":
-                    result = ConnectionLost("cut")
-            pause = random.random() * (10 if fault == "slow" else 0.1)
-            loop.call_later(pause, settle, result)
-
-        def settle(result: bytes | KubeError) -> None:
-            if answer.done() or self.closed:
-                return
-            if isinstance(result, KubeError):
-                answer.set_exception(result)
-            else:
-                answer.set_result(result)
-
-        loop.call_later(random.random() * 0.1, arrive)
-        return await answer
-
-    async def pause(self, seconds: float) -> None:
-        """Sleep."""
-        await asyncio.sleep(seconds)
-
-
-FAULTS: Sequence[str] = ("unreachable", "500 before", "500 after", "429", "lost request", "lost answer", "slow")
-
-
-def refusal(status: int, message: str) -> KubeError:
+def refusal(status: int, message: str, *, retry_after_seconds: float | None = None) -> KubeError:
     """Return the error of a refusing answer."""
-    return error_from_answer(status, json.dumps({"message": message, "reason": "Refused", "code": status}).encode())
+    body = _encode({"message": message, "reason": "Refused", "code": status})
+    return error_from_answer(status, body, retry_after_seconds=retry_after_seconds)
 
 
 def cpu_millis(pod: Json) -> int:

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from engine.framework.invariants import violations
 from tests.simulation.api_server import ApiServer, Json
-from tests.simulation.simulation import Process, Reports, compiled, containers
+from tests.simulation.chaos import containers, policies_of
+from tests.simulation.replica import Replica, Reports
 from tests.simulation.virtual_time import run
 
 
@@ -17,18 +17,21 @@ class Calm:
 
     def __init__(self, policy: str, *, cpus: tuple[int, ...]) -> None:
         self.server = ApiServer(Random(1))
-        self.told = Reports()
         for number, cpu in enumerate(cpus):
             self.server.set_node(f"n{number}", cpu=cpu, labels={})
-        policies = compiled(policy)
-        assert policies is not None
-        self.policies = policies
-        self.process = Process(self.server, policies, self.told, seed=1)
+        self.policies = policies_of(policy)
+        self.process = Replica(self.server, self.policies, name="r1", seed=1)
+
+    @property
+    def told(self) -> Reports:
+        """What the scheduler has reported."""
+        return self.process.told
 
     def restart(self) -> None:
         """Kill the scheduler and start another one."""
+        before = self.told
         self.process.kill()
-        self.process = Process(self.server, self.policies, self.told, seed=2)
+        self.process = Replica(self.server, self.policies, name="r2", seed=2, told=before.told)
 
     def pod(self, name: str, *, millis: int = 1000, priority: int = 0, **labels: str) -> None:
         """Create a pod."""
@@ -44,14 +47,16 @@ class Calm:
         uids = set(self.process.scheduler.permitting.permit)
         return sorted(queued.pod.name for queued in self.process.scheduler.queue if queued.pod.uid in uids)
 
+    def relist(self) -> None:
+        """Have the scheduler list everything again."""
+        for stream in self.process.connection.streams:
+            stream.spoil("410 in the stream")
+
     async def after(self, seconds: float) -> None:
         """Let time pass, and see that all is well."""
         await asyncio.sleep(seconds)
-        scheduler = self.process.scheduler
-        found = violations(scheduler.cluster, scheduler.queue, scheduler.informer.assumed)
-        assert (found, self.server.violations, self.process.broken()) == ([], [], []), (
-            f"{found}, {self.server.violations}, {self.process.broken()}"
-        )
+        found = [*self.process.violations(), *self.server.violations]
+        assert found == [], found
 
 
 def story(policy: str, tell: Callable[[Calm], Awaitable[None]], *, cpus: tuple[int, ...]) -> None:

@@ -1,20 +1,68 @@
-"""An event loop whose time is a number: where nothing is to be done now, it jumps to what is next."""
+"""An event loop whose time is a number: where nothing is to be done now, it jumps to what is next.
+
+Programs may run on a `Machine`, which can be stopped in the midst of anything, as SIGSTOP does, and go on later.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, Token
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-
 MOST_TURNS = 20_000
+
+_machine: ContextVar[Machine | None] = ContextVar("machine", default=None)
 
 
 class StandstillError(RuntimeError):
     """The program is busy with itself."""
+
+
+class Machine:
+    """Runs what is begun inside `with machine`, and all that follows from it, while it is not stopped."""
+
+    def __init__(self) -> None:
+        self._missed: list[Callable[[], None]] = []
+        self.is_stopped = False
+
+    def __enter__(self) -> None:
+        self._before: Token[Machine | None] = _machine.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        _machine.reset(self._before)
+
+    def stop(self) -> None:
+        """Run nothing from now on; time passes."""
+        self.is_stopped = True
+
+    def go_on(self) -> None:
+        """Run what was due meanwhile, and go on."""
+        self.is_stopped = False
+        missed, self._missed = self._missed, []
+        for run in missed:
+            run()
+
+    def gate(
+        self, schedule: Callable[..., asyncio.Handle], callback: Callable[..., object], args: tuple[Any, ...]
+    ) -> Any:
+        """Schedule a callback that waits while the machine is stopped; return its handle."""
+
+        def run() -> None:
+            if self.is_stopped:
+                self._missed.append(again)
+            else:
+                callback(*args)
+
+        def again() -> None:
+            if not handle.cancelled():
+                schedule(run)
+
+        handle = schedule(run)
+        return handle
 
 
 class _Selector(selectors.SelectSelector):
@@ -40,6 +88,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Return virtual seconds."""
         return self._now
 
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
+        """Schedule a callback, on the machine of whoever does."""
+        schedule = super().call_soon
+        machine = _machine.get() if context is None else context.get(_machine)
+        if machine is None:
+            return schedule(callback, *args, context=context)
+        return machine.gate(lambda run: schedule(run, context=context), callback, args)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
+        """Schedule a callback for later, on the machine of whoever does."""
+        schedule = super().call_at
+        machine = _machine.get() if context is None else context.get(_machine)
+        if machine is None:
+            return schedule(when, callback, *args, context=context)
+        return machine.gate(lambda run: schedule(max(when, self._now), run, context=context), callback, args)
+
     def _run_once(self) -> None:
         super()._run_once()  # type: ignore[misc]
         waited = self._virtual_selector.waited
@@ -53,7 +117,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in virtual time."""
+    """Run a coroutine to its end in virtual time; machines must not be stopped then."""
     loop = VirtualLoop()
     try:
         return loop.run_until_complete(main)

@@ -1,0 +1,277 @@
+"""What happens around schedulers in a seeded run, step by step, and what must hold after each; knows no roles."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from engine.adapters.policy_sources import PolicySources
+from engine.daemon.policies import LivePolicies, PolicyCompiler
+from engine.daemon.reload import Accepted
+from tests.simulation.api_server import ApiServer, Json
+from tests.simulation.network import WATCH_FAULTS
+from tests.simulation.replica import Replica
+from tests.simulation.virtual_time import StandstillError, run
+
+NAMES = frozenset({"policy-scheduler"})
+QUOTA = {"a": 5, "b": 3}
+BASE = """
+gang by pod.label.job size number(pod.label.size) ?? 1 within 40s if pod.label.job
+limit count() by pod.label.tenant to if pod.label.tenant == "a" then 5 else if pod.label.tenant == "b" then 3 else 1000
+"""
+SETTLE_SECONDS = 900.0
+"""After the last change; the queue flushes what no event concerned after 300 s."""
+SOLO: Json = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"solo": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+        ]
+    }
+}
+
+Action = tuple[int, Callable[[], None]]
+"""How often something is to happen, and what."""
+
+
+class Violation(AssertionError):
+    """Something that must never happen has happened; the text says how to see it again."""
+
+
+class Chaos(ABC):
+    """A run; replayed by its seed."""
+
+    options = ""
+    """Of the command that replays it."""
+
+    def __init__(self, seed: int, *, steps: int) -> None:
+        self.seed, self.steps, self.step = seed, steps, 0
+        self.random = Random(seed)
+        self.told: Counter[str] = Counter()
+        """What replicas reported."""
+        self.replicas: list[Replica] = []
+        self.most_pods = self.random.choice((12, 25, 40))
+        """No more are created while there are so many: 40 are more than fit, 12 leave room."""
+        self._log: list[str] = []
+        self._names = 0
+        self._gone_nodes: set[str] = set()
+
+    def run(self) -> Counter[str]:
+        """Run to the end; return how often everything happened, faults and reports.
+
+        Raises:
+            Violation: something is wrong.
+        """
+        try:
+            return run(self._main())
+        except StandstillError as error:
+            self._fail([str(error)])
+            raise
+
+    async def _main(self) -> Counter[str]:
+        self.server = ApiServer(Random(self.seed + 1))
+        self.server.quota = QUOTA
+        self._begin()
+        actions = [*self._usual_actions(), *self._own_actions(), (10, lambda: None)]
+        weights = [weight for weight, _ in actions]
+        try:
+            for step in range(self.steps):
+                self.step = step
+                ((_, act),) = self.random.choices(actions, weights)
+                self._log.append(f"{asyncio.get_running_loop().time():.2f} {getattr(act, '__name__', '')}")
+                act()
+                await asyncio.sleep(self.random.choice((0.0, 0.01, 0.1, 0.5, 2.0)))
+                self._check()
+            await self._settle()
+        finally:
+            for replica in self.replicas:
+                if replica.machine.is_stopped:
+                    replica.machine.go_on()
+        return self.told + self.server.met
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Make the nodes and the first replicas."""
+
+    @abstractmethod
+    def _own_actions(self) -> list[Action]:
+        """Return what happens beside the usual."""
+
+    # --- what happens ---------------------------------------------------------------------------------
+
+    def _usual_actions(self) -> list[Action]:
+        return [
+            (30, self._create),
+            (7, self._gang),
+            (12, self._delete),
+            (14, self._finish),
+            (4, self._spoil_watches),
+            (1, self._storm),
+            (3, self._faults),
+        ]
+
+    def _met(self, what: str) -> None:
+        self.server.met[what] += 1
+
+    def _name(self) -> str:
+        self._names += 1
+        return f"p{self._names}"
+
+    def _create(self) -> None:
+        random = self.random
+        if len(self.server.pods) > self.most_pods:
+            return
+        for _ in range(random.choice((1, 1, 1, 6, 12))):
+            labels = {"app": random.choice(("web", "db", "db", "held"))}
+            if random.random() < 0.3:
+                labels["tenant"] = random.choice("ab")
+                self._met("pod under a quota")
+            spec: Json = {"priority": random.choice((0, 0, 0, 3, 10))}
+            namespace = random.choice(("default", "one", "two", "three"))
+            if random.random() < 0.15:
+                labels["solo"], namespace = "x", "default"
+                spec["affinity"] = SOLO
+            if random.random() < 0.1:
+                spec["nodeSelector"] = {"zone": random.choice("ab")}
+            name = self._name()
+            if random.random() < 0.1:
+                name, namespace = f"again{random.randrange(3)}", "default"  # a name used before is another pod
+            if name not in self.server.pods:
+                spec |= containers(random.choice((100, 500, 900, 1500)))
+                self.server.create_pod(name, spec, labels, namespace=namespace)
+
+    def _gang(self) -> None:
+        random = self.random
+        if len(self.server.pods) > self.most_pods:
+            return
+        name, size = self._name(), random.randint(2, 4)
+        labels = {"job": name, "size": str(size), "app": "db"}
+        spec = {"priority": random.choice((0, 0, 10))} | containers(random.choice((500, 1500)))
+        loop = asyncio.get_running_loop()
+        for number in range(size + random.choice((0, 0, 1))):
+            late = random.random() * 15 if random.random() < 0.2 else 0.0
+            loop.call_later(late, self.server.create_pod, f"{name}-{number}", spec, labels)
+
+    def _delete(self) -> None:
+        if self.server.pods:
+            name = self.random.choice(list(self.server.pods))
+            uid = self.server.pods[name]["metadata"]["uid"]
+            if any(uid in replica.scheduler.informer.assumed for replica in self.replicas):
+                self._met("pod deleted while assumed")
+            self.server.delete_pod(name)
+
+    def _finish(self) -> None:
+        running = [n for n, p in self.server.pods.items() if p["status"]["phase"] == "Running"]
+        for name in self.random.sample(running, min(len(running), self.random.choice((1, 1, 4)))):
+            self.server.finish_pod(name)
+
+    def _node(self, name: str) -> None:
+        random = self.random
+        labels = {"zone": random.choice("ab"), "disk": random.choice(("ssd", "hdd"))}
+        if name in self._gone_nodes and name not in self.server.nodes:
+            self._met("node created anew under its name")
+        cpu = 2 + (sum(map(ord, name)) % 4)
+        self.server.set_node(name, cpu=cpu, labels=labels, unschedulable=random.random() < 0.1)
+
+    def _delete_node(self) -> None:
+        if len(self.server.nodes) > 1:
+            name = self.random.choice(list(self.server.nodes))
+            self._gone_nodes.add(name)
+            self.server.delete_node(name)
+
+    def _spoil_watches(self) -> None:
+        streams = [stream for replica in self.replicas for stream in replica.connection.streams]
+        for stream in self.random.sample(streams, min(len(streams), self.random.randint(1, 3))):
+            stream.spoil(self.random.choice(WATCH_FAULTS[:-1]))  # all but silence, which lasts
+
+    def _storm(self) -> None:
+        """For a while, let no watch begin in the past: who loses one that was not up to date lists again."""
+        self.server.remembers = False
+        asyncio.get_running_loop().call_later(20 * self.random.random(), setattr, self.server, "remembers", True)
+        self._met("storm of 410")
+
+    def _faults(self) -> None:
+        self.server.fault_rate = self.random.choice((0.0, 0.1, 0.3))
+
+    # --- what must hold -------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        found = list(self.server.violations)
+        for replica in self.replicas:
+            found += replica.violations()
+        found += self._rivals()
+        if found:
+            self._fail(found)
+        for replica in [replica for replica in self.replicas if replica.has_ended]:
+            self.replicas.remove(replica)
+            replica.kill()
+            self._met("lease lost")
+            self._replace()
+
+    @abstractmethod
+    def _rivals(self) -> list[str]:
+        """Return which replicas act where only one may."""
+
+    @abstractmethod
+    def _replace(self) -> None:
+        """Begin a new life after one that has ended."""
+
+    def _fail(self, found: list[str]) -> None:
+        last = "\n  ".join(self._log[-12:])
+        raise Violation(
+            f"seed {self.seed}, step {self.step} of {self.steps}: {'; '.join(found)}"
+            f"\nreplay: python -m tests.simulation {self.options}--seed {self.seed} --steps {self.steps}\n  {last}"
+        )
+
+    async def _settle(self) -> None:
+        """Let the storm pass; then every pod must have its node, unless there is none for it."""
+        server, loop = self.server, asyncio.get_running_loop()
+        server.fault_rate, server.lag_seconds = 0.0, 0.01
+        for replica in self.replicas:
+            replica.connection.is_cut = False
+            if replica.machine.is_stopped:
+                replica.machine.go_on()
+        end = loop.time() + SETTLE_SECONDS
+        while True:
+            await asyncio.sleep(15.0)
+            self._check()
+            lost = self._lost()
+            if not lost:
+                return
+            if loop.time() > end:
+                self._fail([f"{name} could run and does not: {self._whereabouts(name)}" for name in lost])
+
+    @abstractmethod
+    def _lost(self) -> list[str]:
+        """Return the names of pending pods for which there is a place."""
+
+    def _whereabouts(self, name: str) -> list[str]:
+        found = []
+        for replica in self.replicas:
+            for queued in replica.scheduler.queue:
+                if queued.pod.name == name:
+                    found.append(f"{replica.name}: {queued.place.value} {replica.told.why.get(name)}")
+            if any(pod.name == name for pod in replica.scheduler.informer.passes.shown()):
+                found.append(f"{replica.name}: passed on")
+        return found or ["not queued"]
+
+
+def containers(millis: int) -> Json:
+    """Return the part of a spec that asks for cpu."""
+    return {"containers": [{"name": "c", "resources": {"requests": {"cpu": f"{millis}m"}}}]}
+
+
+def compiled(text: str) -> LivePolicies | None:
+    """Return the policies of a text, None where it does not compile."""
+    result = PolicyCompiler(NAMES)(PolicySources.of({"p.policy": text}))
+    return result.policies if isinstance(result, Accepted) else None
+
+
+def policies_of(text: str) -> LivePolicies:
+    """Return the policies of a text that compiles."""
+    policies: Any = compiled(text)
+    assert policies is not None, text
+    return policies

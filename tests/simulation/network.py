@@ -1,0 +1,322 @@
+"""The way to the model of an API server, in place of a Transport: whatever can go wrong on it does, and is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.adapters.kube.errors import (
+    AnswerTimeout,
+    ConnectionLost,
+    Gone,
+    KubeError,
+    MalformedAnswer,
+    Unreachable,
+    Withheld,
+)
+from engine.adapters.kube.throttle import Throttle
+from tests.simulation.api_server import ApiServer, refusal
+
+WIRE = Context()
+"""What runs in it runs on nobody's machine."""
+ONE_WAY_SECONDS = 0.1
+"""At most, without a fault."""
+BOOKMARK_SECONDS = 60.0
+REQUEST_FAULTS = (
+    "unreachable",
+    "409",
+    "429 with Retry-After",
+    "500 before it was done",
+    "500 after it was done",
+    "request lost",
+    "answer lost",
+    "answer garbled",
+    "slow",
+    "time-out, not done",
+    "time-out, done",
+    "time-out, done later",
+)
+WATCH_FAULTS = ("cut", "cut mid-line", "ended in order", "410 in the stream", "garbled", "silence")
+
+
+@dataclass
+class _Line:
+    """One client's way to the server; connections aside share it."""
+
+    closed: bool = False
+    is_cut: bool = False
+    streams: list[WatchStream] = field(default_factory=list)
+    """The open watches, the oldest first."""
+
+
+class Connection:
+    """Sends requests and opens watches, as `Transport` does."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        *,
+        sending: Callable[[str, str], None] = lambda verb, path: None,
+        line: _Line | None = None,
+    ) -> None:
+        """sending: told verb and path of each request in the moment in which its bytes go out."""
+        self._server = server
+        self._sending = sending
+        self._line = line or _Line()
+        self._throttle = Throttle()
+        self.is_reachable = True
+        self.takes_requests = True
+        """Without, each is told that there is no connection; watches that are open go on."""
+
+    def aside(self) -> Connection:
+        """Return another connection on the same line, which waits for nothing on this one."""
+        return Connection(self._server, sending=self._sending, line=self._line)
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep."""
+        await asyncio.sleep(seconds)
+
+    def close(self) -> None:
+        """Let nothing come back from now on: the client is no more. What is on its way still arrives."""
+        self._line.closed = True
+        for stream in list(self._line.streams):
+            stream.close()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether nothing gets through; what the server has to say of changes waits meanwhile."""
+        return self._line.is_cut
+
+    @is_cut.setter
+    def is_cut(self, value: bool) -> None:
+        self._line.is_cut = value
+        if not value:
+            for stream in list(self._line.streams):
+                stream.wake()
+
+    @property
+    def streams(self) -> list[WatchStream]:
+        """The open watches, the oldest first."""
+        return list(self._line.streams)
+
+    # --- requests -------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        verb: str,
+        path: str,
+        *,
+        body: bytes = b"",
+        resource: str = "",
+        timeout_seconds: float = 30.0,
+        may_send: Callable[[], bool] | None = None,
+        **_: Any,
+    ) -> bytes:
+        """Send a request."""
+        server, loop = self._server, asyncio.get_running_loop()
+        random = server.random
+        asked = "binding" if resource == "pods/binding" else "request"
+        fault = await self._begin(asked, REQUEST_FAULTS)
+        if may_send is not None and not may_send():
+            raise Withheld("may not send")
+        self._sending(verb, path)
+        if fault:
+            server.met[f"{asked}: {fault}"] += 1
+        answer: asyncio.Future[bytes] = loop.create_future()
+
+        def settle(result: bytes | KubeError) -> None:
+            if answer.done() or self._line.closed:
+                return
+            if isinstance(result, KubeError):
+                answer.set_exception(result)
+            else:
+                answer.set_result(result)
+
+        def arrive() -> None:
+            if fault == "time-out, done later" and self._line.closed:
+                return  # the server notices that nobody is there any more
+            result = self._result(fault, verb, path, body)
+            if result is not None:
+                seconds = random.random() * (10 if fault == "slow" else ONE_WAY_SECONDS)
+                loop.call_later(seconds, settle, result, context=WIRE)
+
+        loop.call_later(timeout_seconds, settle, AnswerTimeout("no answer in time"), context=WIRE)
+        if fault != "time-out, not done":
+            late = timeout_seconds + 5 * random.random() if fault == "time-out, done later" else 0.0
+            loop.call_later(late + random.random() * ONE_WAY_SECONDS, arrive, context=WIRE)
+        return await answer
+
+    def _result(self, fault: str, verb: str, path: str, body: bytes) -> bytes | KubeError | None:
+        """Return what the server answers, None where nothing ever comes back."""
+        match fault:
+            case "409":
+                return refusal(409, "the object has been modified")
+            case "429 with Retry-After":
+                seconds = float(self._server.random.choice((0, 1, 5)))
+                self._throttle.pause(seconds)
+                return refusal(429, "later", retry_after_seconds=seconds)
+            case "500 before it was done":
+                return refusal(500, "it broke")
+            case "request lost":
+                return ConnectionLost("cut")
+        try:
+            result: bytes | KubeError = self._server.answer(verb, path, body)
+        except KubeError as error:
+            result = error
+        match fault:
+            case "500 after it was done":
+                return refusal(500, "it broke late")
+            case "answer lost":
+                return ConnectionLost("cut")
+            case "answer garbled":
+                return MalformedAnswer("no JSON")
+            case "time-out, done":
+                return None
+        return result
+
+    async def _begin(self, asked: str, faults: tuple[str, ...]) -> str:
+        """Wait until a request may be sent; return what is to go wrong with it, "" for nothing."""
+        server = self._server
+        if not self._throttle.is_idle:
+            await self._throttle.wait()
+        fault = server.draw_fault(asked, faults)
+        if self._line.closed:
+            await asyncio.get_running_loop().create_future()
+        self.is_reachable = self.takes_requests and not self.is_cut and fault != "unreachable"
+        if not self.is_reachable:
+            server.met[f"{asked}: unreachable"] += 1
+            await asyncio.sleep(server.random.random() * ONE_WAY_SECONDS)
+            raise Unreachable("no connection")
+        return fault
+
+    # --- watches --------------------------------------------------------------------------------------
+
+    async def open_stream(self, path: str, *, resource: str, idle_seconds: float, **_: Any) -> WatchStream:
+        """Open a watch."""
+        server = self._server
+        fault = await self._begin("watch", ("unreachable", "time-out", *WATCH_FAULTS))
+        await asyncio.sleep(server.random.random() * ONE_WAY_SECONDS)
+        if fault == "time-out":
+            server.met["watch: time-out"] += 1
+            await asyncio.sleep(5.0)
+            raise AnswerTimeout("no answer in time")
+        query = dict(pair.split("=", 1) for pair in path.partition("?")[2].split("&"))
+        try:
+            missed = server.since(resource, query.get("resourceVersion"))
+        except Gone:
+            server.met["watch: 410"] += 1
+            raise
+        stream = WatchStream(server, resource, self._line, idle_seconds=idle_seconds)
+        for line in missed:
+            stream.offer(line)
+        if fault:
+            seconds = 20 * server.random.random()
+            asyncio.get_running_loop().call_later(seconds, stream.spoil, fault, context=WIRE)
+        return stream
+
+
+class WatchStream:
+    """What a server has to say of the changes of one kind: in order, late, and now and then not to the end."""
+
+    def __init__(self, server: ApiServer, kind: str, line: _Line, *, idle_seconds: float) -> None:
+        self.kind = kind
+        self._server, self._line = server, line
+        self._loop = asyncio.get_running_loop()
+        self._idle_seconds = idle_seconds
+        self._pieces: list[bytes] = []
+        self._on_its_way: deque[bytes] = deque()
+        self._last_due = 0.0
+        self._is_silent = False
+        self._ended = False
+        self._error: KubeError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        server.streams.append(self)
+        line.streams.append(self)
+        self._bookmark_later()
+
+    def offer(self, line: bytes) -> None:
+        """Send a line; it arrives after those before it."""
+        if self._ended or self._is_silent:
+            return
+        random, lag = self._server.random, self._server.lag_seconds
+        self._last_due = max(self._last_due, self._loop.time() + random.random() * lag)
+        self._on_its_way.append(line)
+        self._loop.call_at(self._last_due, self._arrive_next, context=WIRE)
+
+    def spoil(self, fault: str) -> None:
+        """Let one of WATCH_FAULTS happen now."""
+        if self._ended or self._is_silent:
+            return
+        self._server.met[f"watch: {fault}"] += 1
+        match fault:
+            case "cut":
+                self._end(ConnectionLost("cut"))
+            case "cut mid-line":
+                line = self._server.last_line(self.kind)
+                self._arrive(line[: len(line) // 2])
+                self._end(ConnectionLost("cut"))
+            case "ended in order":
+                self._end(None)
+            case "410 in the stream":
+                self._arrive(b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}\n')
+            case "garbled":
+                self._arrive(b'{"type":"MODIFIED","obj\n')
+            case "silence":
+                self._is_silent = True
+                self._loop.call_later(
+                    self._idle_seconds, self._end, AnswerTimeout("nothing was received"), context=WIRE
+                )
+            case _:
+                raise AssertionError(fault)
+
+    async def read(self) -> bytes:
+        """Return everything received since the last call, waiting for some; b"" at an orderly end."""
+        while not self._pieces or self._line.is_cut:
+            if self._ended and not self._line.is_cut:
+                if self._error is not None:
+                    raise self._error
+                return b""
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        return data
+
+    def wake(self) -> None:
+        """Have the reader look again."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def close(self) -> None:
+        """End the stream from the client's side."""
+        self._end(None)
+
+    def _arrive_next(self) -> None:
+        self._arrive(self._on_its_way.popleft())
+
+    def _arrive(self, data: bytes) -> None:
+        if not self._ended:
+            self._pieces.append(data)
+            self.wake()
+
+    def _end(self, error: KubeError | None) -> None:
+        if not self._ended:
+            self._ended, self._error = True, error
+            self._server.streams.remove(self)
+            self._line.streams.remove(self)
+            self.wake()
+
+    def _bookmark_later(self) -> None:
+        self._loop.call_later(BOOKMARK_SECONDS, self._bookmark, context=WIRE)
+
+    def _bookmark(self) -> None:
+        if not self._ended:
+            version = str(self._server.version)
+            bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
+            self.offer(json.dumps(bookmark).encode() + b"\n")
+            self._bookmark_later()

@@ -1,0 +1,218 @@
+"""One life of a scheduler over the model of an API server: everything real but the way there and what it reports."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+from engine.adapters.kube.binding import Binder, Outcome
+from engine.adapters.kube.eviction import Evictor
+from engine.adapters.kube.pod_status import PodStatusWriter
+from engine.adapters.settable_clock import SettableClock
+from engine.cluster.cluster import Cluster
+from engine.daemon.freshness import Freshness
+from engine.daemon.leading import Leading
+from engine.daemon.observing import Observer
+from engine.daemon.policies import LivePolicies
+from engine.daemon.scheduler import Scheduler
+from engine.daemon.settings import LeaderElectionSettings
+from engine.daemon.sharding import Sharding
+from engine.daemon.watching import attach, reflectors
+from engine.framework.cycle import Cycle
+from engine.framework.invariants import violations
+from engine.framework.queue import Place, SchedulingQueue
+from tests.simulation.api_server import ApiServer
+from tests.simulation.network import Connection
+from tests.simulation.virtual_time import Machine
+
+LEASE = "policy-scheduler"
+ALONE = LeaderElectionSettings(enabled=False)
+ELECTED = LeaderElectionSettings(enabled=True, lease_name=LEASE)
+
+
+@dataclass
+class Reports(Observer):
+    """Reporter, observer and volumes in one: nothing is reported but nominations, no pod has volumes."""
+
+    statuses: PodStatusWriter
+    told: Counter[str]
+    why: dict[str, str] = field(default_factory=dict)
+
+    def bound(self, pod: Any, node_name: str) -> None:
+        self.told["bound"] += 1
+        self.statuses.forget(pod.uid)
+
+    def unschedulable(self, decision: Any) -> None:
+        self.told["unschedulable"] += 1
+        self.why[decision.pod.name] = decision.message
+        found = decision.preemption
+        if found is not None and not found.keeps_nomination:
+            self.nominated(decision.pod, found.nominated_node or "")
+
+    def held(self, pod: Any, why: str) -> None:
+        self.told["held"] += 1
+        self.why[pod.name] = why
+
+    def failed(self, pod: Any, why: str) -> None:
+        self.told["failed"] += 1
+        if "internal error" in why:
+            raise AssertionError(why)
+
+    def preempted(self, victim: Any, *, by: Any, node_name: str) -> None:
+        self.told["preempted"] += 1
+
+    def nominated(self, pod: Any, node_name: str) -> None:
+        self.told["nominated"] += 1
+        self.statuses.nominate(pod, node=node_name)
+
+    async def bind(self, reservation: Any) -> str:
+        raise AssertionError("no pod has volumes")
+
+
+class Replica:
+    """A process, put together as the daemon puts it together."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        policies: LivePolicies,
+        *,
+        name: str,
+        seed: int,
+        election: LeaderElectionSettings = ALONE,
+        shares: bool = False,
+        told: Counter[str] | None = None,
+    ) -> None:
+        """told: counts what is reported, that of earlier lives included."""
+        self.name, self.server = name, server
+        self.machine = Machine()
+        with self.machine:
+            self._put_together(election, shares, seed, told if told is not None else Counter())
+            self.scheduler.use_policies(policies)
+            self.leading.attach(
+                self.scheduler, self.reflectors[1], transport=self._transport, random=Random(f"{seed} candidate")
+            )
+            if shares:
+                unit = partial(self.scheduler.deciding.unit, by_pod=False)
+                self.scheduler.deciding.sharding = Sharding(name, unit=unit)
+            background = [self.statuses.run(), *(reflector.run() for reflector in self.reflectors)]
+            self._tasks = [asyncio.create_task(work) for work in background]
+            self._deciding: asyncio.Task[Any] | None = None
+            self._term = asyncio.create_task(self._run())
+
+    def _put_together(self, election: LeaderElectionSettings, shares: bool, seed: int, told: Counter[str]) -> None:
+        server = self.server
+        self.connection = Connection(server, sending=self._judge_fence)
+        self._transport: Any = self.connection
+        transport, random, steady = self._transport, Random(seed), asyncio.get_running_loop().time
+        clock = SettableClock(wall=lambda: server.now() + server.clock_ahead, steady=steady)
+        self.leading = Leading(election, shares=shares, identity=self.name, slept=lambda: 0.0)
+        self._elects = election.enabled and not shares
+        may_act = self.leading.may_act
+        self.statuses = PodStatusWriter(transport, random=random, clock=clock, may_write=may_act)
+        self.told = Reports(self.statuses, told)
+        self._binder = Binder(transport, random=random, may_bind=may_act)
+        ticks = itertools.count()
+        self.scheduler = Scheduler(
+            Cluster(),
+            SchedulingQueue(),
+            cycle=Cycle(seed=1 if shares else seed),
+            binder=self,
+            evictor=Evictor(transport, controller="policy-scheduler", clock=clock, may_evict=may_act),
+            volumes=self.told,
+            reporter=self.told,
+            observer=self.told,
+            nominator=self.statuses if shares else None,
+            clock=clock,
+            stopwatch=lambda: next(ticks) * 0.0005,  # a batch ends after some ten decisions
+        )
+        clock.on_set(self.scheduler.clock_was_set)
+        self.reflectors = reflectors(transport, random=random, on_malformed=_no_object_is)[:2]
+        attach(self.reflectors, self.scheduler.informer)
+        self.scheduler.is_current = Freshness(
+            self.reflectors, is_reachable=lambda: self.connection.is_reachable, clock=steady
+        )
+
+    async def _run(self) -> None:
+        await asyncio.gather(*(reflector.synced.wait() for reflector in self.reflectors))
+        self._deciding = asyncio.create_task(self.scheduler.run())
+        self._tasks.append(self._deciding)
+        await self.leading.run()
+
+    # --- what a process does and must not do ----------------------------------------------------------
+
+    async def bind(self, *, namespace: str, name: str, uid: str, node: str, annotations: Any = None) -> Outcome:
+        """Bind, after a look at whether the pod's group is complete."""
+        if self.leading.may_act():
+            self._judge_gang(name, uid)
+        return await self._binder.bind(namespace=namespace, name=name, uid=uid, node=node)
+
+    def _judge_gang(self, name: str, uid: str) -> None:
+        cluster = self.scheduler.cluster
+        pod = cluster.pods.get(uid)
+        if pod is None or "job" not in pod.labels:
+            return
+        waiting = set(self.scheduler.permitting.permit)
+        members = [p for p in cluster.pods.values() if p.labels.get("job") == pod.labels["job"]]
+        placed = sum(member.uid not in waiting for member in members)
+        if placed < int(pod.labels["size"]):
+            self.server.violations.append(f"{name} binds, though only {placed} of its group have a place")
+        self.server.met["gang bound"] += 1
+
+    def _judge_fence(self, verb: str, path: str) -> None:
+        """Whoever changes a pod holds the Lease in that moment, by the API server's own word."""
+        if verb == "GET":
+            if path.startswith("/api/v1/pods?") and self.scheduler.informer.assumed:
+                self.server.met["relist while binding"] += 1
+        elif self._elects and "/pods/" in path:
+            holder = self.server.leases.get(LEASE, {}).get("spec", {}).get("holderIdentity")
+            if holder != self.name:
+                self.server.violations.append(f"{self.name} sends {verb} {path}, and {holder} leads")
+
+    def violations(self) -> list[str]:
+        """Return what is wrong inside: columns against a recount, places of pods, tasks that died."""
+        scheduler = self.scheduler
+        found = violations(scheduler.cluster, scheduler.queue, scheduler.informer.assumed)
+        waiting = {q.pod.uid for q in scheduler.queue if q.place is Place.PERMIT}
+        if waiting != set(scheduler.permitting.permit):
+            found.append(f"at permit: {sorted(scheduler.permitting.permit)}, in the queue: {sorted(waiting)}")
+        found += [repr(task.exception()) for task in (*self._tasks, self._term) if _is_broken(task)]
+        return [f"{self.name}: {text}" for text in found]
+
+    # --- the end --------------------------------------------------------------------------------------
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its lease is lost: the process is at its end."""
+        return self._term.done()
+
+    def kill(self) -> None:
+        """End at once, in the middle of anything; what is on its way to the server may still arrive."""
+        self.connection.close()
+        for task in (*self._tasks, self._term):
+            task.cancel()
+        self.scheduler.bindings.cancel()
+        if self.machine.is_stopped:
+            self.machine.go_on()
+
+    async def leave(self) -> None:
+        """End in order, as the daemon does."""
+        if self._deciding is not None:
+            self._deciding.cancel()
+        await self.scheduler.drained()
+        self._term.cancel()
+        await asyncio.wait([self._term])
+        self.kill()
+
+
+def _no_object_is(malformed: object) -> None:
+    raise AssertionError(f"{malformed} is malformed")
+
+
+def _is_broken(task: asyncio.Task[Any]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is not None
