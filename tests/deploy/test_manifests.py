@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -204,6 +207,32 @@ class TestTheImage:
         assert "--no-deps ." in text
         assert text.count("pip install") == 2
         assert not re.search(r"apt-get|gcc|curl|wget|ADD ", text), "no compiler, and nothing from anywhere else"
+
+    def test_is_compiled_once_so_that_two_builds_are_the_same(self) -> None:
+        text = "\n".join(self.dockerfile())
+        assert text.count("pip install --no-compile ") == 2
+        assert "compileall -q -j 0 --invalidation-mode unchecked-hash" in text
+
+    def test_works_without_what_it_leaves_out(self, tmp_path: Path) -> None:
+        """The client of Kubernetes reads kubeconfigs, with their plugins, and nothing else."""
+        assert "rm -rf /venv/lib/python3*/site-packages/kubernetes/aio" in "\n".join(self.dockerfile())
+        version = "client.authentication.k8s.io/v1"
+        given = json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": {"token": "made"}})
+        plugin = {"apiVersion": version, "command": "echo", "args": [given], "interactiveMode": "Never"}
+        config = {
+            "current-context": "a",
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
+            "users": [{"name": "a", "user": {"exec": plugin}}],
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(config))
+        code = (
+            "import sys; sys.modules['kubernetes.aio'] = None\n"
+            "from engine.adapters.kube.kubeconfig import load_kubeconfig\n"
+            "print(load_kubeconfig('kubeconfig', context=None).headers)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert "Bearer made" in done.stdout, done.stderr
 
     def test_has_one_base_of_a_named_version_that_can_be_given_by_digest(self) -> None:
         lines = self.dockerfile()
