@@ -1,6 +1,17 @@
-"""`python -m engine.cli`: policyctl, also where its script is not on the PATH."""
+"""The command `policyctl`, also as `python -m engine.cli`: Ctrl-C ends it without a word, while it imports too."""
 
-from engine.cli.main import main
+import signal
+import sys
+
+
+def main() -> None:
+    """Run the command line of the process and exit."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from engine.cli.main import run
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(run())
+
 
 if __name__ == "__main__":
     main()

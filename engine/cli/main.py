@@ -1,4 +1,4 @@
-"""The entry point: finds the subcommand, runs it, and turns every end into an exit code.
+"""The command line: finds the subcommand, runs it, and turns every end into an exit code.
 
 0 all is well · 1 something was found · 2 it could not run · 130 Ctrl-C · 141 the reader of the output has gone.
 """
@@ -84,11 +84,6 @@ def _modules() -> dict[str, str]:
 @click.version_option(package_name="kube-policy-scheduler")
 def policyctl() -> None:
     """Check, test and explain scheduling policies."""
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command line and exit."""
-    sys.exit(run(arguments))
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

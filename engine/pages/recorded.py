@@ -29,5 +29,6 @@ def recorded_page(found: Mapping[str, Any]) -> str:
         pod=f"{record['pod']['metadata']['namespace']}/{record['pod']['metadata']['name']}",
         top=top,
         names=list(dict.fromkeys(name for one in top for name in one["scores"])),
+        reasons=[(one["filter"], one["reason"], one["nodes"]) for one in found["reasons"]],
         refused=sorted(record["refused"].items(), key=lambda item: (-item[1], item[0])),
     )

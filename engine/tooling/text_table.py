@@ -35,12 +35,18 @@ class Terminal:
         return f"{style}{text}{_RESET}" if self.colour and style else text
 
     def item(self, mark: str, text: str, *, style: str = "") -> Iterator[str]:
-        """Return a text behind a mark that has a style, its further lines below its beginning."""
-        under = " " * _columns(mark)
-        room = (self.width or 0) - len(under)
-        lines = [text] if self.width is None else _wrapped(text, max(_NARROWEST, room), indent=0)
-        yield self.paint(style, mark) + lines[0]
-        yield from (under + line for line in lines[1:])
+        """Return a text behind a mark that has a style, its further lines below its beginning.
+
+        Where that leaves too little room, the text begins below the mark.
+        """
+        indent = _columns(mark)
+        if self.width is not None and self.width - indent < _NARROWEST:
+            if mark.strip():
+                yield self.paint(style, mark.rstrip())
+            indent, mark = 2 * _GAP, ""
+        lines = [text] if self.width is None else _wrapped(text, self.width - indent, indent=0)
+        yield (self.paint(style, mark) if mark else " " * indent) + lines[0]
+        yield from (" " * indent + line for line in lines[1:])
 
     def table(
         self, rows: Sequence[tuple[str, ...]], *, right_from: int, styles: Mapping[int, str] = _NO_STYLES

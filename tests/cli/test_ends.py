@@ -83,7 +83,7 @@ def test_a_reader_that_goes_away_gets_no_complaint() -> None:
             "import click, sys",
             "from engine.cli import main",
             "main.policyctl.get_command = lambda c, n: click.Command(n, callback=lambda: print('x' * 200_000) or 0)",
-            "main.main(['completion'])",
+            "sys.exit(main.run(['completion']))",
         ]
     )
     command = [sys.executable, "-c", script]

@@ -70,6 +70,14 @@ def test_a_text_behind_a_mark_is_wrapped_below_itself() -> None:
     ]
 
 
+def test_a_text_behind_a_wide_mark_begins_below_it_where_there_is_no_room() -> None:
+    assert list(Terminal(width=30).item("  could not check  ", "the cluster is a recorded one")) == [
+        "  could not check",
+        "    the cluster is a recorded",
+        "    one",
+    ]
+
+
 words = st.text("abc-_./äß漢", min_size=1, max_size=30)
 cells = st.lists(words, max_size=6).map(" ".join)
 

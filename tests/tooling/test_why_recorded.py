@@ -12,10 +12,11 @@ from syrupy.assertion import SnapshotAssertion
 
 from engine.cli.main import run
 from engine.cluster import objects
+from engine.pages.recorded import recorded_page
 from engine.tooling.decision_record import DecisionRecord, Outcome, Ranked, Reading, Reason, encode
 from engine.tooling.tester.short_forms import node_object
 from engine.tooling.text_table import Terminal
-from engine.tooling.why.recorded import Recorded, lines, recorded_of
+from engine.tooling.why.recorded import Recorded, data, lines, recorded_of
 from engine.tooling.world import UnknownPod
 
 POD = objects.Pod(
@@ -78,6 +79,12 @@ def test_every_outcome_has_words(outcome: Outcome) -> None:
     text = "\n".join(lines(Recorded(record(outcome, node="a", message="why not")), to=Terminal(colour=True)))
     assert "shop/web" in text
     assert "None" not in text
+
+
+def test_the_page_says_reasons_in_the_words_of_the_text() -> None:
+    html = recorded_page(data(Recorded(REFUSED)))
+    assert "too little free cpu" in html
+    assert "Insufficient cpu</td>" not in html
 
 
 def test_names_that_are_not_there_or_not_clear() -> None:

@@ -186,6 +186,9 @@ def data(found: Recorded) -> dict[str, Any]:
         "reason": reason(found),
         "when": when(found.record),
         "good": found.good,
+        "reasons": [
+            {"filter": one.plugin, "reason": plain(one.text), "nodes": one.nodes} for one in found.record.reasons
+        ],
         "record": msgspec.to_builtins(found.record),
         "earlier": [
             {"time": rfc3339(one.time), "outcome": one.outcome.value, "node": one.node, "message": one.message}
