@@ -31,19 +31,29 @@ DISTRIBUTION = "kube-policy-scheduler"
 IMPORTED_MEANWHILE = (
     "numpy",
     "engine.cluster.cluster",
+    "engine.framework.profile",
     "engine.framework.kubernetes",
     "lark",
+    "engine.lang.expressions",
     "engine.lang.syntax",
+    "engine.lang.typed",
     "engine.lang.checked",
+    "engine.lang.compiled",
     "engine.lang.load",
+    "engine.builtins.environment",
     "engine.policy.policy_set",
+    "urllib.request",
+    "attr",
+    "yarl",
     "aiohttp",
     "aiohttp.web",
+    "prometheus_client",
+    "engine.adapters.kube.binding",
     "engine.daemon.scheduler",
     "engine.daemon.serving",
     "engine.daemon.daemon",
 )
-"""What the daemon rests on, in pieces of 20 to 40 ms between which answers of the API server are read."""
+"""What the daemon rests on, in pieces of some 20 ms between which answers of the API server are read."""
 TURNS = 4
 """Of the event loop after each piece; a turn reads up to 256 KiB of an answer."""
 

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from engine.daemon.main import IMPORTED_MEANWHILE
+
 START = "import engine.daemon.main, engine.daemon.daemon, sys; print(*sys.modules)"
 NOT_AT_THE_START = {
     "kubernetes": "exec plugins and auth providers of a kubeconfig",
@@ -35,6 +37,10 @@ def imported() -> set[str]:
 
 def test_the_scheduler_itself_is_imported(imported: set[str]) -> None:
     assert {"engine.daemon.scheduler", "engine.lang.parse", "engine.adapters.kube.reflector"} <= imported
+
+
+def test_what_is_imported_while_the_api_server_answers_is_needed_in_any_case(imported: set[str]) -> None:
+    assert set(IMPORTED_MEANWHILE) <= imported
 
 
 @pytest.mark.parametrize("module", NOT_AT_THE_START)
