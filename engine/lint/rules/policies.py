@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from engine.diagnostics import Edit, Fix, Label, Span, closest
 from engine.lang import syntax, typed
@@ -30,6 +31,16 @@ def _known(policy: CheckedPolicy) -> Facts | None:
     return assume(policy.governs, True) if policy.governs is not None else NO_FACTS
 
 
+@lru_cache(maxsize=1)
+def _compared(
+    policies: tuple[CheckedPolicy, ...],
+) -> tuple[list[CheckedPolicy], list[Facts | None], list[list[int]]]:
+    """Return those that are no canaries, what is known of the pods of each, and which others each could meet."""
+    stable = [policy for policy in policies if policy.canary is None]
+    facts = [_known(policy) for policy in stable]
+    return stable, facts, meeting(facts)
+
+
 @set_rule("P0341")
 def shadowed_policy(checked: Checked) -> Iterator[Finding]:
     """Every pod that this policy is for is governed by another one with a higher priority, so this one never decides.
@@ -52,9 +63,8 @@ def shadowed_policy(checked: Checked) -> Iterator[Finding]:
         priority 10
         filter node.ready and fits()
     """
-    policies = [policy for policy in checked.policies if policy.canary is None]
-    facts = [_known(policy) for policy in policies]
-    for lower, known, others in zip(policies, facts, meeting(facts), strict=True):
+    policies, facts, met = _compared(checked.policies)
+    for lower, known, others in zip(policies, facts, met, strict=True):
         for upper in (policies[at] for at in others):
             if upper.scheduler != lower.scheduler or upper.priority <= lower.priority:
                 continue
@@ -89,9 +99,8 @@ def undecided_overlap(checked: Checked) -> Iterator[Finding]:
         for pods where pod.namespace == "shop"
         filter node.ready and fits()
     """
-    policies = [policy for policy in checked.policies if policy.canary is None]
-    facts = [_known(policy) for policy in policies]
-    for at, (other, others) in enumerate(zip(policies, meeting(facts), strict=True)):
+    policies, facts, met = _compared(checked.policies)
+    for at, (other, others) in enumerate(zip(policies, met, strict=True)):
         rivals = [
             one
             for one, known in ((policies[before], facts[before]) for before in others if before < at)
