@@ -49,7 +49,7 @@ class Client:
         return head.decode().split(" ")[1]
 
     async def is_ended(self) -> bool:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             try:
                 return await self.reader.read() == b""
             except ConnectionError:

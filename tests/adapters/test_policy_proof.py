@@ -118,7 +118,7 @@ async def test_a_forged_set_changes_nothing_and_the_signature_that_comes_later_d
     async with directory:
         assert isinstance(told[-1], PolicySourcesError)
         volume.update(signed(OTHER))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not isinstance(told[-1], PolicySources):  # noqa: ASYNC110 - what is told is the condition
                 await asyncio.sleep(0.01)
     assert isinstance(told[-1], PolicySources)

@@ -260,8 +260,8 @@ def test_noting_a_decision_costs_little() -> None:
 
     frame = Frame(pods[0], stage.cluster, NOW)
     decision = stage.cycle.decide(frame, profile)
-    began = time.perf_counter()
+    began = time.process_time()
     for pod in pods:
         kept.on_decided(Decided(decision, "web", NOW, 0.001, 1, NOW, False, frame))
         decision = type(decision)(pod, None, diagnosis=decision.diagnosis, message=decision.message)
-    assert (time.perf_counter() - began) / len(pods) < 1e-3
+    assert (time.process_time() - began) / len(pods) < 1e-3

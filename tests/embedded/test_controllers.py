@@ -56,7 +56,7 @@ class Driver:
                 self.cluster.api.store.collection("pods").put(pod)
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not condition():  # noqa: ASYNC110 - anything may make it true
                 await asyncio.sleep(0.001)
 

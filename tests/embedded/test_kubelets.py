@@ -48,7 +48,7 @@ class Driver:
         return found["status"]["phase"] if found else None
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not condition():  # noqa: ASYNC110 - anything may make it true
                 await asyncio.sleep(0)
 

@@ -185,7 +185,7 @@ def credentials(server: str, **changes: Any) -> Credentials:
     return Credentials(**{**values, **changes})
 
 
-async def until(condition: Callable[[], bool], *, seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], *, seconds: float = 30.0) -> None:
     """Wait for condition; fail if it does not come true."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 (conditions of any kind)

@@ -65,7 +65,7 @@ async def binder_for(api: Api, **options: Any) -> AsyncIterator[tuple[Binder, Sc
 
 
 async def bind_web(binder: Binder, *, node: str = "node-1", uid: str = "uid-web") -> Outcome:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         return await binder.bind(namespace="default", name="web", uid=uid, node=node)
 
 

@@ -232,7 +232,7 @@ async def test_an_outage_loses_no_event_and_is_reported_once(caplog: pytest.LogC
     async with recorder_for(api) as (recorder, _):
         for number in range(50):
             recorder.scheduled(web(f"p{number}"), node="n")
-        await until(lambda: len(api.events) == 50, seconds=20)
+        await until(lambda: len(api.events) == 50)
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
 
 
@@ -250,7 +250,7 @@ async def test_draining_sends_what_waits_even_while_bindings_are_busy() -> None:
     async with recorder_for(api, defer_while=lambda: True) as (recorder, _):
         for number in range(20):
             recorder.scheduled(web(f"p{number}"), node="n")
-        assert await recorder.drain(timeout_seconds=5)
+        assert await recorder.drain(timeout_seconds=30)
         assert len(api.events) == 20
 
 
@@ -269,7 +269,7 @@ async def test_behind_the_fence_it_is_told_what_was_done_and_not_what_is_thought
         leads = False
         recorder.failed_scheduling(web("c"), message="no cpu")
         recorder.scheduled(web("c"), node="n")
-        assert await recorder.drain(timeout_seconds=5)
+        assert await recorder.drain(timeout_seconds=30)
         assert len(api.events) == 3
         assert recorder.counts.withheld == 1
 

@@ -76,10 +76,14 @@ class Api:
         return spec
 
 
+SHORT = {"lease_seconds": 1.0, "renew_deadline_seconds": 0.6}
+"""For leads that are to be lost; a busy machine loses one now and then by itself."""
+
+
 class Candidate:
     def __init__(self, server: ScriptedServer, identity: str, **times: float) -> None:
         self.changes: list[str] = []
-        seconds = {"lease_seconds": 1.0, "renew_deadline_seconds": 0.6, "retry_seconds": 0.1, **times}
+        seconds = {"lease_seconds": 30.0, "renew_deadline_seconds": 20.0, "retry_seconds": 0.1, **times}
         self.transport = Transport(server.credentials())
         self.elector = LeaderElector(
             self.transport,
@@ -117,7 +121,7 @@ async def test_the_first_creates_the_lease_and_leads() -> None:
         candidates.append(Candidate(server, "a"))
         await until(lambda: candidates[0].elector.is_leader)
         assert (api.spec["holderIdentity"], api.spec["leaseTransitions"]) == ("a", 0)
-        assert api.spec["leaseDurationSeconds"] == 1
+        assert api.spec["leaseDurationSeconds"] == 30
         renewed = api.spec["renewTime"]
         await until(lambda: api.spec["renewTime"] != renewed)
         assert api.spec["acquireTime"] == renewed or api.spec["acquireTime"] < api.spec["renewTime"]
@@ -126,7 +130,7 @@ async def test_the_first_creates_the_lease_and_leads() -> None:
 
 async def test_of_many_exactly_one_leads_and_when_it_stops_another_follows_at_once() -> None:
     async with election() as (api, server, candidates):
-        candidates += [Candidate(server, name, lease_seconds=30.0, renew_deadline_seconds=20.0) for name in "abcde"]
+        candidates += [Candidate(server, name) for name in "abcde"]
         await until(lambda: leaders(candidates) == 1)
         for _ in range(50):
             await asyncio.sleep(0.005)
@@ -136,7 +140,7 @@ async def test_of_many_exactly_one_leads_and_when_it_stops_another_follows_at_on
         assert first.changes == ["started", "shutting down"]
         candidates.remove(first)
         await first.transport.close()
-        await until(lambda: leaders(candidates) == 1, seconds=2.0)  # far less than the 30 s of the lease
+        await until(lambda: leaders(candidates) == 1, seconds=20.0)  # less than the 30 s of the lease
         assert api.spec["leaseTransitions"] == 1 or api.spec["leaseTransitions"] == 2
 
 
@@ -159,7 +163,7 @@ async def test_a_leader_that_vanishes_is_followed_only_after_its_lease() -> None
 @pytest.mark.parametrize("fault", ["silent", "failing", "down"])
 async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(fault: str) -> None:
     async with election() as (api, server, candidates):
-        leader = Candidate(server, "a", lease_seconds=4.0)
+        leader = Candidate(server, "a", lease_seconds=4.0, renew_deadline_seconds=0.6)
         candidates.append(leader)
         await until(lambda: leader.elector.is_leader)
         loop = asyncio.get_running_loop()
@@ -178,7 +182,7 @@ async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(fault: str
 
 async def test_the_fence_closes_by_itself_even_if_the_loop_was_blocked() -> None:
     async with election() as (_, server, candidates):
-        leader = Candidate(server, "a")
+        leader = Candidate(server, "a", **SHORT)
         candidates.append(leader)
         await until(lambda: leader.elector.is_leader)
         import time
@@ -189,7 +193,7 @@ async def test_the_fence_closes_by_itself_even_if_the_loop_was_blocked() -> None
 
 async def test_short_failures_do_not_cost_the_lead() -> None:
     async with election() as (api, server, candidates):
-        leader = Candidate(server, "a", lease_seconds=30.0, renew_deadline_seconds=20.0, retry_seconds=0.02)
+        leader = Candidate(server, "a", retry_seconds=0.02)
         candidates.append(leader)
         await until(lambda: leader.elector.is_leader)
         for _ in range(4):
@@ -210,7 +214,7 @@ async def test_who_may_watch_takes_a_lease_that_is_given_back_at_once() -> None:
         candidates.append(Candidate(server, "b", **times))
         await until(lambda: candidates[1].elector.leader == "a" and bool(api.watchers))
         await candidates[0].stop()
-        await until(lambda: candidates[1].elector.is_leader, seconds=5.0)  # far less than the retry period
+        await until(lambda: candidates[1].elector.is_leader)  # less than the retry period
         asked = len(server.requests)
         await asyncio.sleep(0.1)
         assert len(server.requests) == asked, "a leader that need not renew asks nothing"
@@ -223,11 +227,11 @@ async def test_a_lease_that_runs_out_is_taken_then_and_not_at_the_next_turn() ->
             "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 1, "renewTime": "2020-01-01T00:00:00.000000Z"},
         }
         candidates.append(Candidate(server, "a", lease_seconds=300.0, renew_deadline_seconds=200.0, retry_seconds=60.0))
-        await until(lambda: candidates[0].elector.is_leader, seconds=10.0)
+        await until(lambda: candidates[0].elector.is_leader)
 
 
 async def test_requests_that_hang_do_not_keep_the_renewal_waiting() -> None:
-    async with election() as (_, server, candidates):
+    async with election() as (api, server, candidates):
         leader = Candidate(server, "a")
         candidates.append(leader)
         await until(lambda: leader.elector.is_leader)
@@ -235,7 +239,9 @@ async def test_requests_that_hang_do_not_keep_the_renewal_waiting() -> None:
         assert serve is not None
         server.script = lambda request, peer: None if "hang" in request.path else serve(request, peer)
         hanging = [asyncio.create_task(leader.transport.request("POST", "/hang")) for _ in range(200)]
-        await asyncio.sleep(1.0)
+        await until(lambda: any("hang" in request.path for request in server.requests))
+        renewed = api.version
+        await until(lambda: api.version > renewed + 2)
         assert leader.elector.is_leader
         for task in hanging:
             task.cancel()
@@ -265,7 +271,7 @@ async def test_a_deleted_lease_is_made_anew_by_its_leader() -> None:
 
 async def test_after_an_outage_there_is_one_leader_again() -> None:
     async with election() as (_, server, candidates):
-        candidates += [Candidate(server, name) for name in "ab"]
+        candidates += [Candidate(server, name, **SHORT) for name in "ab"]
         await until(lambda: leaders(candidates) == 1)
         standby = next(candidate for candidate in candidates if not candidate.elector.is_leader)
         await server.stop_listening()

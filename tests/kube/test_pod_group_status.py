@@ -86,7 +86,7 @@ async def test_a_group_is_unschedulable_until_it_is_scheduled_and_stays_so() -> 
     api = Api()
     async with writer_for(api) as writer:
         writer.unschedulable("default/train", reason="Unschedulable", message="2 of 3")
-        await until(lambda: len(api.patches) == 1)
+        await until(lambda: (len(api.patches), len(writer)) == (1, 0))
         assert api.condition == {
             "type": "PodGroupScheduled",
             "status": "False",
@@ -98,14 +98,14 @@ async def test_a_group_is_unschedulable_until_it_is_scheduled_and_stays_so() -> 
         writer.unschedulable("default/train", reason="Unschedulable", message="2 of 3")
         assert len(writer) == 0, "it says so already"
         writer.unschedulable("default/train", reason="SchedulerError", message="broke")
-        await until(lambda: len(api.patches) == 2)
+        await until(lambda: (len(api.patches), len(writer)) == (2, 0))
         assert "lastTransitionTime" not in api.patches[1]["conditions"][0], "it was False before"
         # the watch has not shown it yet: the server says what is there
         writer.scheduled("default/train")
-        await until(lambda: len(api.patches) == 3)
+        await until(lambda: (len(api.patches), len(writer)) == (3, 0))
         assert (api.condition["status"], api.condition["reason"], api.condition["message"]) == ("True", "Scheduled", "")
         writer.unschedulable("default/train", reason="Unschedulable", message="one more, for whom there is no room")
-        assert await writer.drain(timeout_seconds=5)
+        assert await writer.drain(timeout_seconds=30)
         assert api.condition["status"] == "True"
         api.seen = api.now()
         writer.unschedulable("default/train", reason="Unschedulable", message="one more")
@@ -131,7 +131,7 @@ async def test_another_group_of_the_name_and_one_that_nobody_knows_are_left_alon
         writer.scheduled("default/other")
         writer.scheduled("default/train")
         api.group["metadata"] |= {"uid": "another", "resourceVersion": "9"}
-        assert await writer.drain(timeout_seconds=5)
+        assert await writer.drain(timeout_seconds=30)
         assert api.patches == []
 
 
@@ -139,5 +139,5 @@ async def test_behind_the_fence_nothing_is_written() -> None:
     api = Api()
     async with writer_for(api, may_write=lambda: False) as writer:
         writer.scheduled("default/train")
-        assert await writer.drain(timeout_seconds=5)
+        assert await writer.drain(timeout_seconds=30)
         assert api.patches == []

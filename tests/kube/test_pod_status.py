@@ -159,7 +159,7 @@ async def test_behind_the_fence_nothing_is_written_until_it_opens_or_ever() -> N
         await until(lambda: bool(api.patches))
         leads = False
         writer.unschedulable(web(), reason="Unschedulable", message="no memory")
-        assert await writer.drain(timeout_seconds=5)
+        assert await writer.drain(timeout_seconds=30)
         assert len(server.requests) == 1
         assert writer.counts.withheld == 1
 
@@ -171,7 +171,7 @@ async def test_behind_the_fence_nothing_is_written_after_a_conflict_either() -> 
     async with writer_for(api, may_write=lambda: next(answers, False)) as (writer, server):
         writer.unschedulable(web(), reason="Unschedulable", message="no cpu")
         await until(lambda: len(server.requests) == 2)
-        assert await writer.drain(timeout_seconds=5)
+        assert await writer.drain(timeout_seconds=30)
         assert [request.verb for request in server.requests] == ["PATCH", "GET"]
 
 
@@ -182,7 +182,7 @@ async def test_a_pod_that_is_being_bound_is_forgotten() -> None:
         writer.unschedulable(web(), reason="Unschedulable", message="one")
         writer.forget("uid-web")
         busy = False
-        assert await writer.drain(timeout_seconds=5)
+        assert await writer.drain(timeout_seconds=30)
         assert server.requests == []
 
 

@@ -35,7 +35,7 @@ class Stage:
         return PolicySources.of({"a.policy": text}).hash
 
     async def until(self, condition: Callable[[tuple[Revision, ...]], bool]) -> tuple[Revision, ...]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not condition(found := await self.history.revisions()):  # noqa: ASYNC110 - it is the server's to say
                 await asyncio.sleep(0.01)
         return found

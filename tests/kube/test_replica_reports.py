@@ -55,7 +55,7 @@ class Stage:
         return {report.replica: report for report in found.values()}
 
     async def until(self, condition: Callable[[dict[str, ReplicaReport]], bool]) -> dict[str, ReplicaReport]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not condition(found := await self.reports()):  # noqa: ASYNC110 - it is the server's to say
                 await asyncio.sleep(0.01)
         return found
