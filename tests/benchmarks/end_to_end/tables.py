@@ -73,10 +73,12 @@ def _show_stages(results: list[Latency], console: Console) -> None:
 
 
 def _show_start(results: list[Start], console: Console) -> None:
-    table = _table("start to first binding", "scheduler", "nodes", "pods", "seconds")
+    table = _table("start to first binding", "scheduler", "nodes", "pods", "seconds", "× kube")
+    of_kube = [run.first_binding_seconds for run in results if run.scheduler == "kube"]
     for runs in _groups(results, lambda run: run.scheduler):
         seconds = median(run.first_binding_seconds for run in runs)
-        table.add_row(runs[0].scheduler, f"{runs[0].nodes:,}", f"{runs[0].pods:,}", f"{seconds:.2f}")
+        ratio = f"{seconds / median(of_kube):.2f}" if runs[0].scheduler == "ours" and of_kube else ""
+        table.add_row(runs[0].scheduler, f"{runs[0].nodes:,}", f"{runs[0].pods:,}", f"{seconds:.2f}", ratio)
     _print(table, console)
 
 
