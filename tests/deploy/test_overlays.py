@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import jsonschema
@@ -43,11 +45,13 @@ def test_a_shadow_may_only_read_and_touches_no_other_scheduler() -> None:
     assert not ours & theirs, "applied beside a scheduler it changes nothing of it"
 
 
-def test_an_extender_may_read_and_bind() -> None:
+def test_an_extender_may_read_and_bind_and_tell_of_its_policies() -> None:
     made = overlay_named("extender")
     granted = verbs(made, role="policy-scheduler")
-    assert {each for each in granted if each[1] not in ("get", "list", "watch")} == {("pods/binding", "create")}
-    assert not [o for o in made if o["kind"] in ("Role", "RoleBinding")]
+    writes = {each for each in granted if each[1] not in ("get", "list", "watch")}
+    assert writes == {("pods/binding", "create"), ("events", "create"), ("events", "patch")}
+    (role,) = [o for o in made if o["kind"] == "Role"]
+    assert not [rule for rule in role["rules"] if "update" in rule["verbs"]], "nobody is elected"
 
 
 def test_kube_scheduler_is_told_the_paths_that_an_extender_serves() -> None:
@@ -209,24 +213,26 @@ EACH_COMPONENT = pytest.mark.parametrize("component", COMPONENTS, ids=lambda pat
 FOREIGN = yaml.safe_load(Path(__file__).with_name("foreign_kinds.yaml").read_text())
 
 
-def with_component(name: str, folder: Path) -> list[Json]:
+@functools.cache
+def with_component(name: str) -> list[Json]:
     """Return the base with a component and those that it needs."""
-    shutil.copytree(DEPLOY, folder / "deploy")
-    mine = folder / "mine"
-    mine.mkdir()
     text = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": ["../deploy/base"],
         "components": [f"../deploy/components/{each}" for each in [*NEEDED.get(name, ()), name]],
     }
-    (mine / "kustomization.yaml").write_text(yaml.safe_dump(text))
-    return built(mine)
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(DEPLOY, Path(folder, "deploy"))
+        mine = Path(folder, "mine")
+        mine.mkdir()
+        (mine / "kustomization.yaml").write_text(yaml.safe_dump(text))
+        return built(mine)
 
 
 @EACH_COMPONENT
-def test_each_component_goes_with_the_base(component: Path, tmp_path: Path) -> None:
-    made = with_component(component.name, tmp_path)
+def test_each_component_goes_with_the_base(component: Path) -> None:
+    made = with_component(component.name)
     own = {key(o) for o in made} - {key(o) for o in built(DEPLOY / "base")}
     assert own
     assert len({key(o) for o in made}) == len(made)
@@ -239,8 +245,8 @@ def test_each_component_goes_with_the_base(component: Path, tmp_path: Path) -> N
     assert invalid([o for o in made if o["kind"] not in FOREIGN], VERSIONS[-1]) == []
 
 
-def test_cert_managers_certificate_is_for_the_name_that_the_api_server_calls(tmp_path: Path) -> None:
-    made = with_component("webhook-cert-manager", tmp_path)
+def test_cert_managers_certificate_is_for_the_name_that_the_api_server_calls() -> None:
+    made = with_component("webhook-cert-manager")
     certificate, issuer = only("Certificate", among=made), only("Issuer", among=made)
     configuration = only("ValidatingWebhookConfiguration", among=made)
     (webhook,) = configuration["webhooks"]
@@ -255,8 +261,8 @@ def test_cert_managers_certificate_is_for_the_name_that_the_api_server_calls(tmp
 
 
 @pytest.mark.parametrize("name", ["monitoring", "monitoring-secure"])
-def test_prometheus_comes_to_the_port_as_it_is(name: str, tmp_path: Path) -> None:
-    made = with_component(name, tmp_path)
+def test_prometheus_comes_to_the_port_as_it_is(name: str) -> None:
+    made = with_component(name)
     (endpoint,) = only("ServiceMonitor", among=made)["spec"]["endpoints"]
     service = named("Service", "policy-scheduler", among=made)
     assert endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]

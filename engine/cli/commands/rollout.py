@@ -193,7 +193,7 @@ def _show(name: str, old: str, new: str | None, number: int) -> None:
     from engine.diagnostics import Source
 
     if new is None:
-        click.echo(f"{name} is not in revision {number}: removed")
+        click.echo(f"{name} is not in revision {number}")
     else:
         click.echo(rewriting.difference(Source(name, old), new, done=f"revision {number}"), nl=False)
 
