@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tests.integration.cluster import Cluster
-from tests.integration.conditions import PATIENCE_SECONDS, eventually
+from tests.integration.conditions import PATIENCE_SECONDS, POLL_SECONDS, eventually
 from tests.integration.front import Front
 from tests.integration.process import SchedulerProcess
 
@@ -60,4 +60,6 @@ def wait_all_bound(cluster: Cluster, names: Sequence[str], *, within: float = PA
         placed = cluster.placements()
         return sorted(name for name in wanted if not placed.get(name))
 
-    eventually(lambda: not waiting(), within=within, else_=lambda: (len(waiting()), waiting()[:20]))
+    # each look has the API server list them all, which it must not be too busy with to renew a lease
+    pause = max(POLL_SECONDS, len(wanted) / 2000)
+    eventually(lambda: not waiting(), within=within, every=pause, else_=lambda: (len(waiting()), waiting()[:20]))

@@ -65,7 +65,7 @@ def test_when_the_leader_goes_in_the_middle_of_a_burst_the_standby_does_the_rest
             eventually(lambda: bindings(seen_second), within=MOST_RECOVERY_SECONDS, else_=second.log)
         creating.join()
         with recovery(f"leader {how}, the other bindings", most_seconds=size(60, 200)):
-            wait_all_bound(cluster, names, within=size(60, 90))
+            wait_all_bound(cluster, names, within=size(60, 180))
         print(f"{done_by_first} of {pods} were bound by the first, {len(bindings(seen_second))} by the second")
         if how == "stopped":
             before = bindings(seen_first)

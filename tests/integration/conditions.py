@@ -14,12 +14,15 @@ PATIENCE_SECONDS = 60.0
 POLL_SECONDS = 0.04
 
 
-def eventually(look: Callable[[], T], *, within: float = PATIENCE_SECONDS, else_: Show | None = None) -> T:
+def eventually(
+    look: Callable[[], T], *, within: float = PATIENCE_SECONDS, every: float = POLL_SECONDS, else_: Show | None = None
+) -> T:
     """Return the first true value of `look`; an AssertionError inside it counts as not yet.
 
     Args:
         look: asked again and again.
         within: seconds until the test fails.
+        every: seconds between two looks.
         else_: what to show then.
     """
     deadline = time.monotonic() + within
@@ -35,4 +38,4 @@ def eventually(look: Callable[[], T], *, within: float = PATIENCE_SECONDS, else_
         if time.monotonic() > deadline:
             shown = f"\n{else_()}" if else_ is not None else ""
             raise AssertionError(f"not true within {within:g} s: {problem or found!r}{shown}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(every)
