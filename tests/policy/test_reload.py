@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 
 from hypothesis import given
@@ -13,6 +14,7 @@ from engine.daemon.policies import LivePolicies, PolicyCompiler
 from engine.daemon.reload import Accepted, Refused
 from engine.diagnostics import Source, render
 from engine.lang.memo import Memo
+from engine.lang.statements import STATEMENTS
 from engine.policy.policy import Policy
 from engine.policy.policy_set import Loaded, load
 
@@ -124,6 +126,21 @@ def test_only_results_of_the_last_time_are_kept() -> None:
     third = Memo(second)
     assert [third(double, 1), third(double, 2)] == [2, 4]
     assert asked == [1, 2, 2]
+
+
+def test_a_set_has_no_cycles_so_it_goes_without_the_garbage_collector() -> None:
+    written = (form.example for form in STATEMENTS if form.keyword not in ("use", "canary"))
+    text = "\n".join(dict.fromkeys(line for line in written if not line.startswith("preempt never")))
+    loaded = load([Source("a.policy", text)])
+    assert loaded.policy_set is not None, [render(diagnostic) for diagnostic in loaded.diagnostics]
+    gc.collect()
+    gc.disable()
+    try:
+        del loaded
+        assert load([Source("a.policy", f"# again\n{text}")]).policy_set is not None
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_a_bad_edit_that_is_taken_back_costs_nothing() -> None:
