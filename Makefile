@@ -2,7 +2,8 @@
 
 VENV ?= .venv
 BIN := $(VENV)/bin
-WORKERS ?= 2
+# more than the two cores of a small machine: many tests wait for something
+WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -17,7 +18,7 @@ demo: $(VENV)/.demo ## start a cluster and the scheduler on this machine and wat
 
 test: $(VENV)/.dev ## run all tests; ARGS='-k tenant' for some of them
 	@.ci/programs
-	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 lint: $(VENV)/.dev ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -14,14 +14,14 @@ from tests.integration.front import Front
 from tests.integration.objects import Json, node, pod
 from tests.integration.process import SchedulerProcess
 
-LEASE_SECONDS = 3.0
+LEASE_SECONDS = 6.0
 CONFIG = f"""\
 apiVersion: policy-scheduler/v1alpha1
 kind: PolicySchedulerConfiguration
 leaderElection:
   leaseName: elected
   leaseDuration: {LEASE_SECONDS:g}s
-  renewDeadline: 2s
+  renewDeadline: 5s
   retryPeriod: 300ms
 """
 
@@ -66,7 +66,7 @@ def test_a_leader_that_ends_in_order_hands_over_at_once(
 ) -> None:
     cluster.add_nodes(node("n1"))
     long = tmp_path / "long.yaml"
-    times = {f"{LEASE_SECONDS:g}s": "300s", "renewDeadline: 2s": "renewDeadline: 200s", "300ms": "100s"}
+    times = {f"{LEASE_SECONDS:g}s": "300s", "renewDeadline: 5s": "renewDeadline: 200s", "300ms": "100s"}
     text = CONFIG
     for short, longer in times.items():
         text = text.replace(short, longer)
@@ -115,5 +115,5 @@ def test_a_leader_that_loses_the_api_server_ends_and_says_so(
     front.plan = lambda exchange: None
     front.down()
     assert process.exit_code() == 1
-    assert "stopping: the lease could not be renewed within 2 s" in process.log()
+    assert "stopping: the lease could not be renewed within 5 s" in process.log()
     assert "Traceback" not in process.log()
