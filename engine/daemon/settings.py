@@ -222,14 +222,14 @@ class Settings:
                 assert_never(self.mode)
 
     def effective(self) -> Settings:
-        """Return the settings as the mode has them: who places no pods elects nobody and writes no events."""
+        """Return the settings as the mode has them: who places no pods elects nobody, and a shadow writes nothing."""
         if self.mode == "scheduler":
             return self
         return replace(
             self,
             leader_election=replace(self.leader_election, enabled=False),
             sharding=replace(self.sharding, enabled=False),
-            policies=replace(self.policies, config_map=None),
+            policies=replace(self.policies, config_map=None) if self.mode == "shadow" else self.policies,
         )
 
 

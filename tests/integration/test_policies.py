@@ -128,6 +128,18 @@ def test_a_broken_edit_changes_nothing_and_is_seen_everywhere(
     assert process.metrics()[SUCCESSFUL] == 1
 
 
+def test_an_extender_tells_of_a_broken_edit_as_a_scheduler_does(
+    zones: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume, tmp_path: Path
+) -> None:
+    zones.api.create("configmaps", MAP)
+    policies.update(only("a"))
+    process = scheduler(configured(tmp_path), "--mode=extender").start_ready()
+    policies.update({"broken.policy": BROKEN})
+    eventually(lambda: not process.policies()["accepted"])
+    (event,) = eventually(lambda: zones.events("policies", reason="PoliciesRefused"))
+    assert "broken.policy:3:13: error[" in event["note"]
+
+
 BEGINNINGS: dict[str, dict[str, str | bytes]] = {
     "a broken set": {"a.policy": BROKEN},
     "no policy at all": {"notes.txt": "nothing here"},
