@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from engine.adapters.policy_sources import PolicySources
 from engine.cluster.nodes import NodeTable
@@ -97,16 +98,16 @@ class PolicyCompiler:
         """Take note of names; as for `LivePolicies`."""
         self._scheduler_names = scheduler_names
         self._watched = watched
-        self._memo = Memo()
+        self._known: Mapping[Hashable, Any] = {}
         """Of the last good set: a bad edit that is taken back costs nothing."""
 
     def __call__(self, sources: PolicySources) -> Accepted[LivePolicies] | Refused:
         """Return the set, or what is wrong with the sources."""
-        given, memo = [Source(name, text) for name, text in sources.files], Memo(self._memo)
+        given, memo = [Source(name, text) for name, text in sources.files], Memo(self._known)
         loaded = load(given, default_schedulers=self._scheduler_names, memo=memo)
         if loaded.policy_set is None:
             return Refused(_rendered(loaded.diagnostics))
-        self._memo = memo
+        self._known = memo.known
         live = LivePolicies(loaded.policy_set, scheduler_names=self._scheduler_names, watched=self._watched)
         return Accepted(live, _rendered(loaded.diagnostics))
 

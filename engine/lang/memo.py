@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
@@ -10,24 +11,25 @@ Ts = TypeVarTuple("Ts")
 
 
 class Memo:
-    """Results of pure functions by their arguments: those of one piece of work, and those of the one before it.
+    """Results of pure functions by their arguments, for one piece of work that is much like the one before it.
 
     What a piece of work does not ask for is not there for the next one, so nothing grows with time.
     """
 
-    def __init__(self, before: Memo | None = None) -> None:
-        """Make the memo of a piece of work.
+    def __init__(self, before: Mapping[Hashable, Any] = MappingProxyType({})) -> None:
+        """Begin a piece of work.
 
         Args:
-            before: that of the last one, whose results are taken over as they are asked for.
+            before: what the last one asked for.
         """
-        self._known: dict[Hashable, Any] = {}
-        self._before = before._known if before is not None else {}
+        self.known: dict[Hashable, Any] = {}
+        """What this one asked for so far."""
+        self._before = before
 
     def __call__(self, function: Callable[[*Ts], T], *given: *Ts) -> T:
         """Return `function(*given)`; the arguments must be hashable, and all that the result follows from."""
         key = (function, *given)
-        if key not in self._known:
-            self._known[key] = self._before[key] if key in self._before else function(*given)
-        result: T = self._known[key]
+        if key not in self.known:
+            self.known[key] = self._before[key] if key in self._before else function(*given)
+        result: T = self.known[key]
         return result

@@ -78,7 +78,7 @@ some_files = st.fixed_dictionaries({}, optional={name: st.sampled_from(texts) fo
 def test_a_set_says_the_same_whatever_was_loaded_before(generations: list[dict[str, str]]) -> None:
     memo = Memo()
     for texts in generations:
-        memo = Memo(memo)
+        memo = Memo(memo.known)
         assert said(load(sources(texts), memo=memo)) == said(load(sources(texts)))
 
 
@@ -86,20 +86,20 @@ def test_what_is_as_it_was_stays_the_same_object_with_all_that_the_cluster_knows
     texts = {"a.policy": f"{SHOP}spread by pod.label.app\n", "b.policy": 'use "c.policy"\n', "c.policy": "let x = 1\n"}
     first = Memo()
     before = load(sources(texts), memo=first)
-    after = load(sources(texts | {"a.policy": f"{SHOP}pack by pod.label.app\n"}), memo=Memo(first))
+    after = load(sources(texts | {"a.policy": f"{SHOP}pack by pod.label.app\n"}), memo=Memo(first.known))
     assert policy(after, "a").profile is not policy(before, "a").profile
     assert policy(after, "b").profile is policy(before, "b").profile
-    used = load(sources(texts | {"c.policy": "let x = 2\n"}), memo=Memo(first))
+    used = load(sources(texts | {"c.policy": "let x = 2\n"}), memo=Memo(first.known))
     assert policy(used, "b").profile is not policy(before, "b").profile
 
 
 def test_a_canary_follows_what_its_stable_policy_says_now() -> None:
     texts = {"shop.policy": f"{SHOP}filter node.ready\n", "next.policy": VERSIONS["next.policy"][1]}
-    first, second = Memo(), Memo()
+    first = Memo()
     before = load(sources(texts), memo=first)
-    second = Memo(first)
+    second = Memo(first.known)
     after = load(sources(texts | {"shop.policy": f"{SHOP}priority 7\nfilter node.ready\n"}), memo=second)
-    again = load(sources(texts | {"shop.policy": f"{SHOP}priority 7\nfilter node.ready\n"}), memo=Memo(second))
+    again = load(sources(texts | {"shop.policy": f"{SHOP}priority 7\nfilter node.ready\n"}), memo=Memo(second.known))
     assert (policy(before, "next").priority, policy(after, "next").priority) == (0, 7)
     assert policy(again, "next").profile is policy(after, "next").profile
 
@@ -108,7 +108,7 @@ def test_another_environment_is_another_question() -> None:
     texts = {"a.policy": "filter node.ready\n"}
     memo = Memo()
     load(sources(texts), memo=memo)
-    loaded = load(sources(texts), type(environment())({}, {}, environment().pods), memo=Memo(memo))
+    loaded = load(sources(texts), type(environment())({}, {}, environment().pods), memo=Memo(memo.known))
     assert loaded.policy_set is None
 
 
@@ -121,9 +121,9 @@ def test_only_results_of_the_last_time_are_kept() -> None:
 
     first = Memo()
     assert [first(double, 1), first(double, 1), first(double, 2)] == [2, 2, 4]
-    second = Memo(first)
+    second = Memo(first.known)
     assert second(double, 1) == 2
-    third = Memo(second)
+    third = Memo(second.known)
     assert [third(double, 1), third(double, 2)] == [2, 4]
     assert asked == [1, 2, 2]
 
