@@ -193,7 +193,7 @@ class Cluster(ABC):
                 self.api.patch("podgroups", group["metadata"]["name"], {"metadata": {"finalizers": None}})
             self.api.delete_all("podgroups")
         for namespace in ("kube-system", "policy-scheduler"):
-            for plural in ("pods", "leases", "events", "configmaps"):
+            for plural in ("pods", "leases", "events", "configmaps", "controllerrevisions"):
                 self.api.delete_all(plural, namespace=namespace)
         for plural in ("priorityclasses",):
             for thing in self.api.list(plural):
