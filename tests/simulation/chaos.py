@@ -227,7 +227,7 @@ class Chaos(ABC):
         )
 
     async def _settle(self) -> None:
-        """Let the storm pass; then every pod must have its node, unless there is none for it."""
+        """Let the storm pass; then every pod must have its node, unless there is none for it, and be seen there."""
         server, loop = self.server, asyncio.get_running_loop()
         server.fault_rate, server.lag_seconds = 0.0, 0.01
         for replica in self.replicas:
@@ -238,11 +238,21 @@ class Chaos(ABC):
         while True:
             await asyncio.sleep(15.0)
             self._check()
-            lost = self._lost()
-            if not lost:
+            lost, blind = self._lost(), self._blind()
+            if not lost and not blind:
                 return
             if loop.time() > end:
-                self._fail([f"{name} could run and does not: {self._whereabouts(name)}" for name in lost])
+                self._fail([*blind, *(f"{name} could run and does not: {self._whereabouts(name)}" for name in lost)])
+
+    def _blind(self) -> list[str]:
+        """Return which replicas see other pods on nodes than there are."""
+        pods = self.server.listing("pods")
+        truth = {p["metadata"]["uid"]: p["spec"]["nodeName"] for p in pods if p["spec"].get("nodeName")}
+        return [
+            f"{replica.name} sees {sorted(dict(replica.view().items() ^ truth.items()))} where they are not"
+            for replica in self.replicas
+            if replica.view() != truth
+        ]
 
     @abstractmethod
     def _lost(self) -> list[str]:

@@ -91,6 +91,7 @@ class Replica:
         """told: counts what is reported, that of earlier lives included."""
         self.name, self.server = name, server
         self.machine = Machine()
+        self._looked_at = -1
         with self.machine:
             self._put_together(election, shares, seed, told if told is not None else Counter())
             self.scheduler.use_policies(policies)
@@ -174,8 +175,25 @@ class Replica:
             if holder != self.name:
                 self.server.violations.append(f"{self.name} sends {verb} {path}, and {holder} leads")
 
+    def use_policies(self, policies: LivePolicies) -> None:
+        """Decide by these from now on."""
+        with self.machine:
+            self.scheduler.use_policies(policies)
+        self._looked_at = -1
+
+    def view(self) -> dict[str, str | None]:
+        """Return the node of each pod that counts on one, by uid."""
+        cluster = self.scheduler.cluster
+        return {uid: cluster.node_of(uid) for uid in cluster.pods}
+
     def violations(self) -> list[str]:
-        """Return what is wrong inside: columns against a recount, places of pods, tasks that died."""
+        """Return what is wrong inside: columns against a recount, places of pods, tasks that died.
+
+        Whoever has done nothing since the last look is as he was.
+        """
+        if self.machine.turns == self._looked_at:
+            return []
+        self._looked_at = self.machine.turns
         scheduler = self.scheduler
         found = violations(scheduler.cluster, scheduler.queue, scheduler.informer.assumed)
         waiting = {q.pod.uid for q in scheduler.queue if q.place is Place.PERMIT}

@@ -84,7 +84,7 @@ class Simulation(Chaos):
             raise AssertionError("a broken policy set was accepted")
         self.policies = self.random.choice(self.loaded)
         for replica in self.replicas:
-            replica.scheduler.use_policies(self.policies)
+            replica.use_policies(self.policies)
         self._met("policies swapped")
 
     def _lag(self) -> None:

@@ -28,6 +28,8 @@ class Machine:
     def __init__(self) -> None:
         self._missed: list[Callable[[], None]] = []
         self.is_stopped = False
+        self.turns = 0
+        """How many callbacks have run: while it stays the same, so does everything on the machine."""
 
     def __enter__(self) -> None:
         self._before: Token[Machine | None] = _machine.set(self)
@@ -55,6 +57,7 @@ class Machine:
             if self.is_stopped:
                 self._missed.append(again)
             else:
+                self.turns += 1
                 callback(*args)
 
         def again() -> None:
