@@ -23,6 +23,7 @@ MOST_GROUPS = 24
 _UNITS = {"cpu": (1000.0, "cores"), "memory": (2.0**30, "GiB"), "pods": (1.0, "pods")}
 _ROLES = {"shadow": "looking on as a shadow", "extender": "answering kube-scheduler"}
 """By mode; who places pods decides, or stands by."""
+_EACH_DOES = {"shadow": "each replica looks on", "extender": "each replica answers"}
 _NAMES = {"cpu": "CPU", "memory": "Memory", "pods": "Pods"}
 
 
@@ -108,7 +109,8 @@ def _replica(taken: Snapshot) -> list[tuple[str, str]]:
     if replica.part is not None:
         found += described(replica.part, nodes=len(taken.node_names))
     elif not replica.elects:
-        found.append(("lease", "no leader election: this replica always decides"))
+        does = _EACH_DOES.get(replica.mode, "this replica always decides")
+        found.append(("lease", f"no leader election: {does}"))
     elif replica.leading:
         found.append(("lease", "held by this replica"))
     else:

@@ -129,8 +129,16 @@ _PLAIN = {
 }
 
 
+_PLAIN_BEGINNINGS = {
+    "Insufficient ": "too little free {}",
+    "node(s) didn't match policy clause ": "`{}` does not hold",
+    "pod is refused by policy clause ": "`{}` refuses the pod",
+}
+
+
 def plain(reason: str) -> str:
-    """Return a reason of kube-scheduler in plain words."""
-    if reason.startswith("Insufficient "):
-        return f"too little free {reason.removeprefix('Insufficient ')}"
+    """Return a reason as Events have it in plain words."""
+    for beginning, words in _PLAIN_BEGINNINGS.items():
+        if reason.startswith(beginning):
+            return words.format(reason.removeprefix(beginning))
     return _PLAIN.get(reason, reason)

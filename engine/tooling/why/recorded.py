@@ -91,7 +91,7 @@ def reason(found: Recorded) -> str:
     if not found.good:
         if record.reasons:
             most = max(record.reasons, key=lambda one: one.nodes)
-            rule = f" ({most.plugin})" if most.plugin else ""
+            rule = f" ({most.plugin})" if most.plugin and most.plugin not in most.text else ""
             share = f": {most.nodes} of {counted(record.nodes, 'node')}" if record.nodes else ""
             return printable(f"Main cause: {plain(most.text)}{rule}{share}")
         return printable(record.message)
