@@ -176,6 +176,11 @@ def assume(value: typed.Typed, truth: bool, facts: Facts = NO_FACTS) -> Facts | 
             return facts.with_truth(value, truth)
 
 
+def holding(condition: typed.Typed | None) -> Facts | None:
+    """Return what is known where a condition holds, nothing where there is none; None where it can't hold."""
+    return NO_FACTS if condition is None else assume(condition, True)
+
+
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 

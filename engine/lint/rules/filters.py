@@ -10,7 +10,7 @@ from engine.diagnostics import Edit, Fix, Label, Severity, Span
 from engine.lang import syntax, typed
 from engine.lang.checked import CheckedPolicy, ClauseKind, Test
 from engine.lang.types import Shape
-from engine.lint.facts import NO_FACTS, Facts, always, assume, key, never
+from engine.lint.facts import NO_FACTS, Facts, always, assume, holding, key, never
 from engine.lint.removal import removal
 from engine.lint.rule import Finding, rule, short
 
@@ -22,9 +22,7 @@ def _tests(policy: CheckedPolicy, *kinds: ClauseKind) -> list[Test]:
 @lru_cache(maxsize=1)
 def _given(policy: CheckedPolicy) -> Facts:
     """Return what is known of every pod that the policy governs."""
-    if policy.governs is None:
-        return NO_FACTS
-    return assume(policy.governs, True) or NO_FACTS
+    return holding(policy.governs) or NO_FACTS
 
 
 @rule("P0301", severity=Severity.ERROR)

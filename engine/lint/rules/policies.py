@@ -10,7 +10,7 @@ from engine.lang import syntax, typed
 from engine.lang.binding import constant_of
 from engine.lang.checked import CheckedPolicy, ClauseKind, Gang, Quota
 from engine.lang.load import Checked
-from engine.lint.facts import NO_FACTS, Facts, always, assume, never
+from engine.lint.facts import NO_FACTS, Facts, always, assume, holding, never
 from engine.lint.overlap import meeting
 from engine.lint.rule import Finding, rule, set_rule
 
@@ -26,18 +26,13 @@ def _place(policy: CheckedPolicy) -> Span:
     return Span(policy.source, 0, 0)
 
 
-def _known(policy: CheckedPolicy) -> Facts | None:
-    """Return what is known of the pods that a policy is for; None where there can be none."""
-    return assume(policy.governs, True) if policy.governs is not None else NO_FACTS
-
-
 @lru_cache(maxsize=1)
 def _compared(
     policies: tuple[CheckedPolicy, ...],
 ) -> tuple[list[CheckedPolicy], list[Facts | None], list[list[int]]]:
     """Return those that are no canaries, what is known of the pods of each, and which others each could meet."""
     stable = [policy for policy in policies if policy.canary is None]
-    facts = [_known(policy) for policy in stable]
+    facts = [holding(policy.governs) for policy in stable]
     return stable, facts, meeting(facts)
 
 
@@ -242,7 +237,7 @@ def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
         require pod.label.tenant else "pod missing tenant label"
         limit sum(request.cpu) by pod.label.tenant to 100
     """
-    known = _known(policy) or NO_FACTS
+    known = holding(policy.governs) or NO_FACTS
     requires = [c for c in policy.clauses if c.kind is ClauseKind.REQUIRE and getattr(c, "condition", None) is None]
     for clause in policy.clauses:
         if not isinstance(clause, Quota | Gang) or not clause.key.info.maybe:
