@@ -32,9 +32,19 @@ def comments(text: str) -> Counter[str]:
     return Counter(comment.text[1:].strip() for comment in file.comments)
 
 
+def assert_tidy(after: str) -> None:
+    assert "\n\n\n" not in after
+    assert not after.startswith("\n")
+    assert not after.endswith("\n\n")
+    assert after == "" or after.endswith("\n")
+    # what ends a line inside a comment for other programs does not end it here
+    lines = after.split("\n")
+    assert [line for line in lines if line != line.rstrip(" ")] == []
+
+
 @settings(max_examples=150)
 @given(programs())
-def test_a_policy_keeps_its_tree_and_its_comments_and_is_formatted_once(text: str) -> None:
+def test_a_policy_keeps_its_tree_and_its_comments_and_is_tidy_and_formatted_once(text: str) -> None:
     before, problems = parse(Source("test.policy", text))
     assert not problems, [str(problem) for problem in problems]
 
@@ -42,6 +52,7 @@ def test_a_policy_keeps_its_tree_and_its_comments_and_is_formatted_once(text: st
 
     assert parse(Source("test.policy", after)) == (before, ())
     assert comments(after) == comments(text)
+    assert_tidy(after)
     assert formatted(after) == after
 
 
@@ -50,19 +61,6 @@ def test_a_policy_keeps_its_tree_and_its_comments_and_is_formatted_once(text: st
 def test_every_layout_of_a_statement_has_one_canonical_text(texts: tuple[str, str]) -> None:
     tidy, untidy = texts
     assert formatted(tidy) == formatted(untidy)
-
-
-@settings(max_examples=100)
-@given(programs())
-def test_lines_are_tidy(text: str) -> None:
-    after = formatted(text)
-    assert "\n\n\n" not in after
-    assert not after.startswith("\n")
-    assert not after.endswith("\n\n")
-    assert after == "" or after.endswith("\n")
-    # what ends a line inside a comment for other programs does not end it here
-    lines = after.split("\n")
-    assert [line for line in lines if line != line.rstrip(" ")] == []
 
 
 @settings(max_examples=150)
