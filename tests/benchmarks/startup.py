@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from engine.adapters.kube.decoding import ObjectDecoder
+from engine.adapters.kube.pages import PAGE_OBJECTS
 from engine.cluster import objects
 from engine.cluster.cluster import Cluster
 from engine.framework.cycle import Cycle
@@ -20,7 +21,6 @@ from tests.benchmarks.manifests import Json, node, pod
 from tests.benchmarks.reference import Reference
 from tests.benchmarks.workloads import ZONES
 
-PAGE_OBJECTS = 500
 _MANAGED_BYTES = 6_000
 """What `managedFields` and other things that scheduling does not read add to an object."""
 
