@@ -111,7 +111,7 @@ class Daemon:
             unit = partial(self._scheduler.deciding.unit, by_pod=sharing.unit == "pod")
             self._scheduler.deciding.sharding = Sharding(self._identity, unit=unit)
         nodes_and_pods = api_server.reflectors[:2]
-        self._leading.attach(self._scheduler, nodes_and_pods[1], transport=self._transport, random=self._random)
+        self._leading.attach(self._scheduler, nodes_and_pods, transport=self._transport, random=self._random)
         self._scheduler.is_current = Freshness(nodes_and_pods, is_reachable=lambda: self._transport.is_reachable)
         self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals, clock=clock)
         self._reloader = PolicyReloader(

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -115,27 +115,36 @@ class Leading:
             return self.membership.may_act and self.membership.renewed_at >= self._woke_at
         return self._elector is not None and self._elector.is_leader and self._elector.renewed_at >= self._woke_at
 
-    def attach(self, scheduler: Scheduler, pods: Reflector[Any], *, transport: Transport, random: Random) -> None:
+    def attach(
+        self, scheduler: Scheduler, views: Sequence[Reflector[Any]], *, transport: Transport, random: Random
+    ) -> None:
         """Tell a scheduler from now on whether it may decide, and what.
 
         Args:
             scheduler: ours.
-            pods: its view of the pods.
+            views: of the nodes and of the pods.
             transport: to the API server.
             random: spreads the tries of candidates.
         """
         self._scheduler = scheduler
         scheduler.leading = not self.is_needed
         if self._shares:
-            self.membership = self._join(scheduler, pods, transport)
+            self.membership = self._join(scheduler, views[1], transport)
         elif self._settings.enabled:
             self._elector = LeaderElector(
                 transport,
                 self._lease(),
                 random=random,
-                on_started=lambda: scheduler.lead(True),
+                on_started=lambda: self._begin(scheduler, views),
                 on_stopped=lambda _: scheduler.lead(False),
             )
+
+    def _begin(self, scheduler: Scheduler, views: Sequence[Reflector[Any]]) -> None:
+        """Decide from now on; after another replica only by what is known once the watches have told the rest."""
+        if self._elector is not None and self._elector.has_stood_by:
+            for view in views:
+                view.reopen()
+        scheduler.lead(True)
 
     def _join(self, scheduler: Scheduler, pods: Reflector[Any], transport: Transport) -> Membership:
         passing = scheduler.passing

@@ -29,7 +29,7 @@ def test_nothing_is_bound_after_a_sleep_before_the_lease_is_renewed(
         scheduler: Any = SimpleNamespace(leading=False, passing=None, lead=lambda leading: None)
         pods: Any = SimpleNamespace(position=0)
         connection: Any = Connection(server)
-        leading.attach(scheduler, pods, transport=connection, random=Random(1))
+        leading.attach(scheduler, [pods, pods], transport=connection, random=Random(1))
         assert not leading.may_act()
         task = asyncio.create_task(leading.run())
         await asyncio.sleep(5.0)

@@ -213,8 +213,8 @@ class Connection:
             server.met["watch: 410"] += 1
             raise
         stream = WatchStream(server, resource, self._line, idle_seconds=idle_seconds)
-        for line in missed:
-            stream.offer(line)
+        for line in missed:  # what happened meanwhile comes right behind the answer's head
+            stream.offer(line, lag_seconds=0.02)
         if fault:
             seconds = 20 * server.random.random()
             asyncio.get_running_loop().call_later(seconds, stream.spoil, fault, context=WIRE)
@@ -240,11 +240,11 @@ class WatchStream:
         line.streams.append(self)
         self._bookmark_later()
 
-    def offer(self, line: bytes) -> None:
-        """Send a line; it arrives after those before it."""
+    def offer(self, line: bytes, *, lag_seconds: float | None = None) -> None:
+        """Send a line; it arrives after those before it, at most so late, or as late as the server's lines are."""
         if self._ended or self._is_silent:
             return
-        random, lag = self._server.random, self._server.lag_seconds
+        random, lag = self._server.random, self._server.lag_seconds if lag_seconds is None else lag_seconds
         self._last_due = max(self._last_due, self._loop.time() + random.random() * lag)
         self._on_its_way.append(line)
         self._loop.call_at(self._last_due, self._arrive_next, context=WIRE)

@@ -96,7 +96,7 @@ class Replica:
             self._put_together(election, shares, seed, told if told is not None else Counter())
             self.scheduler.use_policies(policies)
             self.leading.attach(
-                self.scheduler, self.reflectors[1], transport=self._transport, random=Random(f"{seed} candidate")
+                self.scheduler, self.reflectors, transport=self._transport, random=Random(f"{seed} candidate")
             )
             if shares:
                 unit = partial(self.scheduler.deciding.unit, by_pod=False)

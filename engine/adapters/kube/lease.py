@@ -102,6 +102,7 @@ class LeaderElector:
         self._seen_at = 0.0
         self._seen_lease_seconds = settings.lease_seconds
         self.leader = ""  # identity in the Lease, as seen last
+        self.has_stood_by = False  # whether we had to wait for the Lease
 
     @property
     def is_leader(self) -> bool:
@@ -131,6 +132,7 @@ class LeaderElector:
 
     async def _acquire(self) -> None:
         if not await self._has_taken():
+            self.has_stood_by = True
             await self._stand_by()
         self._leading = True
         logger.info("became leader", extra={"lease": self._settings.name, "identity": self._settings.identity})

@@ -129,6 +129,8 @@ class Reflector(Generic[T]):
         self._version = ""  # resource version to watch from; "" asks for a list first
         self._deliver_whole = True
         self._went_stale = False  # the version was refused since a watch last went well
+        self._stream: Stream | None = None  # the watch that is open
+        self._reopens = False  # the watch was ended from here
 
     @property
     def position(self) -> int:
@@ -164,6 +166,13 @@ class Reflector(Generic[T]):
             self._version, self._deliver_whole = "", True
             self.status = Status(Phase.RETRYING, "internal error, see the log")
             return self._backoff.next_seconds()
+
+    def reopen(self) -> None:
+        """Open the watch anew where it is: one that hangs or is late unnoticed then tells what it owes."""
+        if self._stream is not None:
+            self.status = Status(Phase.RETRYING, "the watch is opened anew")
+            self._reopens = True
+            self._stream.close()
 
     # --- list ---------------------------------------------------------------------------------------
 
@@ -269,6 +278,7 @@ class Reflector(Generic[T]):
         stream = await self._transport.open_stream(
             self.resource.collection(query=query), resource=self.resource.plural, idle_seconds=self._silence_seconds
         )
+        self._stream, self._reopens = stream, False
         self.counts.watches += 1
         began, events_before = loop.time(), self.counts.events
         self.status = Status(Phase.WATCHING)
@@ -279,13 +289,14 @@ class Reflector(Generic[T]):
         except TimeoutError as error:
             raise AnswerTimeout("the watch outlived its time") from error
         finally:
+            self._stream = None
             stream.close()
             is_healthy = self.counts.events > events_before or loop.time() - began >= HEALTHY_SECONDS
             if is_healthy:
                 self._backoff.reset()
                 self._slow_backoff.reset()
                 self._went_stale = False
-        return 0.0 if is_healthy else self._backoff.next_seconds()
+        return 0.0 if is_healthy or self._reopens else self._backoff.next_seconds()
 
     async def _follow(self, stream: Stream) -> None:
         loop = asyncio.get_running_loop()

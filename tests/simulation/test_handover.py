@@ -1,0 +1,68 @@
+"""A standby that takes over knows everything that its predecessor did, though its own watch was late or hung."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+
+from tests.simulation.api_server import ApiServer
+from tests.simulation.chaos import containers, policies_of
+from tests.simulation.replica import ELECTED, Replica
+from tests.simulation.virtual_time import run
+
+
+class Pair:
+    """A leader that has filled two nodes, with four pods left over, and a standby that has not seen it."""
+
+    async def begin(self, *, seed: int, hangs: bool) -> None:
+        self.server = server = ApiServer(Random(seed))
+        for number in range(2):
+            server.set_node(f"n{number}", cpu=4, labels={})
+        policies = policies_of("score node.free.cpu\n")
+        self.leader = Replica(server, policies, name="a", seed=1, election=ELECTED)
+        await asyncio.sleep(3.0)
+        self.standby = Replica(server, policies, name="b", seed=2, election=ELECTED)
+        await asyncio.sleep(10.0)
+        assert self.leader.leading.may_act()
+        for number in range(12):
+            server.create_pod(f"p{number}", containers(1000), {})
+        if hangs:
+            await asyncio.sleep(0.2)  # it knows the pods, and hears nothing of them from now on
+            for stream in self.standby.connection.streams:
+                if stream.kind == "pods":
+                    stream.spoil("silence")
+        else:
+            server.lag_seconds = 3.0
+        while self.bound() < 8:  # noqa: ASYNC110 (there is nothing that would tell)
+            await asyncio.sleep(0.02)
+
+    def bound(self) -> int:
+        return sum(bool(pod["spec"].get("nodeName")) for pod in self.server.pods.values())
+
+    async def see(self) -> None:
+        """Let the standby take over and have its way; it finds room for nobody."""
+        await asyncio.sleep(40.0)
+        assert self.standby.leading.may_act()
+        assert self.server.violations == []
+        assert self.bound() == 8
+        self.server.finish_pod(next(n for n, pod in self.server.pods.items() if pod["spec"].get("nodeName")))
+        await asyncio.sleep(30.0)
+        assert self.bound() == 8, "and goes on to place pods where there is some again"
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("hangs", [False, True], ids=["late", "hangs"])
+@pytest.mark.parametrize("dies", [False, True], ids=["leaves", "dies"])
+def test_a_new_leader_knows_what_the_last_one_bound(seed: int, hangs: bool, dies: bool) -> None:
+    async def main() -> None:
+        pair = Pair()
+        await pair.begin(seed=seed, hangs=hangs)
+        if dies:
+            pair.leader.kill()
+        else:
+            await pair.leader.leave()
+        await pair.see()
+
+    run(main())
