@@ -38,7 +38,7 @@ fuzz: $(VENV)/.dev ## feed the language random text for ten minutes; ARGS='--min
 soak: $(VENV)/.dev ## simulate 1,000 runs of 2,000 steps; a failure names its seed
 	@$(BIN)/python -m tests.simulation --runs 1000 --steps 2000 --workers $(WORKERS) $(ARGS)
 
-faults: $(VENV)/.dev ## break everything at length: 2,000 bindings, 200,000 pods, 100,000 pending (about 11 min)
+faults: $(VENV)/.dev ## break everything at length: 2,000 bindings, 200,000 pods, 100,000 pending (11 to 20 min)
 	@.ci/programs
 	@FAULTS=long $(BIN)/python -m pytest -s tests/faults $(ARGS)
 

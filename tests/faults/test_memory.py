@@ -36,7 +36,7 @@ BOUNDED = {
 MOST_GROWTH_MB = 15.0
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 async def test_nothing_is_kept_of_pods_that_are_gone(size: Size[int], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     pods = size(9_000, 200_000)
