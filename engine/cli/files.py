@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = Path("-")
 TEST_SUFFIX = ".test.yaml"
+_MOST_RENDERED = 500
+"""A file that is something else altogether may have an error in each of a million lines."""
 _SKIPPED = frozenset({"__pycache__", "node_modules", "venv"})
 
 
@@ -74,8 +76,10 @@ def source(path: Path) -> Source:
 
 
 def rendered(diagnostics: Sequence[Diagnostic], *, err: bool = False) -> str:
-    """Return diagnostics for people, an empty line between two."""
-    shown = (render(diagnostic, colour=colour(err=err), width=columns()) for diagnostic in diagnostics)
+    """Return diagnostics for people, an empty line between two; of very many the first."""
+    shown = [render(diagnostic, colour=colour(err=err), width=columns()) for diagnostic in diagnostics[:_MOST_RENDERED]]
+    if len(diagnostics) > _MOST_RENDERED:
+        shown.append(f"and {len(diagnostics) - _MOST_RENDERED:,} more")
     return "\n\n".join(shown)
 
 
