@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import click
@@ -23,6 +23,11 @@ class Entry:
     """How it is written, in one line."""
     doc: str
     """Its first line is shown in a list, all of it where the entry alone is asked for."""
+
+
+def completing(entries: Callable[[], Iterable[str]]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return what lets the shell complete names; they are asked for only then."""
+    return lambda context, parameter, incomplete: sorted(name for name in entries() if name.startswith(incomplete))
 
 
 def show(entries: Sequence[Entry], wanted: Sequence[str], *, kind: str) -> int:

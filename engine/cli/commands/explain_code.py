@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from engine.cli.listing import completing
 from engine.cli.terminal import terminal
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("ids", nargs=-1, metavar="[CODE]...")
+@click.argument("ids", nargs=-1, metavar="[CODE]...", shell_complete=completing(lambda: all_codes()))
 def command(ids: tuple[str, ...]) -> int:
     """Explain the codes of diagnostics: what is wrong, why, and what to write instead."""
     from engine.diagnostics import closest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from engine.cli.listing import Entry, show
+from engine.cli.listing import Entry, completing, show
 
 EPILOG = """
 \b
@@ -14,11 +14,16 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-def command(names: tuple[str, ...]) -> int:
-    """Show the fields of nodes and pods that policies read."""
+def _entries() -> list[Entry]:
     from engine.builtins.environment import environment
 
-    found = environment().fields.values()
-    return show([Entry(one.path, one.written, one.doc) for one in found], names, kind="field")
+    return [Entry(one.path, one.written, one.doc) for one in environment().fields.values()]
+
+
+@click.command(epilog=EPILOG)
+@click.argument(
+    "names", nargs=-1, metavar="[NAME]...", shell_complete=completing(lambda: [one.name for one in _entries()])
+)
+def command(names: tuple[str, ...]) -> int:
+    """Show the fields of nodes and pods that policies read."""
+    return show(_entries(), names, kind="field")
