@@ -195,5 +195,5 @@ def test_files_that_are_none_are_named(tmp_path: Path, content: bytes, message: 
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CaseFileError, match="No such file"):
+    with pytest.raises(CaseFileError, match="no such file"):
         list(read_lines(tmp_path / "none.jsonl"))
