@@ -129,7 +129,7 @@ class Leading:
         self._scheduler = scheduler
         scheduler.leading = not self.is_needed
         if self._shares:
-            self.membership = self._join(scheduler, views[1], transport)
+            self.membership = self._join(scheduler, views, transport)
         elif self._settings.enabled:
             self._elector = LeaderElector(
                 transport,
@@ -142,22 +142,30 @@ class Leading:
     def _begin(self, scheduler: Scheduler, views: Sequence[Reflector[Any]]) -> None:
         """Decide from now on; after another replica only by what is known once the watches have told the rest."""
         if self._elector is not None and self._elector.has_stood_by:
-            for view in views:
-                view.reopen()
+            _reopen(views)
         scheduler.lead(True)
 
-    def _join(self, scheduler: Scheduler, pods: Reflector[Any], transport: Transport) -> Membership:
+    def _join(self, scheduler: Scheduler, views: Sequence[Reflector[Any]], transport: Transport) -> Membership:
         passing = scheduler.passing
         assert passing is not None
+        shared_with: frozenset[str] = frozenset()
+
+        def share_with(members: frozenset[str]) -> None:
+            nonlocal shared_with
+            if not shared_with <= members:
+                _reopen(views)  # what somebody did who is gone is part of what we decide by now
+            shared_with = members
+            passing.share_with(members)
+
         return Membership(
             transport,
             self._lease(),
-            on_members=passing.share_with,
+            on_members=share_with,
             on_ready=scheduler.lead,
             has_handed_over=passing.has_handed_over,
             has_settled=passing.has_settled,
             pods_seen=lambda: scheduler.informer.pods_seen,
-            pods_known=lambda: pods.position,
+            pods_known=lambda: views[1].position,
         )
 
     async def run(self) -> None:
@@ -191,6 +199,12 @@ class Leading:
             renew_deadline_seconds=election.renew_deadline,
             retry_seconds=election.retry_period,
         )
+
+
+def _reopen(views: Sequence[Reflector[Any]]) -> None:
+    """Have the watches tell what they owe before anything is decided: one may hang, or be late."""
+    for view in views:
+        view.reopen()
 
 
 def own_namespace() -> str | None:

@@ -66,3 +66,31 @@ def test_a_new_leader_knows_what_the_last_one_bound(seed: int, hangs: bool, dies
         await pair.see()
 
     run(main())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_replica_that_takes_the_part_of_a_dead_one_knows_what_that_one_bound(seed: int) -> None:
+    async def main() -> None:
+        server = ApiServer(Random(seed))
+        server.lag_seconds = 0.05
+        for number in range(4):
+            server.set_node(f"n{number}", cpu=4, labels={})
+        policies = policies_of('score node.free.cpu\nhold if pod.label.app == "held" and pod.waiting < 20s\n')
+        first, other = (Replica(server, policies, name=name, seed=1, shares=True) for name in "ab")
+        await asyncio.sleep(10.0)
+        for number in range(16):
+            server.create_pod(f"held{number}", containers(1000), {"app": "held"}, namespace=f"ns{number % 8}")
+        await asyncio.sleep(0.3)
+        for stream in other.connection.streams:
+            if stream.kind == "pods":
+                stream.spoil("silence")
+        for number in range(16):
+            server.create_pod(f"p{number}", containers(1000), {}, namespace=f"ns{number % 8}")
+        await asyncio.sleep(5.0)
+        assert any(pod["spec"].get("nodeName") for pod in server.pods.values())
+        first.kill()
+        await asyncio.sleep(100.0)
+        assert server.violations == []
+        assert sum(bool(pod["spec"].get("nodeName")) for pod in server.pods.values()) == 16
+
+    run(main())
