@@ -35,8 +35,9 @@ bench: $(VENV)/.dev ## measure decisions per second
 fuzz: $(VENV)/.dev ## feed the language random text for ten minutes; ARGS='--minutes 1' for less
 	@$(BIN)/python -m tests.fuzz --minutes 10 $(ARGS)
 
-soak: $(VENV)/.dev ## simulate 1,000 runs of 2,000 steps; a failure names its seed
+soak: $(VENV)/.dev ## simulate 1,000 runs of 2,000 steps, and 200 of shards; a failure names its seed
 	@$(BIN)/python -m tests.simulation --runs 1000 --steps 2000 --workers $(WORKERS) $(ARGS)
+	@$(BIN)/python -m tests.simulation --sharded --runs 200 --steps 1000 --workers $(WORKERS) $(ARGS)
 
 faults: $(VENV)/.dev ## break everything at length: 2,000 bindings, 200,000 pods, 100,000 pending (11 to 20 min)
 	@.ci/programs
