@@ -159,12 +159,12 @@ def policy_without_code() -> str:
 def test_many_nodes_and_pods_take_the_scheduler_little_time() -> None:
     """A guard against blow-ups: 4 ms for the snapshot and 40 ms in the thread, on a quiet machine."""
     scene = Scene(nodes=5000, pending=2000)
-    began = time.perf_counter()
+    began = time.process_time()
     taken = take(scene.sources())
-    between = time.perf_counter()
+    between = time.process_time()
     page = rendered(taken)
     assert between - began < 0.5
-    assert time.perf_counter() - between < 5.0
+    assert time.process_time() - between < 5.0
     assert len(page.body) < 1_000_000
     assert json.loads(re.findall(r'id="data">(.*?)</script>', page.body.decode())[0])["names"][0] == "n0"
 
