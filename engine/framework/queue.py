@@ -2,7 +2,8 @@
 
 Every pending pod is in exactly one place. A pod that is being decided or bound is in flight: it is in none of
 the places, and events that arrive meanwhile are remembered for it, so that none is missed.
-Rules: kube-scheduler 1.36's scheduling queue (order, back-off, flush).
+Rules: kube-scheduler 1.36's scheduling queue (order, back-off, flush). Places with rules of their own are modules
+beside this one; here is how pods come from one to the other.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from engine.adapters.kube.errors import KubeError, error_from_answer
 from engine.cluster import objects
 
 if TYPE_CHECKING:
-    from tests.simulation.network import WatchStream
+    from tests.simulation.watch_stream import WatchStream
 
 Json = dict[str, Any]
 EPOCH = 1_800_000_000.0

@@ -13,9 +13,9 @@ from engine.adapters.policy_sources import PolicySources
 from engine.daemon.policies import LivePolicies, PolicyCompiler
 from engine.daemon.reload import Accepted
 from tests.simulation.api_server import ApiServer, Json
-from tests.simulation.network import WATCH_FAULTS
 from tests.simulation.replica import Replica
 from tests.simulation.virtual_time import StandstillError, run
+from tests.simulation.watch_stream import WATCH_FAULTS
 
 NAMES = frozenset({"policy-scheduler"})
 QUOTA = {"a": 5, "b": 3}
@@ -195,6 +195,23 @@ class Chaos(ABC):
 
     def _faults(self) -> None:
         self.server.fault_rate = self.random.choice((0.0, 0.1, 0.3))
+
+    def _cut_off(self) -> None:
+        if self.replicas:
+            connection = self.random.choice(self.replicas).connection
+            connection.is_cut = True
+            seconds = self.random.choice((1.0, 8.0, 40.0))
+            asyncio.get_running_loop().call_later(seconds, setattr, connection, "is_cut", False)
+            self._met("cut off")
+
+    def _stop(self, replica: Replica) -> None:
+        """Stop a machine, for long enough or not for others to take over."""
+        replica.machine.stop()
+        asyncio.get_running_loop().call_later(self.random.choice((3.0, 12.0, 30.0, 30.0)), self._go_on, replica)
+
+    def _go_on(self, replica: Replica) -> None:
+        if replica.machine.is_stopped:
+            replica.machine.go_on()
 
     # --- what must hold -------------------------------------------------------------------------------
 

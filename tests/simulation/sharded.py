@@ -57,25 +57,11 @@ class SharedSimulation(Chaos):
             self._leaving = asyncio.create_task(replica.leave())
             self._met("left in order")
 
-    def _cut_off(self) -> None:
-        connection = self.random.choice(self.replicas).connection
-        connection.is_cut = True
-        asyncio.get_running_loop().call_later(
-            self.random.choice((1.0, 8.0, 40.0)), setattr, connection, "is_cut", False
-        )
-        self._met("cut off")
-
     def _pause(self) -> None:
         running = [replica for replica in self.replicas if not replica.machine.is_stopped]
         if running:
-            replica = self.random.choice(running)
-            replica.machine.stop()
-            asyncio.get_running_loop().call_later(self.random.choice((3.0, 12.0, 30.0)), self._go_on, replica)
+            self._stop(self.random.choice(running))
             self._met("stopped")
-
-    def _go_on(self, replica: Replica) -> None:
-        if replica.machine.is_stopped:
-            replica.machine.go_on()
 
     # --- what must hold -------------------------------------------------------------------------------
 

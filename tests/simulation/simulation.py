@@ -111,34 +111,21 @@ class Simulation(Chaos):
                 replica.kill()
 
     def _pause(self) -> None:
-        """Stop a machine, the leader's if there is one, for long enough or not for another to take over."""
+        """Stop a machine, the leader's if there is one."""
         if len(self.replicas) < 2:
             self._stand_by()
         running = [replica for replica in self.replicas if not replica.machine.is_stopped]
         leaders = [replica for replica in running if replica.leading.may_act()]
-        if not running:
-            return
-        replica = leaders[0] if leaders else self.random.choice(running)
-        replica.machine.stop()
-        self._met("leader stopped" if leaders else "standby stopped")
-        asyncio.get_running_loop().call_later(
-            self.random.choice((3.0, 12.0, 30.0, 30.0)), self._go_on, replica, bool(leaders)
-        )
+        if running:
+            self._stop(leaders[0] if leaders else self.random.choice(running))
+            self._met("leader stopped" if leaders else "standby stopped")
 
-    def _go_on(self, replica: Replica, led: bool) -> None:
-        if replica.machine.is_stopped:
-            if led and any(other.leading.may_act() for other in self.replicas if other is not replica):
-                self._met("former leader goes on while another leads")
-            replica.machine.go_on()
-
-    def _cut_off(self) -> None:
-        if self.replicas:
-            connection = self.random.choice(self.replicas).connection
-            connection.is_cut = True
-            asyncio.get_running_loop().call_later(
-                self.random.choice((1.0, 8.0, 40.0)), setattr, connection, "is_cut", False
-            )
-            self._met("cut off")
+    def _go_on(self, replica: Replica) -> None:
+        """Let it run again; what it was about to send, it sends now, if it still may."""
+        others = [other for other in self.replicas if other is not replica]
+        if replica.scheduler.leading and any(other.leading.may_act() for other in others):
+            self._met("former leader goes on while another leads")
+        super()._go_on(replica)
 
     # --- what must hold -------------------------------------------------------------------------------
 

@@ -7,8 +7,9 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.network import REQUEST_FAULTS, WATCH_FAULTS
+from tests.simulation.network import REQUEST_FAULTS
 from tests.simulation.simulation import Simulation
+from tests.simulation.watch_stream import WATCH_FAULTS
 
 FAULTS = {
     *(f"binding: {fault}" for fault in REQUEST_FAULTS),

@@ -1,0 +1,129 @@
+"""One watch of the model API server as its client sees it: in order, late, and now and then not to the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from contextvars import Context
+from dataclasses import dataclass, field
+
+from engine.adapters.kube.errors import AnswerTimeout, ConnectionLost, KubeError
+from tests.simulation.api_server import ApiServer
+
+WIRE = Context()
+"""What runs in it runs on nobody's machine."""
+BOOKMARK_SECONDS = 60.0
+WATCH_FAULTS = ("cut", "cut mid-line", "ended in order", "410 in the stream", "garbled", "silence")
+
+
+@dataclass
+class Line:
+    """One client's way to the server; connections aside share it."""
+
+    closed: bool = False
+    is_cut: bool = False
+    streams: list[WatchStream] = field(default_factory=list)
+    """The open watches, the oldest first."""
+
+
+class WatchStream:
+    """What a server has to say of the changes of one kind: in order, late, and now and then not to the end."""
+
+    def __init__(self, server: ApiServer, kind: str, line: Line, *, idle_seconds: float) -> None:
+        self.kind = kind
+        self._server, self._line = server, line
+        self._loop = asyncio.get_running_loop()
+        self._idle_seconds = idle_seconds
+        self._pieces: list[bytes] = []
+        self._on_its_way: deque[bytes] = deque()
+        self._last_due = 0.0
+        self._is_silent = False
+        self._ended = False
+        self._error: KubeError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        server.streams.append(self)
+        line.streams.append(self)
+        self._bookmark_later()
+
+    def offer(self, line: bytes, *, lag_seconds: float | None = None) -> None:
+        """Send a line; it arrives after those before it, at most so late, or as late as the server's lines are."""
+        if self._ended or self._is_silent:
+            return
+        random, lag = self._server.random, self._server.lag_seconds if lag_seconds is None else lag_seconds
+        self._last_due = max(self._last_due, self._loop.time() + random.random() * lag)
+        self._on_its_way.append(line)
+        self._loop.call_at(self._last_due, self._arrive_next, context=WIRE)
+
+    def spoil(self, fault: str) -> None:
+        """Let one of WATCH_FAULTS happen now."""
+        if self._ended or self._is_silent:
+            return
+        self._server.met[f"watch: {fault}"] += 1
+        match fault:
+            case "cut":
+                self._end(ConnectionLost("cut"))
+            case "cut mid-line":
+                line = self._server.last_line(self.kind)
+                self._arrive(line[: len(line) // 2])
+                self._end(ConnectionLost("cut"))
+            case "ended in order":
+                self._end(None)
+            case "410 in the stream":
+                self._arrive(b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}\n')
+            case "garbled":
+                self._arrive(b'{"type":"MODIFIED","obj\n')
+            case "silence":
+                self._is_silent = True
+                self._loop.call_later(
+                    self._idle_seconds, self._end, AnswerTimeout("nothing was received"), context=WIRE
+                )
+            case _:
+                raise AssertionError(fault)
+
+    async def read(self) -> bytes:
+        """Return everything received since the last call, waiting for some; b"" at an orderly end."""
+        while not self._pieces or self._line.is_cut:
+            if self._ended and not self._line.is_cut:
+                if self._error is not None:
+                    raise self._error
+                return b""
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        return data
+
+    def wake(self) -> None:
+        """Have the reader look again."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def close(self) -> None:
+        """End the stream from the client's side."""
+        self._end(None)
+
+    def _arrive_next(self) -> None:
+        self._arrive(self._on_its_way.popleft())
+
+    def _arrive(self, data: bytes) -> None:
+        if not self._ended:
+            self._pieces.append(data)
+            self.wake()
+
+    def _end(self, error: KubeError | None) -> None:
+        if not self._ended:
+            self._ended, self._error = True, error
+            self._server.streams.remove(self)
+            self._line.streams.remove(self)
+            self.wake()
+
+    def _bookmark_later(self) -> None:
+        self._loop.call_later(BOOKMARK_SECONDS, self._bookmark, context=WIRE)
+
+    def _bookmark(self) -> None:
+        if not self._ended:
+            version = str(self._server.version)
+            bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
+            self.offer(json.dumps(bookmark).encode() + b"\n")
+            self._bookmark_later()
