@@ -466,6 +466,19 @@ async def test_a_watch_that_falls_silent_is_opened_anew() -> None:
         assert api.lists == 1
 
 
+async def test_a_watch_that_hangs_unnoticed_can_be_opened_anew_at_once_and_is_not_current_until_then() -> None:
+    api = Api()
+    api.watches = [serve(), serve(("ADDED", pod("missed", resourceVersion="11")))]
+    slow = Backoff(initial_seconds=60.0, random=Random(1))
+    async with mirrored(api, backoff=slow) as (mirror, reflector, _):
+        await until(lambda: len(api.watched_from) == 1 and reflector.status.phase is Phase.WATCHING)
+        reflector.reopen()
+        assert reflector.status.phase is Phase.RETRYING
+        await until(lambda: mirror.log == ["+missed"])
+        assert reflector.status.phase is Phase.WATCHING
+        assert (api.watched_from, api.lists) == (["10", "10"], 1)
+
+
 async def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_hot_loop() -> None:
     api = Api()
     api.watches = [serve(end=True)] * 1000

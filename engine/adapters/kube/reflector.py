@@ -169,8 +169,9 @@ class Reflector(Generic[T]):
 
     def reopen(self) -> None:
         """Open the watch anew where it is: one that hangs or is late unnoticed then tells what it owes."""
-        if self._stream is not None:
+        if self.status.phase is Phase.WATCHING:
             self.status = Status(Phase.RETRYING, "the watch is opened anew")
+        if self._stream is not None:
             self._reopens = True
             self._stream.close()
 
