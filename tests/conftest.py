@@ -17,6 +17,9 @@ hypothesis.settings.load_profile("unhurried")
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# xdist says 80, and then what is printed would be wrapped there: the same with it, without it and in any terminal
+os.environ.pop("COLUMNS", None)
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(program, ...): the test talks to programs that Debian packages have")
