@@ -121,8 +121,10 @@ class Connection:
                 answer.set_result(result)
 
         def arrive() -> None:
-            if fault == "time-out, done later" and self._line.closed:
-                return  # the server notices that nobody is there any more
+            if fault == "time-out, done later" and (self._line.closed or not (may_send is None or may_send())):
+                # The sender has hung up, and leads no more: what the server carries out in the term of another leader
+                # can be fenced off by nobody, as a binding has no token.
+                return
             result = self._result(fault, verb, path, body)
             if result is not None:
                 seconds = random.random() * (10 if fault == "slow" else ONE_WAY_SECONDS)
