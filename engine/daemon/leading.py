@@ -141,7 +141,7 @@ class Leading:
 
     def _begin(self, scheduler: Scheduler, views: Sequence[Reflector[Any]]) -> None:
         """Decide from now on; after another replica only by what is known once the watches have told the rest."""
-        if self._elector is not None and self._elector.has_stood_by:
+        if self._elector is not None and self._elector.has_waited:
             _reopen(views)
         scheduler.lead(True)
 

@@ -85,7 +85,7 @@ class Connection:
     @property
     def streams(self) -> list[WatchStream]:
         """The open watches, the oldest first."""
-        return list(self._line.streams)
+        return [stream for stream in self._line.streams if not stream.has_ended]
 
     # --- requests -------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ class Line:
     closed: bool = False
     is_cut: bool = False
     streams: list[WatchStream] = field(default_factory=list)
-    """The open watches, the oldest first."""
+    """All watches that were opened, the oldest first: also who reads from one that has ended waits while it is cut."""
 
 
 class WatchStream:
@@ -39,7 +39,7 @@ class WatchStream:
         self._on_its_way: deque[bytes] = deque()
         self._last_due = 0.0
         self._is_silent = False
-        self._ended = False
+        self.has_ended = False
         self._error: KubeError | None = None
         self._waiter: asyncio.Future[None] | None = None
         server.streams.append(self)
@@ -48,7 +48,7 @@ class WatchStream:
 
     def offer(self, line: bytes, *, lag_seconds: float | None = None) -> None:
         """Send a line; it arrives after those before it, at most so late, or as late as the server's lines are."""
-        if self._ended or self._is_silent:
+        if self.has_ended or self._is_silent:
             return
         random, lag = self._server.random, self._server.lag_seconds if lag_seconds is None else lag_seconds
         self._last_due = max(self._last_due, self._loop.time() + random.random() * lag)
@@ -57,7 +57,7 @@ class WatchStream:
 
     def spoil(self, fault: str) -> None:
         """Let one of WATCH_FAULTS happen now."""
-        if self._ended or self._is_silent:
+        if self.has_ended or self._is_silent:
             return
         self._server.met[f"watch: {fault}"] += 1
         match fault:
@@ -84,7 +84,7 @@ class WatchStream:
     async def read(self) -> bytes:
         """Return everything received since the last call, waiting for some; b"" at an orderly end."""
         while not self._pieces or self._line.is_cut:
-            if self._ended and not self._line.is_cut:
+            if self.has_ended and not self._line.is_cut:
                 if self._error is not None:
                     raise self._error
                 return b""
@@ -107,22 +107,21 @@ class WatchStream:
         self._arrive(self._on_its_way.popleft())
 
     def _arrive(self, data: bytes) -> None:
-        if not self._ended:
+        if not self.has_ended:
             self._pieces.append(data)
             self.wake()
 
     def _end(self, error: KubeError | None) -> None:
-        if not self._ended:
-            self._ended, self._error = True, error
+        if not self.has_ended:
+            self.has_ended, self._error = True, error
             self._server.streams.remove(self)
-            self._line.streams.remove(self)
             self.wake()
 
     def _bookmark_later(self) -> None:
         self._loop.call_later(BOOKMARK_SECONDS, self._bookmark, context=WIRE)
 
     def _bookmark(self) -> None:
-        if not self._ended:
+        if not self.has_ended:
             version = str(self._server.version)
             bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
             self.offer(json.dumps(bookmark).encode() + b"\n")

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 JITTER = 1.2  # as in client-go: candidates that wait do not ask at the same moment
 RELEASE_TIMEOUT_SECONDS = 3.0
+AT_ONCE_SECONDS = 0.3  # a Lease that nobody holds is taken sooner
 EXPIRY_GRACE_SECONDS = 0.01  # a look at the very end of a Lease would find it still valid
 
 
@@ -102,7 +103,7 @@ class LeaderElector:
         self._seen_at = 0.0
         self._seen_lease_seconds = settings.lease_seconds
         self.leader = ""  # identity in the Lease, as seen last
-        self.has_stood_by = False  # whether we had to wait for the Lease
+        self.has_waited = False  # for the Lease, long enough for what is known of the cluster to have grown old
 
     @property
     def is_leader(self) -> bool:
@@ -131,9 +132,11 @@ class LeaderElector:
         return why
 
     async def _acquire(self) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         if not await self._has_taken():
-            self.has_stood_by = True
             await self._stand_by()
+        self.has_waited = loop.time() - began > AT_ONCE_SECONDS
         self._leading = True
         logger.info("became leader", extra={"lease": self._settings.name, "identity": self._settings.identity})
         self._on_started()
