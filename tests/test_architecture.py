@@ -57,6 +57,9 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """For each package of `engine`, the packages below it. What is not listed is forbidden: imports go downward only."""
 
+ROOMS_IN_ORDER = {"lang": ("reading", "formatting", "checking", "compiling")}
+"""For packages that are a pipeline, their rooms: each knows those before it only."""
+
 MAY_USE: dict[str, set[str]] = {
     "diagnostics": set(),
     "lang": {"lark", "numpy", "re2"},
@@ -80,7 +83,7 @@ MAY_USE: dict[str, set[str]] = {
 """For each package, the third-party packages that it may import."""
 
 ONLY_IN: dict[str, str] = {
-    "lark": r"engine/lang/(parse|lower)\w*\.py",
+    "lark": r"engine/lang/reading/(parse|lower)\w*\.py",
     "jsonschema": r"engine/documents/schema\.py",
     "kubernetes": r"engine/adapters/kube/\w+\.py",
     "prometheus_api_client": r"engine/adapters/prometheus\.py",
@@ -175,6 +178,18 @@ def test_imports_go_downward_only() -> None:
         and (below := [*found.module.split("."), ""][1]) != package_of(found.file)
         and below not in MAY_IMPORT[package_of(found.file)]
     ]
+    assert not wrong, names(wrong)
+
+
+@pytest.mark.parametrize("package", ROOMS_IN_ORDER)
+def test_rooms_of_a_pipeline_know_only_those_before_them(package: str) -> None:
+    order = ROOMS_IN_ORDER[package]
+    wrong = []
+    for place, room in enumerate(order):
+        mine = [found for file in (ROOT / "engine" / package / room).glob("*.py") for found in imports(file)]
+        assert mine
+        after = tuple(f"engine.{package}.{later}" for later in order[place + 1 :])
+        wrong += [found for found in mine if after and found.module.startswith(after)]
     assert not wrong, names(wrong)
 
 

@@ -20,26 +20,26 @@ from engine.adapters.policy_directory import PolicyDirectory
 from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.settable_clock import SettableClock
 from engine.cluster.cluster import Cluster
-from engine.daemon.api_server import ApiServer
-from engine.daemon.canaries import Canaries
-from engine.daemon.first_lists import FirstLists
-from engine.daemon.freshness import Freshness
-from engine.daemon.leading import Leading
-from engine.daemon.metrics import SchedulerMetrics
-from engine.daemon.modes import make_mode, make_scheduler
-from engine.daemon.observing import Observers
-from engine.daemon.policies import LivePolicies, PolicyCompiler
-from engine.daemon.recounting import Recounting
-from engine.daemon.reload import PolicyReloader, ReloadRecord
-from engine.daemon.serving import Serving
-from engine.daemon.settings import Settings
-from engine.daemon.sharding import Sharding
-from engine.daemon.signal_feed import SignalFeed
-from engine.daemon.status_snapshot import Replica
+from engine.daemon.configuration.settings import Settings
+from engine.daemon.modes.selection import make_mode, make_scheduler
+from engine.daemon.observing.metrics import SchedulerMetrics
+from engine.daemon.observing.observers import Observers
+from engine.daemon.observing.telling import Telling
+from engine.daemon.observing.tracing import Tracing
+from engine.daemon.policies.canaries import Canaries
+from engine.daemon.policies.live import LivePolicies, PolicyCompiler
+from engine.daemon.policies.reload import PolicyReloader, ReloadRecord
+from engine.daemon.policies.signal_feed import SignalFeed
+from engine.daemon.replicas.leading import Leading
+from engine.daemon.replicas.sharding import Sharding
+from engine.daemon.scheduling.recounting import Recounting
+from engine.daemon.scheduling.volumes import VolumeBinder
+from engine.daemon.serving.server import Serving
+from engine.daemon.serving.status_snapshot import Replica
 from engine.daemon.tasks import end, guarded
-from engine.daemon.telling import Telling
-from engine.daemon.tracing import Tracing
-from engine.daemon.volumes import VolumeBinder
+from engine.daemon.watching.api_server import ApiServer
+from engine.daemon.watching.first_lists import FirstLists
+from engine.daemon.watching.freshness import Freshness
 from engine.framework.cycle import Cycle
 from engine.framework.queue import SchedulingQueue
 

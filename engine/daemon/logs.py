@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from engine.daemon.settings import LogSettings
+from engine.daemon.configuration.settings import LogSettings
 
 MOST_CHARACTERS = 4096
 """Of one value; an API server's answer, say, can be longer."""

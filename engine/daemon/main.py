@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from engine.daemon import logs
-from engine.daemon.addresses import host_and_port
-from engine.daemon.settings import PrometheusSettings, Settings, TlsSettings, load_settings
+from engine.daemon.configuration.addresses import host_and_port
+from engine.daemon.configuration.settings import PrometheusSettings, Settings, TlsSettings, load_settings
 from engine.documents.yaml_document import DocumentError
 
 if TYPE_CHECKING:
-    from engine.daemon.api_server import ApiServer
+    from engine.daemon.watching.api_server import ApiServer
 
 logger = logging.getLogger(__name__)
 DISTRIBUTION = "kube-policy-scheduler"
@@ -38,7 +38,7 @@ IMPORTED_MEANWHILE = (
     "engine.lang.syntax",
     "engine.lang.typed",
     "engine.lang.checked",
-    "engine.lang.compiled",
+    "engine.lang.compiling.compiled",
     "engine.lang.load",
     "engine.builtins.environment",
     "engine.policy.policy_set",
@@ -49,8 +49,8 @@ IMPORTED_MEANWHILE = (
     "aiohttp.web",
     "prometheus_client",
     "engine.adapters.kube.binding",
-    "engine.daemon.scheduler",
-    "engine.daemon.serving",
+    "engine.daemon.scheduling.scheduler",
+    "engine.daemon.serving.server",
     "engine.daemon.daemon",
 )
 """What the daemon rests on, in pieces of some 20 ms between which answers of the API server are read."""
@@ -217,7 +217,7 @@ async def _run(settings: Settings, address_file: Path | None) -> int:
 async def _schedule(settings: Settings, address_file: Path | None) -> int:
     """Ask the API server for what there is, import what decides while it answers, then do it."""
     from engine.adapters.kube.errors import CredentialsError
-    from engine.daemon.api_server import ApiServer
+    from engine.daemon.watching.api_server import ApiServer
 
     random = Random()
     try:

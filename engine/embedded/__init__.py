@@ -10,14 +10,14 @@ no webhooks, custom resources or quotas, keeps no field ownership (server-side a
 JSON only (protobuf is read), and its controllers do no rolling updates.
 """
 
-from engine.embedded.audit import Permission, Record, RequestLog
+from engine.embedded.access.identity import User, service_account
+from engine.embedded.access.security import SecuritySettings
 from engine.embedded.cluster import ClusterThread, EmbeddedCluster
-from engine.embedded.controllers import ControllerSettings
-from engine.embedded.faults import Fault, FaultInjector
-from engine.embedded.identity import User, service_account
-from engine.embedded.kubelets import KubeletSettings
-from engine.embedded.security import SecuritySettings
-from engine.embedded.server import ServerSettings
+from engine.embedded.control.controllers import ControllerSettings
+from engine.embedded.nodes.kubelets import KubeletSettings
+from engine.embedded.rest.audit import Permission, Record, RequestLog
+from engine.embedded.rest.faults import Fault, FaultInjector
+from engine.embedded.rest.server import ServerSettings
 
 __all__ = [
     "ClusterThread",

@@ -13,17 +13,18 @@ import orjson
 import yaml
 
 from engine.cluster import defaulting
-from engine.embedded import fixtures, kubeconfig, rbac_defaults
-from engine.embedded.api import Api
-from engine.embedded.audit import RequestLog
-from engine.embedded.certificates import CertificateAuthority
-from engine.embedded.controllers import Controllers, ControllerSettings
-from engine.embedded.faults import FaultInjector
-from engine.embedded.identity import ADMIN, Tokens, User
-from engine.embedded.kubelets import KubeletSettings, SimulatedKubelets
-from engine.embedded.rbac import Authorizer
-from engine.embedded.security import Guard, SecuritySettings
-from engine.embedded.server import Server, ServerSettings
+from engine.embedded.access import kubeconfig, rbac_defaults
+from engine.embedded.access.certificates import CertificateAuthority
+from engine.embedded.access.identity import ADMIN, Tokens, User
+from engine.embedded.access.rbac import Authorizer
+from engine.embedded.access.security import Guard, SecuritySettings
+from engine.embedded.control.controllers import Controllers, ControllerSettings
+from engine.embedded.nodes.kubelets import KubeletSettings, SimulatedKubelets
+from engine.embedded.operations.api import Api
+from engine.embedded.rest.audit import RequestLog
+from engine.embedded.rest.faults import FaultInjector
+from engine.embedded.rest.server import Server, ServerSettings
+from engine.embedded.storage import fixtures
 
 Result = TypeVar("Result")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

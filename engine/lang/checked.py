@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from engine.diagnostics import Source
 from engine.lang import syntax
-from engine.lang.infer import Definition
+from engine.lang.checking.infer import Definition
 from engine.lang.typed import Typed
 
 
@@ -150,7 +150,7 @@ class CheckedPolicy:
     statements: tuple[syntax.Statement, ...]
     """As written, those of used files included."""
     canary: Canary | None = None
-    """What makes it one. Scheduler, pods and priority are then the stable policy's (`engine.lang.canaries`)."""
+    """What makes it one. Scheduler, pods and priority are then the stable policy's (`checking.canaries`)."""
 
     @property
     def condition(self) -> Typed | None:

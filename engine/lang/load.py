@@ -9,12 +9,12 @@ from posixpath import basename, dirname, join, normpath
 from engine.diagnostics import Diagnostic, Label, Source, Span, closest, errors, in_order
 from engine.lang import codes_policy as codes
 from engine.lang import codes_syntax, syntax
-from engine.lang.canaries import join_canaries
-from engine.lang.check import check
 from engine.lang.checked import CheckedPolicy
+from engine.lang.checking.canaries import join_canaries
+from engine.lang.checking.check import check
 from engine.lang.environment import Environment
 from engine.lang.memo import Memo
-from engine.lang.parse import MAX_STATEMENTS, parse
+from engine.lang.reading.parse import MAX_STATEMENTS, parse
 
 SUFFIX = ".policy"
 

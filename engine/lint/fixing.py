@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.diagnostics import Diagnostic, Source, apply_fixes, compatible
-from engine.lang.parse import parse
+from engine.lang.reading.parse import parse
 
 _PASSES = 100
 """A statement that cannot be read shows one mistake at a time."""

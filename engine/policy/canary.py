@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from engine.cluster.pods import PodInfo
 from engine.framework.frame import Frame
-from engine.lang.compiled import CompiledGang
+from engine.lang.compiling.compiled import CompiledGang
 from engine.policy.pod_groups import COSCHEDULING_LABEL, native_group
 
 _TEMPLATE_HASH = "pod-template-hash"

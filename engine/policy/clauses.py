@@ -13,8 +13,8 @@ from engine.cluster.nodes import BoolArray, FloatArray, IntArray
 from engine.framework.frame import Frame
 from engine.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
 from engine.framework.status import Code, Refusal, Status
-from engine.lang.columns import full
-from engine.lang.compiled import CompiledQuota, CompiledScore, CompiledTest
+from engine.lang.compiling.columns import full
+from engine.lang.compiling.compiled import CompiledQuota, CompiledScore, CompiledTest
 from engine.lang.types import Depends
 from engine.policy.holdings import Holdings, worth
 

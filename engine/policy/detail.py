@@ -21,7 +21,7 @@ from engine.framework.nominations import withheld
 from engine.framework.plugin import FilterPlugin, Ready, ScorePlugin, Weighted
 from engine.framework.profile import Profile
 from engine.framework.status import Status
-from engine.lang.columns import full
+from engine.lang.compiling.columns import full
 from engine.policy.clauses import FilterClause, ScoreClause
 from engine.policy.groupings import GroupingScore
 

@@ -10,7 +10,7 @@ from engine.cluster.affinity import NamespaceLabels
 from engine.cluster.pods import PodTemplate
 from engine.framework.frame import Frame
 from engine.framework.permit import Claim, Group
-from engine.lang.compiled import CompiledGang
+from engine.lang.compiling.compiled import CompiledGang
 from engine.lang.environment import Members
 from engine.lang.types import Depends
 

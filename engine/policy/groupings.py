@@ -22,7 +22,7 @@ from engine.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
 from engine.framework.plugins.node_affinity import NodeAffinity
 from engine.framework.status import Code, Refusal
 from engine.lang.checked import ClauseKind
-from engine.lang.compiled import CompiledGrouping
+from engine.lang.compiling.compiled import CompiledGrouping
 
 
 class _Grouping:

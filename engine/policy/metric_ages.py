@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.builtins.metrics import MetricReader, sample_ages
 from engine.cluster.nodes import FloatArray
 from engine.framework.frame import Frame
-from engine.lang.compiled import Part
+from engine.lang.compiling.compiled import Part
 
 
 def metric_ages(part: Part, frame: Frame) -> FloatArray | None:

@@ -18,7 +18,7 @@ from engine.framework.plugin import FilterPlugin, Weighted
 from engine.framework.profile import PreemptionRule, Profile
 from engine.framework.queued_pod import QueuedPod, Turn, priority_sort, priority_turn
 from engine.lang.checked import Canary, ClauseKind
-from engine.lang.compiled import (
+from engine.lang.compiling.compiled import (
     CompiledClause,
     CompiledGang,
     CompiledGrouping,

@@ -16,7 +16,7 @@ from engine.diagnostics import Diagnostic, Source, errors, in_order
 from engine.framework.frame import Frame
 from engine.framework.profile import Profile
 from engine.lang.checked import CheckedPolicy
-from engine.lang.compile_policy import compile_policy
+from engine.lang.compiling.policy import compile_policy
 from engine.lang.environment import Environment
 from engine.lang.load import Checked, check_sources
 from engine.lang.memo import Memo

@@ -7,7 +7,7 @@ import re
 from engine.cluster.objects import PodSpec
 from engine.cluster.pods import PodInfo
 from engine.lang.checked import ClauseKind
-from engine.lang.compiled import CompiledClause, CompiledGrouping, CompiledQuota, CompiledTest
+from engine.lang.compiling.compiled import CompiledClause, CompiledGrouping, CompiledQuota, CompiledTest
 from engine.lang.types import Depends
 from engine.policy.pod_groups import COSCHEDULING_LABEL
 from engine.policy.policy import Policy

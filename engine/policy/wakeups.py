@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 
 from engine.framework.events import ClusterEvent
-from engine.lang.compiled import CompiledClause, CompiledGrouping, CompiledQuota
+from engine.lang.compiling.compiled import CompiledClause, CompiledGrouping, CompiledQuota
 from engine.lang.types import Depends
 
 _E = ClusterEvent

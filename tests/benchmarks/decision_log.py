@@ -6,9 +6,9 @@ import sys
 import time
 from statistics import fmean, median
 
-from engine.daemon.clause_counts import ClauseCounts
-from engine.daemon.decision_log import DecisionLog
-from engine.daemon.observing import Decided
+from engine.daemon.observing.clause_counts import ClauseCounts
+from engine.daemon.observing.decision_log import DecisionLog
+from engine.daemon.observing.observers import Decided
 from engine.diagnostics import Source
 from engine.framework.frame import Frame
 from engine.policy.policy_set import load

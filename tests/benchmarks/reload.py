@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 
 from engine.adapters.policy_sources import PolicySources
-from engine.daemon.policies import PolicyCompiler
-from engine.daemon.reload import Accepted
+from engine.daemon.policies.live import PolicyCompiler
+from engine.daemon.policies.reload import Accepted
 from tests.benchmarks.decisions import start
 from tests.benchmarks.policies import policy_text
 from tests.benchmarks.reference import Reference

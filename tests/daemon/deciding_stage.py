@@ -12,7 +12,7 @@ from engine.cluster import objects
 from engine.cluster.cluster import Cluster
 from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Reading, Series, Signals
-from engine.daemon.observing import Decided, Observer
+from engine.daemon.observing.observers import Decided, Observer
 from engine.diagnostics import Source
 from engine.framework.cycle import Cycle, Decision
 from engine.framework.frame import Frame

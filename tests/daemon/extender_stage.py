@@ -16,12 +16,12 @@ from engine.adapters.http_server import HealthChecks, HttpServer
 from engine.adapters.kube.binding import Bound, Outcome
 from engine.cluster import objects
 from engine.cluster.cluster import Cluster
-from engine.daemon.extender import Extender
-from engine.daemon.extender_routes import ExtenderRoutes
-from engine.daemon.metrics import SchedulerMetrics
-from engine.daemon.observing import Observer, Observers
-from engine.daemon.policies import LivePolicies
-from engine.daemon.scheduler import Scheduler
+from engine.daemon.modes.extender import Extender
+from engine.daemon.modes.extender_routes import ExtenderRoutes
+from engine.daemon.observing.metrics import SchedulerMetrics
+from engine.daemon.observing.observers import Observer, Observers
+from engine.daemon.policies.live import LivePolicies
+from engine.daemon.scheduling.scheduler import Scheduler
 from engine.diagnostics import Source
 from engine.framework.cycle import Cycle
 from engine.framework.queue import SchedulingQueue

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from engine.cluster.signals import Signals
-from engine.daemon.clause_counts import ClauseCounts
-from engine.daemon.decision_log import DecisionLog
-from engine.daemon.live_metrics import SignalRow
-from engine.daemon.observing import Held
-from engine.daemon.reload import ReloadRecord, ReloadResult
-from engine.daemon.status_snapshot import Onlooker, Replica, Snapshot, Sources, take
+from engine.daemon.observing.clause_counts import ClauseCounts
+from engine.daemon.observing.decision_log import DecisionLog
+from engine.daemon.observing.live_metrics import SignalRow
+from engine.daemon.observing.observers import Held
+from engine.daemon.policies.reload import ReloadRecord, ReloadResult
+from engine.daemon.serving.status_snapshot import Onlooker, Replica, Snapshot, Sources, take
 from engine.framework.queue import SchedulingQueue
 from engine.policy.gang_state import GangState
 from tests.daemon.deciding_stage import NOW, Stage, policies, reading

@@ -23,9 +23,9 @@ from syrupy.assertion import SnapshotAssertion
 from engine.adapters.admission_review import WARNINGS_CHARACTERS, AdmissionRequest, decode_review, encode_answer
 from engine.adapters.policy_sources import PolicySources
 from engine.adapters.serving_certificate import ServingCertificate
-from engine.daemon import webhook as webhook_module
-from engine.daemon.admission import MESSAGE_CHARACTERS, NOT_OURS, Verdict, judge
-from engine.daemon.webhook import MAX_BODY_BYTES, Webhook
+from engine.daemon.webhook import server as webhook_module
+from engine.daemon.webhook.admission import MESSAGE_CHARACTERS, NOT_OURS, Verdict, judge
+from engine.daemon.webhook.server import MAX_BODY_BYTES, Webhook
 
 Json = dict[str, Any]
 Post = Callable[[bytes], Awaitable[tuple[int, str]]]

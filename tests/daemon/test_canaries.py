@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 from prometheus_client import CollectorRegistry
 
-from engine.daemon.canaries import Canaries, Comparison, compared
-from engine.daemon.observing import PodBound
+from engine.daemon.observing.observers import PodBound
+from engine.daemon.policies.canaries import Canaries, Comparison, compared
 from engine.policy.policy_set import load
 from tests.daemon.deciding_stage import NOW, Stage
 from tests.lang.texts import sources

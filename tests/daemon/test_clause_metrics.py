@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from engine.daemon.clause_counts import ClauseCounts
-from engine.daemon.clause_metrics import ClauseMetrics
+from engine.daemon.observing.clause_counts import ClauseCounts
+from engine.daemon.observing.clause_metrics import ClauseMetrics
 from tests.daemon.status_stage import Scene
 
 

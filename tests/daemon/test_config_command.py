@@ -9,9 +9,8 @@ from typing import get_args, get_type_hints
 import pytest
 from click.testing import CliRunner, Result
 
-from engine.daemon import settings as module
-from engine.daemon.main import main
-from engine.daemon.settings import (
+from engine.daemon.configuration import settings as module
+from engine.daemon.configuration.settings import (
     HttpSettings,
     PolicySettings,
     PrometheusSettings,
@@ -19,7 +18,8 @@ from engine.daemon.settings import (
     TlsSettings,
     parse_settings,
 )
-from engine.daemon.settings_text import defaults_text, duration_text, field_docs, settings_text
+from engine.daemon.configuration.settings_text import defaults_text, duration_text, field_docs, settings_text
+from engine.daemon.main import main
 from engine.diagnostics import Source
 from engine.documents.shape import key_of, parse_duration_seconds
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cluster.signals import Signals
-from engine.daemon.clause_counts import ClauseCounts
-from engine.daemon.close_look import MOST_CREDIT_SECONDS
-from engine.daemon.decision_entry import Entry, select
-from engine.daemon.decision_log import DecisionLog
-from engine.daemon.observing import AttemptFailed, Held, PodBound
+from engine.daemon.observing.clause_counts import ClauseCounts
+from engine.daemon.observing.close_look import MOST_CREDIT_SECONDS
+from engine.daemon.observing.decision_entry import Entry, select
+from engine.daemon.observing.decision_log import DecisionLog
+from engine.daemon.observing.observers import AttemptFailed, Held, PodBound
 from engine.tooling.decision_record import Outcome, decode, encode
 from tests.daemon.deciding_stage import NOW, Stage, policies, reading
 
@@ -255,7 +255,7 @@ def test_noting_a_decision_costs_little() -> None:
     kept = used(stage, detail_share=0.0, size=1000)
     pods = [stage.pod(cpu="64", app="web") for _ in range(2000)]
     profile = stage.policy_set.policies[0].profile
-    from engine.daemon.observing import Decided
+    from engine.daemon.observing.observers import Decided
     from engine.framework.frame import Frame
 
     frame = Frame(pods[0], stage.cluster, NOW)

@@ -20,8 +20,8 @@ from engine.adapters.extender_protocol import read_nodes, read_preemption, write
 from engine.adapters.http_access import Clients
 from engine.adapters.kube.binding import Reason, Refused
 from engine.adapters.serving_certificate import ServingCertificate
-from engine.daemon.modes import knows_clients
-from engine.daemon.settings import HttpSettings, Settings, TlsSettings
+from engine.daemon.configuration.settings import HttpSettings, Settings, TlsSettings
+from engine.daemon.modes.selection import knows_clients
 from engine.policy.extension import priorities
 from tests.daemon.extender_stage import Json, Stage, pod, recorded
 from tests.kube.scripted_server import until

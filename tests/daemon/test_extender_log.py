@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from engine.adapters.kube.binding import Reason, Refused
-from engine.daemon.clause_counts import ClauseCounts
-from engine.daemon.decision_log import DecisionLog
-from engine.daemon.decision_words import explained
+from engine.daemon.observing.clause_counts import ClauseCounts
+from engine.daemon.observing.decision_log import DecisionLog
+from engine.daemon.serving.decision_words import explained
 from engine.tooling.decision_record import DecisionRecord, Outcome, decode, encode
 from engine.tooling.text_table import Terminal
 from engine.tooling.why.recorded import lines, recorded_of

@@ -9,7 +9,7 @@ import pytest
 
 from engine.adapters.kube.changes import Phase, Status
 from engine.adapters.kube.reflector import Reflector
-from engine.daemon.freshness import PATIENCE_SECONDS, SETTLE_SECONDS, Freshness
+from engine.daemon.watching.freshness import PATIENCE_SECONDS, SETTLE_SECONDS, Freshness
 
 
 class Watch:

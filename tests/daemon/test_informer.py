@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.cluster import objects
 from engine.cluster.cluster import Cluster
-from engine.daemon.informer import Informer
+from engine.daemon.watching.informer import Informer
 from engine.framework.invariants import violations
 from engine.framework.queue import Place, SchedulingQueue
 

@@ -16,8 +16,8 @@ from engine.adapters.policy_sources import PolicySources
 from engine.adapters.prometheus import PrometheusEndpoint
 from engine.adapters.signal_source import SignalSource
 from engine.cluster.signals import Query, Signals
-from engine.daemon.metrics import SchedulerMetrics
-from engine.daemon.reload import Accepted, PolicyReloader, Refused, ReloadRecord
+from engine.daemon.observing.metrics import SchedulerMetrics
+from engine.daemon.policies.reload import Accepted, PolicyReloader, Refused, ReloadRecord
 from tests.configmap_volume import ConfigMapVolume
 from tests.prometheus_server import PrometheusServer
 

@@ -16,7 +16,9 @@ NASTY = 'web\n2027-01-15T08:00:00.000Z INFO    Successfully bound pod to node po
 
 
 def record(message: str, *arguments: object, **extra: Any) -> logging.LogRecord:
-    made = logging.LogRecord("engine.daemon.scheduler", logging.INFO, "scheduler.py", 1, message, arguments, None)
+    made = logging.LogRecord(
+        "engine.daemon.scheduling.scheduler", logging.INFO, "scheduler.py", 1, message, arguments, None
+    )
     made.created = 1_800_000_000.25
     for key, value in extra.items():
         setattr(made, key, value)
@@ -39,7 +41,7 @@ def test_a_line_for_collectors_is_one_object() -> None:
     assert json.loads(line) == {
         "time": "2027-01-15T08:00:00.250000+00:00",
         "level": "info",
-        "logger": "engine.daemon.scheduler",
+        "logger": "engine.daemon.scheduling.scheduler",
         "message": "Successfully bound pod to node",
         "pod": "shop/web-1",
         "node": "n1",

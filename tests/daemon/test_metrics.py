@@ -10,11 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engine.cluster.objects import ObjectMeta, Pod, PodSpec
 from engine.cluster.pods import Templates
-from engine.daemon.live_metrics import LiveState, SignalRow, query_label
-from engine.daemon.metrics import SchedulerMetrics, exponential
-from engine.daemon.observing import PodBound
-from engine.daemon.reload import ReloadRecord, ReloadResult
-from engine.daemon.sharing import Part
+from engine.daemon.observing.live_metrics import LiveState, SignalRow, query_label
+from engine.daemon.observing.metrics import SchedulerMetrics, exponential
+from engine.daemon.observing.observers import PodBound
+from engine.daemon.policies.reload import ReloadRecord, ReloadResult
+from engine.daemon.replicas.sharing import Part
 
 
 def samples(metrics: SchedulerMetrics) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.cluster.objects import ObjectMeta, Pod
 from engine.cluster.pods import PodInfo, Templates
-from engine.daemon.passes import Passes
+from engine.daemon.replicas.passes import Passes
 
 
 def pod(version: int) -> PodInfo:

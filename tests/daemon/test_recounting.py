@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from engine.daemon.recounting import Recounting
+from engine.daemon.scheduling.recounting import Recounting
 from engine.framework.invariants import violations
 from tests.simulation.calm import Calm, story
 

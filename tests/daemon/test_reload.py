@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.adapters.policy_sources import PolicySources, PolicySourcesError
-from engine.daemon.reload import (
+from engine.daemon.policies.reload import (
     EVENT_MESSAGE_LIMIT,
     Accepted,
     PolicyReloader,

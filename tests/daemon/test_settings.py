@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from syrupy.assertion import SnapshotAssertion
 
-from engine.daemon.settings import Settings, load_settings, parse_settings, settings_schema
+from engine.daemon.configuration.settings import Settings, load_settings, parse_settings, settings_schema
 from engine.diagnostics import Source
 from engine.documents.yaml_document import DocumentError
 

@@ -10,12 +10,12 @@ import pytest
 
 from engine.cluster import objects
 from engine.cluster.cluster import Cluster
-from engine.daemon.decision_log import DecisionLog
-from engine.daemon.metrics import SchedulerMetrics
-from engine.daemon.observing import Compared, Observer, Observers
-from engine.daemon.policies import LivePolicies
-from engine.daemon.shadow import ShadowScheduler
-from engine.daemon.shadow_report import ShadowReport
+from engine.daemon.modes.shadow import ShadowScheduler
+from engine.daemon.modes.shadow_report import ShadowReport
+from engine.daemon.observing.decision_log import DecisionLog
+from engine.daemon.observing.metrics import SchedulerMetrics
+from engine.daemon.observing.observers import Compared, Observer, Observers
+from engine.daemon.policies.live import LivePolicies
 from engine.diagnostics import Source
 from engine.framework.cycle import Cycle
 from engine.framework.invariants import pod_violations

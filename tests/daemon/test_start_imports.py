@@ -36,7 +36,11 @@ def imported() -> set[str]:
 
 
 def test_the_scheduler_itself_is_imported(imported: set[str]) -> None:
-    assert {"engine.daemon.scheduler", "engine.lang.parse", "engine.adapters.kube.reflector"} <= imported
+    assert {
+        "engine.daemon.scheduling.scheduler",
+        "engine.lang.reading.parse",
+        "engine.adapters.kube.reflector",
+    } <= imported
 
 
 def test_what_is_imported_while_the_api_server_answers_is_needed_in_any_case(imported: set[str]) -> None:

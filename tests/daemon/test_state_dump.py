@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from engine.daemon.state_dump import MOST_PODS, dump
+from engine.daemon.serving.state_dump import MOST_PODS, dump
 from engine.framework.queue import SchedulingQueue
 from tests.daemon.deciding_stage import NOW, Stage, policies
 

@@ -18,10 +18,10 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from engine.adapters.http_server import HealthChecks, HttpServer
-from engine.daemon.sharing import Part
-from engine.daemon.status_page import StatusPage, rendered
-from engine.daemon.status_snapshot import MOST_PENDING, take
-from engine.daemon.status_words import put_into_words
+from engine.daemon.replicas.sharing import Part
+from engine.daemon.serving.status_page import StatusPage, rendered
+from engine.daemon.serving.status_snapshot import MOST_PENDING, take
+from engine.daemon.serving.status_words import put_into_words
 from engine.pages.formats import ago, duration
 from engine.pages.heat_map import Nodes, Use, heat_map
 from engine.pages.status import content_security_policy, render

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from engine.adapters.open_telemetry import FinishedSpan
-from engine.daemon import tracing as tracing_module
-from engine.daemon.observing import AttemptFailed, PodBound
-from engine.daemon.tracing import Tracing, trace_of
+from engine.daemon.observing import tracing as tracing_module
+from engine.daemon.observing.observers import AttemptFailed, PodBound
+from engine.daemon.observing.tracing import Tracing, trace_of
 from tests.daemon.deciding_stage import NOW, Stage, policies
 
 WEB = "filter node.free.cpu > 0\nscore node.free.cpu"

@@ -10,7 +10,7 @@ import pytest
 
 from engine.adapters.kube.transport import Transport
 from engine.cluster.cluster import Cluster
-from engine.daemon.volumes import VolumeBinder
+from engine.daemon.scheduling.volumes import VolumeBinder
 from tests.framework.test_volume_reservation import bound, claim, cluster_with, reserved, volume
 from tests.kube.scripted_server import Peer, Request, ScriptedServer
 

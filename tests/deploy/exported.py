@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from engine.daemon.canaries import Canaries
-from engine.daemon.clause_counts import ClauseCounts
-from engine.daemon.clause_metrics import ClauseMetrics
-from engine.daemon.metrics import SchedulerMetrics
+from engine.daemon.observing.clause_counts import ClauseCounts
+from engine.daemon.observing.clause_metrics import ClauseMetrics
+from engine.daemon.observing.metrics import SchedulerMetrics
+from engine.daemon.policies.canaries import Canaries
 from engine.framework.cycle import Cycle
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import kubernetes_validate
 import pytest
 
-from engine.daemon.settings import Settings, load_settings
+from engine.daemon.configuration.settings import Settings, load_settings
 from tests.deploy import manifests
 from tests.deploy.manifests import BASE, DEPLOY, OVERLAYS, Json, built, key, kustomization, named, objects, only
 

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from engine.daemon.settings import load_settings
+from engine.daemon.configuration.settings import load_settings
 from tests.deploy.manifests import DEPLOY, NAMESPACE, OVERLAYS, Json, built, key, named, only, pod_spec
 from tests.deploy.test_manifests import VERSIONS, invalid
 from tests.integration.cluster import Cluster

@@ -19,16 +19,16 @@ from engine.builtins.environment import environment
 from engine.builtins.patterns import pattern
 from engine.cluster import objects
 from engine.cluster.pods import PodInfo
-from engine.daemon.clause_counts import ClauseCounts
-from engine.daemon.clause_metrics import ClauseMetrics
+from engine.daemon.configuration.settings import parse_settings
 from engine.daemon.logs import JsonLines, TextLines
 from engine.daemon.main import main
-from engine.daemon.metrics import SchedulerMetrics
-from engine.daemon.policies import LivePolicies, PolicyCompiler
-from engine.daemon.reload import PolicyReloader, ReloadResult
-from engine.daemon.serving import shown_settings
-from engine.daemon.settings import parse_settings
-from engine.daemon.status_page import rendered
+from engine.daemon.observing.clause_counts import ClauseCounts
+from engine.daemon.observing.clause_metrics import ClauseMetrics
+from engine.daemon.observing.metrics import SchedulerMetrics
+from engine.daemon.policies.live import LivePolicies, PolicyCompiler
+from engine.daemon.policies.reload import PolicyReloader, ReloadResult
+from engine.daemon.serving.server import shown_settings
+from engine.daemon.serving.status_page import rendered
 from engine.diagnostics import Source
 from engine.policy.policy_set import load
 from tests.daemon.deciding_stage import Stage, policies

@@ -24,8 +24,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from engine.embedded.protobuf import ProtobufError, read_fields
 from engine.embedded.resources import RESOURCES
+from engine.embedded.rest.protobuf import ProtobufError, read_fields
 
 _VERSION = "v1.36.0-local"
 _SCALARS = {

@@ -11,9 +11,9 @@ import pytest
 
 from engine.embedded import EmbeddedCluster
 from engine.embedded.errors import ApiError
+from engine.embedded.operations.subresources import evict
 from engine.embedded.requests import Target
 from engine.embedded.resources import resource
-from engine.embedded.subresources import evict
 
 Json = dict[str, Any]
 

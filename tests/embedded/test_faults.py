@@ -11,12 +11,12 @@ from urllib.error import URLError
 import pytest
 
 from engine.embedded import EmbeddedCluster, Fault
-from engine.embedded.api import Api
+from engine.embedded.operations.api import Api
+from engine.embedded.printing.views import Stored
 from engine.embedded.resources import resource
-from engine.embedded.selection import Selection
-from engine.embedded.store import Collection
-from engine.embedded.views import Stored
-from engine.embedded.watches import Watch, WatchOptions
+from engine.embedded.storage.selection import Selection
+from engine.embedded.storage.store import Collection
+from engine.embedded.storage.watches import Watch, WatchOptions
 from tests.embedded.rest import Client, WatchStream
 
 PODS = "/api/v1/namespaces/default/pods"

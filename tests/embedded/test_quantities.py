@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cluster.quantity import QuantityError, scaled
-from engine.embedded.quantities import canonical
+from engine.embedded.operations.quantities import canonical
 
 
 @pytest.mark.parametrize(

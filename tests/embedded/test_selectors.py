@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.embedded import selectors
-from engine.embedded.selectors import SelectorError
+from engine.embedded.storage import selectors
+from engine.embedded.storage.selectors import SelectorError
 
 LABELS = {"app": "web", "tier": "front", "n": "5", "empty": ""}
 

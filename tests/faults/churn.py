@@ -28,14 +28,14 @@ from engine.adapters.kube.pod_status import PodStatusWriter
 from engine.adapters.policy_sources import PolicySources
 from engine.cluster import objects
 from engine.cluster.cluster import Cluster
-from engine.daemon.clause_counts import ClauseCounts
-from engine.daemon.decision_log import DecisionLog
-from engine.daemon.metrics import SchedulerMetrics
-from engine.daemon.observing import Observers
-from engine.daemon.policies import LivePolicies, PolicyCompiler
-from engine.daemon.reload import Accepted
-from engine.daemon.reporter import ApiReporter
-from engine.daemon.scheduler import Scheduler
+from engine.daemon.observing.clause_counts import ClauseCounts
+from engine.daemon.observing.decision_log import DecisionLog
+from engine.daemon.observing.metrics import SchedulerMetrics
+from engine.daemon.observing.observers import Observers
+from engine.daemon.observing.reporter import ApiReporter
+from engine.daemon.policies.live import LivePolicies, PolicyCompiler
+from engine.daemon.policies.reload import Accepted
+from engine.daemon.scheduling.scheduler import Scheduler
 from engine.framework.cycle import Cycle
 from engine.framework.invariants import violations
 from engine.framework.queue import SchedulingQueue

@@ -14,7 +14,7 @@ from engine.cluster.signals import Signals
 from engine.diagnostics import Source, render
 from engine.framework.evaluation import evaluate
 from engine.framework.frame import Frame
-from engine.lang.format import Formatted, Unfaithful, format_source
+from engine.lang.formatting.format import Formatted, Unfaithful, format_source
 from engine.policy.policy import Policy
 from engine.policy.policy_set import Loaded, load
 from tests.lang.clusters import NOW, cluster, node, place, pod, signals

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from engine.embedded import EmbeddedCluster
-from engine.embedded.identity import User, service_account
+from engine.embedded.access.identity import User, service_account
 from tests.integration.api import Api, ApiRefusal, Endpoint
 from tests.integration.conditions import PATIENCE_SECONDS, eventually
 from tests.integration.control_plane import ControlPlane

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.embedded import EmbeddedCluster
-from engine.embedded.security import SecuritySettings
+from engine.embedded.access.security import SecuritySettings
 from tests.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster, Embedded, Real
 from tests.integration.control_plane import ControlPlane, assets

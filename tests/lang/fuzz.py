@@ -15,7 +15,7 @@ from random import Random
 from engine.diagnostics import Source, render
 from engine.framework.evaluation import evaluate
 from engine.framework.frame import Frame
-from engine.lang.format import format_source
+from engine.lang.formatting.format import format_source
 from engine.policy.policy_set import load
 from tests.lang.clusters import NOW, cluster, node, place, pod, signals
 

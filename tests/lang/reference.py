@@ -11,7 +11,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from engine.lang import typed
-from engine.lang.columns import texts_of
+from engine.lang.compiling.columns import texts_of
 from engine.lang.environment import Environment, Key, Texts, collect, node_field, pod_field
 from engine.lang.signature import MaybeNumber, MaybeText, Number, Text, Truth
 from engine.lang.types import Depends, Kind

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from engine.builtins import numbers, texts
 from engine.diagnostics import Source, render
 from engine.lang import syntax, typed
-from engine.lang.compile import Compiler
-from engine.lang.infer import Inference
-from engine.lang.parse import parse
-from engine.lang.scope import ANYWHERE
+from engine.lang.checking.infer import Inference
+from engine.lang.checking.scope import ANYWHERE
+from engine.lang.compiling.expressions import Compiler
+from engine.lang.reading.parse import parse
 from tests.lang.reference import Table, evaluate, plain, test_environment
 
 ENVIRONMENT = test_environment(numbers, texts)

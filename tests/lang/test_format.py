@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from engine.diagnostics import Source
-from engine.lang import format as formatter
-from engine.lang.format import WIDTH, Formatted, Unfaithful, Unreadable, format_source
-from engine.lang.parse import parse
+from engine.lang.formatting import format as formatter
+from engine.lang.formatting.format import WIDTH, Formatted, Unfaithful, Unreadable, format_source
+from engine.lang.reading.parse import parse
 from tests.lang.strategies import laid_out, mutated, plain, programs, soups, statements
 
 

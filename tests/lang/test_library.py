@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.diagnostics import Source, render
-from engine.lang.format import Formatted, format_source
+from engine.lang.formatting.format import Formatted, format_source
 from engine.policy.policy_set import load
 
 ROOT = Path(__file__).parents[2] / "policies"

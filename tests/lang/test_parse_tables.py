@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from lark import Lark, Transformer, UnexpectedInput
 
-from engine.lang import parse_tables
+from engine.lang.reading import parse_tables
 
 ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "grammar" / "tables.json"

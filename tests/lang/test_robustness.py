@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from engine.diagnostics import Source, render
 from engine.lang.load import check_sources
-from engine.lang.parse import MAX_STATEMENTS, parse
+from engine.lang.reading.parse import MAX_STATEMENTS, parse
 from tests.lang.strategies import texts
 from tests.lang.texts import environment, said
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine.diagnostics import Diagnostic, Edit, Fix, Severity, Source, Span, apply_fixes, compatible, in_order
 from engine.lang.load import check_sources
-from engine.lang.parse import parse
+from engine.lang.reading.parse import parse
 from engine.lint.fixing import fixed
 from engine.lint.runner import lint
 from tests.lang.texts import ENVIRONMENT, said, sources

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.lang.literals import quoted
+from engine.lang.reading.literals import quoted
 from tests.lang.texts import said
 
 GOOD = [

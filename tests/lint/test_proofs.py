@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from engine.lang import operators
+from engine.lang.checking import operators
 from engine.lint.facts import Facts, always, never
 from engine.lint.facts import assume as follow
 from tests.lang.reference import Table, evaluate

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from engine.adapters.policy_sources import PolicySources
 from engine.builtins.environment import environment
-from engine.daemon.policies import LivePolicies, PolicyCompiler
-from engine.daemon.reload import Accepted, Refused
+from engine.daemon.policies.live import LivePolicies, PolicyCompiler
+from engine.daemon.policies.reload import Accepted, Refused
 from engine.diagnostics import Source, render
 from engine.lang.memo import Memo
 from engine.lang.statements import STATEMENTS

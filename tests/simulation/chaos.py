@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 from engine.adapters.policy_sources import PolicySources
-from engine.daemon.policies import LivePolicies, PolicyCompiler
-from engine.daemon.reload import Accepted
+from engine.daemon.policies.live import LivePolicies, PolicyCompiler
+from engine.daemon.policies.reload import Accepted
 from tests.simulation.api_server import ApiServer, Json
 from tests.simulation.replica import Replica
 from tests.simulation.virtual_time import StandstillError, run

@@ -15,14 +15,14 @@ from engine.adapters.kube.eviction import Evictor
 from engine.adapters.kube.pod_status import PodStatusWriter
 from engine.adapters.settable_clock import SettableClock
 from engine.cluster.cluster import Cluster
-from engine.daemon.freshness import Freshness
-from engine.daemon.leading import Leading
-from engine.daemon.observing import Observer
-from engine.daemon.policies import LivePolicies
-from engine.daemon.scheduler import Scheduler
-from engine.daemon.settings import LeaderElectionSettings
-from engine.daemon.sharding import Sharding
-from engine.daemon.watching import attach, reflectors
+from engine.daemon.configuration.settings import LeaderElectionSettings
+from engine.daemon.observing.observers import Observer
+from engine.daemon.policies.live import LivePolicies
+from engine.daemon.replicas.leading import Leading
+from engine.daemon.replicas.sharding import Sharding
+from engine.daemon.scheduling.scheduler import Scheduler
+from engine.daemon.watching.freshness import Freshness
+from engine.daemon.watching.resources import attach, reflectors
 from engine.framework.cycle import Cycle
 from engine.framework.invariants import violations
 from engine.framework.queue import Place, SchedulingQueue

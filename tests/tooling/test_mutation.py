@@ -9,7 +9,7 @@ import pytest
 from engine.cli.mutation import mutated
 from engine.cli.suites import LoadedSuite, load_suite
 from engine.diagnostics import Source
-from engine.lang.parse import parse
+from engine.lang.reading.parse import parse
 from engine.policy.policy_set import load
 from engine.tooling.mutation.mutant import Mutant
 from engine.tooling.mutation.report import kill_percent, lines

@@ -60,7 +60,7 @@ def command(paths: tuple[Path, ...], check: bool, diff: bool) -> int:
 def _formatted(path: Path) -> tuple[Source, str] | None:
     """Return a file and its canonical text; None, after saying why, where there is none."""
     from engine.documents.yaml_document import DocumentError
-    from engine.lang.format import Formatted, Unfaithful, Unreadable, format_source
+    from engine.lang.formatting.format import Formatted, Unfaithful, Unreadable, format_source
 
     try:
         source = files.source(path)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from engine.daemon.serving import without_password
-from engine.daemon.settings import Settings, load_settings
-from engine.daemon.settings_text import defaults_text, settings_text
+from engine.daemon.configuration.settings import Settings, load_settings
+from engine.daemon.configuration.settings_text import defaults_text, settings_text
+from engine.daemon.serving.server import without_password
 from engine.documents.yaml_document import DocumentError
 
 EPILOG = """

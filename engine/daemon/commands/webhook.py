@@ -21,9 +21,9 @@ from engine.adapters.kube.errors import KubeError
 from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.serving_certificate import CertificateError, ServingCertificate
 from engine.daemon import logs
-from engine.daemon.addresses import host_and_port
-from engine.daemon.leading import own_namespace
-from engine.daemon.settings import LogSettings
+from engine.daemon.configuration.addresses import host_and_port
+from engine.daemon.configuration.settings import LogSettings
+from engine.daemon.replicas.leading import own_namespace
 
 if TYPE_CHECKING:
     from engine.adapters.kube.webhook_certificate import WebhookNames
@@ -139,8 +139,8 @@ async def _run(
 
 
 async def _serve(options: _Options, certificate: ServingCertificate, stack: contextlib.AsyncExitStack) -> None:
-    from engine.daemon.admission import judge
-    from engine.daemon.webhook import Webhook
+    from engine.daemon.webhook.admission import judge
+    from engine.daemon.webhook.server import Webhook
 
     server = Webhook(
         host=options.host,

@@ -12,7 +12,7 @@ import promql_parser
 from engine.diagnostics import Severity, Span
 from engine.lang import expressions
 from engine.lang.checked import CheckedPolicy
-from engine.lang.literals import offsets
+from engine.lang.reading.literals import offsets
 from engine.lang.walk import walk
 from engine.lint.rule import Finding, rule
 

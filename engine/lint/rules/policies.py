@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from engine.diagnostics import Edit, Fix, Label, Span, closest
 from engine.lang import syntax, typed
-from engine.lang.binding import constant_of
 from engine.lang.checked import CheckedPolicy, ClauseKind, Gang, Quota
+from engine.lang.checking.binding import constant_of
 from engine.lang.load import Checked
 from engine.lint.facts import NO_FACTS, Facts, always, assume, holding, never
 from engine.lint.overlap import meeting

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from engine.diagnostics import Label
 from engine.lang import syntax
 from engine.lang.checked import CheckedPolicy, ClauseKind, Grouping, Test
-from engine.lang.missing import cause_of, remedy, why
+from engine.lang.checking.missing import cause_of, remedy, why
 from engine.lang.types import Depends, Shape
 from engine.lint.rule import Finding, rule, short
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from engine.framework.frame import Frame
 from engine.lang import typed
-from engine.lang.columns import FALSE, MISSING, TRUE, to_kleene
-from engine.lang.compile import Compiler, Evaluate
-from engine.lang.compiled import Victim
+from engine.lang.compiling.columns import FALSE, MISSING, TRUE, to_kleene
+from engine.lang.compiling.compiled import Victim
+from engine.lang.compiling.expressions import Compiler, Evaluate
 from engine.lang.environment import Item, Pods
 from engine.lang.types import TRUTH, Info, Kind
 from engine.tooling.coverage.sites import Outcome, Site, condition_site, equality_of, fallback_site, is_condition

@@ -17,8 +17,8 @@ from engine.framework.plugin import Ready
 from engine.framework.status import Code, Status
 from engine.lang import checked
 from engine.lang.checked import ClauseKind
-from engine.lang.columns import TRUE, to_kleene
-from engine.lang.compiled import CompiledClause, Victim
+from engine.lang.compiling.columns import TRUE, to_kleene
+from engine.lang.compiling.compiled import CompiledClause, Victim
 from engine.lang.environment import Item, Pods
 from engine.policy.clauses import LimitClause, RequireClause
 from engine.policy.groupings import SpreadFilter

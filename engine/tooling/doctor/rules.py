@@ -10,7 +10,7 @@ import numpy as np
 from engine.cluster import objects
 from engine.cluster.nodes import FloatArray
 from engine.framework.evaluation import score
-from engine.lang.compiled import CompiledScore, CompiledTest
+from engine.lang.compiling.compiled import CompiledScore, CompiledTest
 from engine.policy.detail import called as called_by
 from engine.policy.policy import Policy
 from engine.tooling.doctor.findings import Finding, Patient, Status

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from engine.diagnostics import Source
 from engine.documents.yaml_document import Document
 from engine.framework.kubernetes import kubernetes_filters
-from engine.lang.format import Formatted, format_source
+from engine.lang.formatting.format import Formatted, format_source
 from engine.tooling.importing.configuration import (
     DEFAULT_FILTERS,
     DEFAULT_SCORES,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from engine.diagnostics import Span
 from engine.lang import expressions
-from engine.lang.literals import quoted
-from engine.lang.show import show
+from engine.lang.formatting.show import show
+from engine.lang.reading.literals import quoted
 from engine.lang.walk import children
 from engine.tooling.mutation.mutant import Mutant
 

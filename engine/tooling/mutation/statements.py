@@ -7,7 +7,7 @@ from typing import assert_never
 
 from engine.diagnostics import Span
 from engine.lang import expressions, syntax
-from engine.lang.show import show
+from engine.lang.formatting.show import show
 from engine.tooling.mutation.expressions import expression
 from engine.tooling.mutation.mutant import Mutant
 

@@ -14,7 +14,7 @@ from engine.diagnostics import Source, errors
 from engine.lang import checked as lang
 from engine.lang import syntax
 from engine.lang.checked import CheckedPolicy
-from engine.lang.compile_policy import compile_policy
+from engine.lang.compiling.policy import compile_policy
 from engine.lang.environment import Environment
 from engine.lang.load import Checked, check_sources
 from engine.lint.runner import lint

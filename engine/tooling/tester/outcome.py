@@ -13,7 +13,7 @@ from engine.framework.evaluation import evaluate
 from engine.framework.frame import Frame
 from engine.framework.plugin import FilterPlugin, Ready
 from engine.framework.status import Status
-from engine.lang.columns import full
+from engine.lang.compiling.columns import full
 from engine.policy.clauses import FilterClause, RequireClause
 from engine.tooling.tester.policies import Conjunct, TestedPolicy
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from engine.framework.evaluation import evaluate
 from engine.framework.frame import Frame
 from engine.lang.checked import ClauseKind
-from engine.lang.compiled import CompiledClause
+from engine.lang.compiling.compiled import CompiledClause
 from engine.tooling.tester import expectation as wants
 from engine.tooling.tester.outcome import Outcome
 from engine.tooling.tester.policies import TestedPolicy

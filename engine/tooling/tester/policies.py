@@ -15,7 +15,7 @@ from engine.framework.frame import Frame
 from engine.framework.permit import Claim
 from engine.framework.profile import Profile
 from engine.framework.queued_pod import QueuedPod, Turn
-from engine.lang.compiled import CompiledClause, CompiledTest, Operand
+from engine.lang.compiling.compiled import CompiledClause, CompiledTest, Operand
 from engine.policy.pod_groups import pod_group_claims
 from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet

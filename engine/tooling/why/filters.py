@@ -15,7 +15,7 @@ from engine.framework.frame import Frame
 from engine.framework.plugin import FilterPlugin, Ready
 from engine.framework.status import Status
 from engine.lang import checked, typed
-from engine.lang.compiled import CompiledClause, CompiledTest
+from engine.lang.compiling.compiled import CompiledClause, CompiledTest
 from engine.tooling.world import Situation
 
 RESOURCES = "NodeResourcesFit"

@@ -13,8 +13,8 @@ from engine.diagnostics import Span
 from engine.framework.evaluation import evaluate
 from engine.lang import typed
 from engine.lang.checked import Quota, Test
-from engine.lang.columns import full
-from engine.lang.compiled import CompiledClause
+from engine.lang.compiling.columns import full
+from engine.lang.compiling.compiled import CompiledClause
 from engine.lang.types import Shape
 from engine.policy.clauses import LimitClause
 from engine.tooling.why.filters import Refusals

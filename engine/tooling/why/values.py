@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from engine.framework.frame import Frame
-from engine.lang.columns import MISSING, TRUE
-from engine.lang.compiled import CompiledClause, Part
+from engine.lang.compiling.columns import MISSING, TRUE
+from engine.lang.compiling.compiled import CompiledClause, Part
 from engine.lang.environment import Texts
 from engine.lang.types import BYTES, Kind, Shape
 from engine.policy.metric_ages import metric_ages

@@ -18,9 +18,9 @@ import numpy as np
 
 from engine.adapters.kube.connection import Answer, Connection
 from engine.cluster.objects import Pod
-from engine.daemon.binding import Bindings, Reserved
-from engine.daemon.informer import Informer
 from engine.daemon.main import main
+from engine.daemon.scheduling.binding import Bindings, Reserved
+from engine.daemon.watching.informer import Informer
 
 Passed = Mapping[str, Mapping[str, float]]
 """When a pod passed each stage, by its name."""

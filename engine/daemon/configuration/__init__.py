@@ -1,0 +1,1 @@
+"""What an operator can set: one YAML file, flags for what differs by pod."""

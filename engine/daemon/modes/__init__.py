@@ -1,0 +1,1 @@
+"""Where another scheduler places the pods: shadow and extender."""

@@ -1,0 +1,97 @@
+"""The verb `bind` of an extender: a pod counts on its node at once, and the API server is told. Chooses nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from engine.adapters.extender_protocol import BindingArguments
+from engine.adapters.kube.binding import Bound
+from engine.cluster.devices import ANNOTATION, annotation
+from engine.cluster.pods import PodInfo
+from engine.daemon.modes.asked_pods import AskedPod, AskedPods
+from engine.daemon.scheduling.collaborators import Binder
+from engine.daemon.scheduling.scheduler import Scheduler
+from engine.framework.evaluation import passes
+from engine.framework.events import ClusterEvent
+from engine.policy.extension import refusals
+from engine.tooling.decision_record import Outcome
+
+logger = logging.getLogger(__name__)
+
+
+class ExtenderBinding:
+    """Binds where kube-scheduler wants it, if the policy still does."""
+
+    def __init__(
+        self, scheduler: Scheduler, pods: AskedPods, *, binder: Binder, stopwatch: Callable[[], float]
+    ) -> None:
+        """Arguments as of `Extender`."""
+        self._scheduler = scheduler
+        self._cluster = scheduler.cluster
+        self._deciding = scheduler.deciding
+        self._pods = pods
+        self._binder = binder
+        self._stopwatch = stopwatch
+
+    async def bind(self, request: BindingArguments) -> str:
+        """Bind a pod if the policy still wants it there; return why it is not bound, "" where it is.
+
+        The pod counts on its node from here on, so that a burst is not decided by what the watch has shown alone.
+        """
+        known = self._pods.get(request.pod_uid)
+        pod = known.pod if known is not None else self._scheduler.informer.pending(request.pod_uid)
+        if pod is None:
+            return f"pod {request.pod_namespace}/{request.pod_name} is not known here: nobody asked about it before"
+        known = known or self._pods.add(pod)
+        began = self._stopwatch()
+        why = self._assume(known, request.node) or await self._bind(known.pod, request)
+        self._pods.tell(
+            known,
+            "bind",
+            Outcome.BIND_FAILED if why else Outcome.ASSIGNED,
+            node=request.node,
+            message=why,
+            bound_seconds=None if why else self._stopwatch() - began,
+        )
+        return why
+
+    async def _bind(self, pod: PodInfo, request: BindingArguments) -> str:
+        """Have the API server bind a pod that counts on its node; return why it does not, "" where it does."""
+        devices = self._cluster.devices.held(pod.uid)
+        outcome = await self._binder.bind(
+            namespace=request.pod_namespace,
+            name=request.pod_name,
+            uid=request.pod_uid,
+            node=request.node,
+            annotations={ANNOTATION: annotation(devices)} if devices else None,
+        )
+        if isinstance(outcome, Bound):
+            logger.info("Successfully bound pod to node", extra={"pod": pod.key, "node": request.node})
+            return ""
+        self._give_back(pod.uid)
+        return f"binding to {request.node} failed: {outcome.message}"
+
+    def _assume(self, known: AskedPod, node_name: str) -> str:
+        """Count the pod on its node; return why it must not be there, "" where it may."""
+        cluster, informer, pod = self._cluster, self._scheduler.informer, known.pod
+        row = cluster.nodes.rows.get(node_name)
+        if row is None:
+            return f"node {node_name} is not known here"
+        if cluster.node_of(pod.uid) is not None:
+            return ""  # a second try; the API server says what is true
+        policy, frame, devices = self._pods.policy(pod), self._pods.frame(known), None
+        if policy is not None:
+            profile = self._pods.profile(policy)
+            if not passes(frame, profile, row):
+                why = refusals(frame, profile).reasons.get(row, "it is not what it was")
+                return f"node {node_name} no longer passes policy {policy.name}: {why}"
+            devices = self._deciding.cycle.devices(frame, profile, row)
+        cluster.place(pod, node_name, devices=devices)
+        informer.assumed[pod.uid] = node_name
+        return ""
+
+    def _give_back(self, uid: str) -> None:
+        informer = self._scheduler.informer
+        if informer.assumed.pop(uid, None) is not None and self._cluster.displace(uid) is not None:
+            informer.happened(ClusterEvent.POD_DELETE)

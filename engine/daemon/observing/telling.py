@@ -1,0 +1,120 @@
+"""What a daemon tells the API server beside bindings: events, conditions, what became of policies. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from random import Random
+from typing import Any
+
+from engine.adapters.kube.events import EventRecorder
+from engine.adapters.kube.pod_group_status import PodGroupStatusWriter
+from engine.adapters.kube.pod_status import PodStatusWriter
+from engine.adapters.kube.policy_history import PolicyHistory
+from engine.adapters.kube.replica_reports import ReplicaReports
+from engine.adapters.kube.transport import Transport
+from engine.cluster.cluster import Cluster
+from engine.cluster.objects import PodGroup
+from engine.daemon.configuration.settings import Settings
+from engine.daemon.observing.reporter import ApiReporter
+from engine.daemon.policies.config_map_events import ConfigMapEvents
+from engine.daemon.policies.reload import ReloadRecord, report_of
+
+logger = logging.getLogger(__name__)
+
+
+class Telling:
+    """Everything that is written in the background."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        transport: Transport,
+        cluster: Cluster,
+        identity: str,
+        namespace: str,
+        random: Random,
+        busy: Callable[[], bool],
+        may_act: Callable[[], bool],
+    ) -> None:
+        """Set up; nothing is sent before `works` run.
+
+        Args:
+            settings: of the daemon.
+            transport: to the API server.
+            cluster: what is known of PodGroups.
+            identity: of this replica.
+            namespace: ours, where reports are kept.
+            random: spreads retries.
+            busy: while this holds, bindings go first.
+            may_act: the fence for what only who leads may say of pods, or do with them.
+        """
+        self._settings = settings
+        name = settings.scheduler_names[0]
+        self.events = EventRecorder(
+            transport,
+            controller=name,
+            instance=f"{name}-{identity}",
+            random=random,
+            defer_while=busy,
+            may_judge=may_act,
+        )
+        self.statuses = PodStatusWriter(transport, random=random, defer_while=busy, may_write=may_act)
+        self._groups = PodGroupStatusWriter(
+            transport, find=partial(cluster.get, PodGroup), random=random, defer_while=busy, may_write=may_act
+        )
+        self.reporter = ApiReporter(self.events, self.statuses, self._groups)
+        self._reload_events: ConfigMapEvents | None = None
+        self._history: PolicyHistory | None = None
+        self._reports: ReplicaReports | None = None
+        if settings.policies.config_map is not None:
+            home, _, config_map = settings.policies.config_map.partition("/")
+            self._reload_events = ConfigMapEvents(transport, self.events, namespace=home, name=config_map)
+            self._history = PolicyHistory(transport, namespace=home, name=config_map)
+            self._reports = ReplicaReports(
+                transport.aside(),
+                namespace=namespace,
+                name=f"{settings.leader_election.lease_name}-status",
+                identity=identity,
+                replica=identity.partition("_")[0],
+            )
+
+    def works(self) -> list[Coroutine[Any, Any, object]]:
+        """Return what sends for ever; who does not place pods has no conditions to send, and only reloads as events."""
+        found: list[Coroutine[Any, Any, object]] = []
+        if self._settings.mode == "scheduler":
+            found += [self.statuses.run(), self._groups.run()]
+        if self._settings.mode == "scheduler" or self._reload_events is not None:
+            found.append(self.events.run())
+        if self._reload_events is not None:
+            found.append(self._reload_events.run())
+        if self._history is not None:
+            found.append(self._history.run())
+        if self._reports is not None:
+            found.append(self._reports.run())
+        return found
+
+    def reloaded(self, record: ReloadRecord) -> None:
+        """Tell what became of new policies."""
+        if self._reload_events is not None:
+            self._reload_events.report(record)
+        if self._history is not None and record.successful and record.hash is not None:
+            self._history.accepted(record.hash)
+        if self._reports is not None:
+            self._reports.tell(**report_of(record))
+
+    async def drain_conditions(self, *, timeout_seconds: float) -> None:
+        """Send what waits of conditions and nominations, while we may."""
+        await asyncio.gather(*(each.drain(timeout_seconds=timeout_seconds) for each in (self.statuses, self._groups)))
+
+    async def drain(self, *, timeout_seconds: float) -> None:
+        """Send what waits, before the process ends; what only who leads may say is dropped where we do not."""
+        told = await asyncio.gather(
+            *(each.drain(timeout_seconds=timeout_seconds) for each in (self.statuses, self._groups, self.events))
+        )
+        if not all(told):
+            conditions = len(self.statuses) + len(self._groups)
+            logger.warning("ending with %d events and %d conditions unsent", len(self.events), conditions)

@@ -1,0 +1,1 @@
+"""The policies in force: reloaded, told, compared with their canaries, fed with metrics."""

@@ -1,0 +1,1 @@
+"""Several replicas: who leads, who owns which node, and pods that change hands."""

@@ -1,0 +1,143 @@
+"""One attempt: a pod is decided, and what follows from that is set going. It waits for nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from engine.cluster.cluster import Cluster
+from engine.cluster.pods import PodInfo
+from engine.daemon.observing.observers import Observer
+from engine.daemon.replicas.passing import Passing
+from engine.daemon.scheduling.binding import Bindings, Reserved
+from engine.daemon.scheduling.collaborators import Reporter
+from engine.daemon.scheduling.deciding import Deciding
+from engine.daemon.scheduling.holding import Holding
+from engine.daemon.scheduling.permitting import Permitting
+from engine.daemon.scheduling.rejecting import Rejecting
+from engine.daemon.watching.informer import Informer
+from engine.framework.cycle import Decision
+from engine.framework.frame import Frame
+from engine.framework.permit import Claim
+from engine.framework.queue import QueuedPod, SchedulingQueue
+from engine.framework.volume_reservation import VolumeReservation, reserve
+
+logger = logging.getLogger(__name__)
+
+
+class Attempting:
+    """Takes pods that were popped from the queue to what becomes of them."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        *,
+        informer: Informer,
+        deciding: Deciding,
+        bindings: Bindings,
+        permitting: Permitting,
+        rejecting: Rejecting,
+        holding: Holding,
+        passing: Passing | None,
+        reporter: Reporter,
+        observer: Observer,
+        clock: Callable[[], float],
+        stopwatch: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._queue = queue
+        self._informer = informer
+        self._deciding = deciding
+        self._bindings = bindings
+        self._permitting = permitting
+        self._rejecting = rejecting
+        self._holding = holding
+        self._passing = passing
+        self._reporter = reporter
+        self._observer = observer
+        self._clock = clock
+        self._stopwatch = stopwatch
+
+    def attempt(self, queued: QueuedPod) -> None:
+        """Decide about a pod; whatever comes of it, the pod is in a place afterwards, or being bound."""
+        pod, began = queued.pod, self._stopwatch()
+        logger.debug("Attempting to schedule pod", extra={"pod": pod.key})
+        if self._passing is not None and not self._deciding.serves(pod):
+            self._informer.disown(queued)
+            return
+        try:
+            claims, why = self._permitting.claims(queued)
+            if why is not None:
+                self._hold(queued, why)
+                return
+            decision, others = self._decide(queued, claims)
+        except Exception as error:
+            logger.exception("attempt broke", extra={"pod": pod.key})
+            self._bindings.broken(queued, f"internal error: {error!r}; see the scheduler's log", began=began)
+            return
+        if decision.host is None:
+            for member, refusal in ((queued, decision), *others):
+                self._refuse(member, claims, refusal, began)
+            return
+        if self._passing is not None and self._passing.is_for_another(decision.host):
+            self._tell_decided(queued, decision, began, waits="its node is another replica's, which is to bind it")
+            self._passing.pass_on(queued, decision.host, began=began)
+            return
+        reservation = self._reserve(pod, decision.host) if pod.volumes else None
+        if isinstance(reservation, str):
+            self._bindings.broken(queued, f"volumes on {decision.host} cannot be had: {reservation}", began=began)
+            return
+        self._tell_decided(queued, decision, began, waits=self._permitting.states.waits(claims))
+        self._cluster.nominate(pod, "")
+        self._cluster.place(pod, decision.host, devices=decision.devices)
+        self._informer.assumed[pod.uid] = decision.host
+        self._deciding.forget_refusals()
+        reserved = Reserved(queued, decision.host, began, reservation, claims)
+        for each in self._permitting.arrive(reserved) if claims else (reserved,):
+            self._bindings.bind(each)
+
+    def _refuse(self, queued: QueuedPod, claims: tuple[Claim, ...], decision: Decision, began: float) -> None:
+        if claims and (far := self._permitting.refused(claims)) not in decision.message:
+            decision = replace(decision, message=f"{decision.message} {far}.")
+        self._tell_decided(queued, decision, began)
+        # who waits for long is tried again and again, for the same reason
+        level = logging.INFO if decision.message != queued.refused_for else logging.DEBUG
+        logger.log(level, "Unable to schedule pod", extra={"pod": queued.pod.key, "why": decision.message})
+        queued.refused_for = decision.message
+        self._reporter.unschedulable(decision)
+        if self._passing is not None:
+            self._passing.give_back(queued)
+        self._rejecting.reject(queued, decision)
+
+    def _hold(self, queued: QueuedPod, why: str) -> None:
+        self._queue.hold(queued, why, self._clock())
+        self._holding.drop_nomination(queued)
+        self._holding.tell(queued, self._clock())
+
+    def _decide(
+        self, queued: QueuedPod, claims: tuple[Claim, ...]
+    ) -> tuple[Decision, list[tuple[QueuedPod, Decision]]]:
+        """Return what becomes of a pod, and of others of its group that evict at the same time."""
+        decision = self._deciding.decide(queued)
+        if not claims:
+            return decision, []
+        if decision.host is None and self._permitting.make_room(queued, claims):
+            decision = self._deciding.decide(queued)
+        if (why := self._permitting.resting(queued, claims)) is not None:
+            self._holding.drop_nomination(queued)
+            return Decision(queued.pod, None, total=self._cluster.nodes.size, message=why), []
+        return self._permitting.preempt(queued, claims, decision)
+
+    def _tell_decided(self, queued: QueuedPod, decision: Decision, began: float, *, waits: str = "") -> None:
+        seconds = self._stopwatch() - began
+        self._observer.on_decided(self._deciding.record(queued, decision, seconds=seconds, waits=waits))
+
+    def _reserve(self, pod: PodInfo, host: str) -> VolumeReservation | str | None:
+        """Assume the pod's volumes on its node; None where nothing is left to do for them."""
+        row = self._cluster.nodes.rows[host]
+        found = reserve(Frame(pod, self._cluster, self._clock(), rows=np.array([row])))
+        return None if isinstance(found, VolumeReservation) and found.empty else found

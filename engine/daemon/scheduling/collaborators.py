@@ -1,0 +1,91 @@
+"""What the scheduler asks of others: to bind, to tell people, to know the policies. Shapes only; no behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
+
+from engine.adapters.kube.binding import Outcome
+from engine.cluster.nodes import NodeTable
+from engine.cluster.pods import PodInfo
+from engine.cluster.signals import Signals
+from engine.daemon.scheduling.preempting import PreemptionReporter
+from engine.framework.cycle import Decision
+from engine.framework.frame import Frame
+from engine.framework.permit import Claim
+from engine.framework.profile import Profile
+from engine.framework.queue import QueuedPod, Turn
+from engine.framework.volume_reservation import VolumeReservation
+
+FrameOf: TypeAlias = Callable[[QueuedPod], Frame]
+"""Makes what rules may look at for a pod; asked by those that look."""
+
+
+class Binder(Protocol):
+    """Tells the API server where a pod goes."""
+
+    async def bind(
+        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> Outcome:
+        """Bind a pod; settles doubts (lost answers, conflicts) before it returns."""
+        ...
+
+
+class VolumeBinder(Protocol):
+    """Has volumes bound before their pod is."""
+
+    async def bind(self, reservation: VolumeReservation) -> str:
+        """Bind all volumes of a reservation; return why that failed, "" where it did not. Never raises."""
+        ...
+
+
+class Reporter(PreemptionReporter, Protocol):
+    """Tells people what became of a pod; returns at once, works in the background."""
+
+    def bound(self, pod: PodInfo, node_name: str) -> None:
+        """Report success."""
+        ...
+
+    def unschedulable(self, decision: Decision) -> None:
+        """Report that a pod fits nowhere."""
+        ...
+
+    def held(self, pod: PodInfo, why: str) -> None:
+        """Report that a pod must wait before it is decided at all."""
+        ...
+
+    def failed(self, pod: PodInfo, why: str) -> None:
+        """Report an attempt that broke."""
+        ...
+
+
+class Policies(Protocol):
+    """Which profile governs which pod."""
+
+    def serves(self, pod: PodInfo) -> bool:
+        """Return whether the pod asks for a scheduler that we are."""
+        ...
+
+    def profile(self, pod: PodInfo) -> Profile | None:
+        """Return the profile that places the pod, or None where no policy governs it."""
+        ...
+
+    def hold(self, queued: QueuedPod, frame: FrameOf) -> str | None:
+        """Return why the pod must wait outside the active queue, or None."""
+        ...
+
+    def turn(self, queued: QueuedPod, frame: FrameOf) -> Turn:
+        """Return when the pod's turn is."""
+        ...
+
+    def lay_out(self, signals: Signals, nodes: NodeTable, *, now: float) -> Mapping[str, int]:
+        """Lay new readings over the nodes ahead of decisions; return by PromQL how many nodes have no value."""
+        ...
+
+    def unit(self, pod: PodInfo, *, by_pod: bool) -> str:
+        """Return the unit of pods that one replica decides alone."""
+        ...
+
+    def claims(self, queued: QueuedPod, frame: FrameOf) -> tuple[Claim, ...]:
+        """Return the groups without which the pod must not bind; raises ValueError where a size has no value."""
+        ...

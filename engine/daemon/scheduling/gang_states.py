@@ -1,0 +1,57 @@
+"""How far the gangs have come whose members wait. Looks only; `permitting` carries out what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from engine.cluster.cluster import Cluster
+from engine.daemon.scheduling.deciding import Deciding
+from engine.daemon.scheduling.gang_trial import GangTrial
+from engine.framework.permit import Claim, Permit
+from engine.framework.queue import QueuedPod, SchedulingQueue
+from engine.policy.gang_state import GangState, gang_state
+
+
+class GangStates:
+    """Tells of gangs."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        *,
+        permit: Permit,
+        trial: GangTrial,
+        deciding: Deciding,
+        clock: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._queue = queue
+        self._permit = permit
+        self._trial = trial
+        self._deciding = deciding
+        self._clock = clock
+
+    def of(self, queued: QueuedPod) -> tuple[GangState, ...]:
+        """Return how far the groups of a pod have come; none where a size has no value: the pod's refusal tells."""
+        try:
+            return tuple(self._state(claim) for claim in self._deciding.claims(queued))
+        except ValueError:
+            return ()
+
+    def waits(self, claims: Iterable[Claim]) -> str:
+        """Return what a member that has just found a place waits for, for people."""
+        return "; ".join(self._state(claim, joining=1).sentence() for claim in claims)
+
+    def _state(self, claim: Claim, *, joining: int = 0) -> GangState:
+        """joining: how many pending members are about to get a place."""
+        there = self._queue.group(claim.group).values()
+        held = self._permit.members(claim.group)
+        since = self._permit.since(claim.group)
+        return gang_state(
+            claim,
+            placed=self._trial.placed(claim) + joining,
+            pending=sum(queued.pod.uid not in self._cluster.pods for queued in there) - joining,
+            holding=len(held) + joining,
+            since=self._clock() if since is None and joining else since,
+        )

@@ -1,0 +1,81 @@
+"""What becomes of a pod that fits nowhere: it waits for events that may help, or has others evicted first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from engine.cluster.cluster import Cluster
+from engine.daemon.scheduling.binding import Bindings
+from engine.daemon.scheduling.collaborators import Reporter
+from engine.daemon.scheduling.deciding import NO_POLICY, Deciding
+from engine.daemon.scheduling.permitting import Permitting
+from engine.daemon.scheduling.preempting import Evictor, evict_all, nominate
+from engine.framework.cycle import Decision
+from engine.framework.events import ClusterEvent
+from engine.framework.preemption import Preemption
+from engine.framework.queue import QueuedPod, SchedulingQueue
+
+NOTHING_WAKES: Mapping[str, frozenset[ClusterEvent]] = {NO_POLICY: frozenset()}
+"""But other policies, which always do."""
+
+
+class Rejecting:
+    """Carries refusals out."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        *,
+        deciding: Deciding,
+        bindings: Bindings,
+        permitting: Permitting,
+        evictor: Evictor,
+        reporter: Reporter,
+        clock: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._queue = queue
+        self._deciding = deciding
+        self._bindings = bindings
+        self._permitting = permitting
+        self._evictor = evictor
+        self._reporter = reporter
+        self._clock = clock
+
+    def reject(self, queued: QueuedPod, decision: Decision) -> None:
+        """Put a pod back, and keep room for it if there will be some."""
+        found = decision.preemption
+        if found is not None and not found.keeps_nomination:
+            nominate(self._cluster, queued, found, self._reporter)
+            self._deciding.forget_refusals()
+        if found is not None and found.victims:
+            found = self._without_waiting(queued, found)
+        if found is not None and found.victims:
+            self._bindings.start(self._preempt(queued, decision.rejectors, found))
+        else:
+            self._wait_for_events(queued, decision.rejectors)
+
+    def _without_waiting(self, queued: QueuedPod, found: Preemption) -> Preemption:
+        """Take their places from victims that wait at Permit; return whom that leaves to be evicted."""
+        gone = self._permitting.evict(found.victims, by=queued.pod)
+        for victim in found.victims:
+            if victim.uid in gone:
+                self._reporter.preempted(victim, by=queued.pod, node_name=found.nominated_node or "")
+        return replace(found, victims=tuple(victim for victim in found.victims if victim.uid not in gone))
+
+    def _wait_for_events(self, queued: QueuedPod, rejectors: frozenset[str]) -> None:
+        profile = self._deciding.profile(queued.pod)
+        if profile is None:
+            rejectors, wakes = frozenset((NO_POLICY,)), NOTHING_WAKES
+        else:
+            wakes = profile.wakes
+        self._queue.rejected(queued, rejectors, self._clock(), wakes=wakes)
+
+    async def _preempt(self, queued: QueuedPod, rejectors: frozenset[str], found: Preemption) -> None:
+        """Evict, with the pod in flight: the end of a victim is then an event that it will not miss."""
+        if await evict_all(self._evictor, queued, found, self._reporter):
+            self._wait_for_events(queued, rejectors)
+        else:
+            self._queue.failed(queued, self._clock())

@@ -1,0 +1,1 @@
+"""The admission webhook: policies with errors do not get into ConfigMaps."""

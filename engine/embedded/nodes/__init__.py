@@ -1,0 +1,1 @@
+"""Simulated kubelets: nodes that are ready, pods that run."""

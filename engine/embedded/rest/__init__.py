@@ -1,0 +1,1 @@
+"""HTTP and its bodies: requests in, answers, errors, discovery and OpenAPI out."""

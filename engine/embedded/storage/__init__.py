@@ -1,0 +1,1 @@
+"""Versioned objects, and lists and watches of them."""
