@@ -144,6 +144,28 @@ async def test_of_many_exactly_one_leads_and_when_it_stops_another_follows_at_on
         assert api.spec["leaseTransitions"] == 1 or api.spec["leaseTransitions"] == 2
 
 
+async def test_who_takes_a_lease_knows_whether_the_last_holder_did_more_than_a_view_shows() -> None:
+    async with election() as (api, server, candidates):
+        first = Candidate(server, "a")
+        candidates.append(first)
+        await until(lambda: first.elector.is_leader)
+        assert not first.elector.has_followed(0), "there was no Lease, and nobody who held it"
+        await first.stop()
+        left_at = api.version
+        second = Candidate(server, "b")
+        candidates.append(second)
+        await until(lambda: second.elector.is_leader)
+        assert second.elector.has_followed(left_at - 1)
+        assert not second.elector.has_followed(left_at)
+        third = Candidate(server, "c")
+        candidates.append(third)
+        await until(lambda: third.elector.leader == "b")
+        await asyncio.sleep(0.4)
+        await second.stop()
+        await until(lambda: third.elector.is_leader)
+        assert third.elector.has_followed(api.version), "what it saw while it waited may be old"
+
+
 async def test_a_leader_that_vanishes_is_followed_only_after_its_lease() -> None:
     async with election() as (api, server, candidates):
         stale = "2020-01-01T00:00:00.000000Z"  # its clock is years behind: only change counts, not the time written

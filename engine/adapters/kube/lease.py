@@ -103,12 +103,21 @@ class LeaderElector:
         self._seen_at = 0.0
         self._seen_lease_seconds = settings.lease_seconds
         self.leader = ""  # identity in the Lease, as seen last
-        self.has_waited = False  # for the Lease, long enough for what is known of the cluster to have grown old
+        self._has_waited = False  # for the Lease, long enough for what is known of the cluster to have grown old
+        self._left_at = ""  # resource version of the Lease as it was found
 
     @property
     def is_leader(self) -> bool:
         """The fence: whether we may act at this moment. Turns false by itself when a renewal is overdue."""
         return self._leading and asyncio.get_running_loop().time() < self._may_act_until
+
+    def has_followed(self, position: int) -> bool:
+        """Return whether others may have led, and done things, since a view of the cluster was up to date.
+
+        position: resource version of the view. It is compared with that of the Lease as its last holder left it; a
+        Lease that was still held when it was first looked at may have been left by somebody who died.
+        """
+        return self._has_waited or not self._left_at.isdecimal() or int(self._left_at) > position
 
     @property
     def renewed_at(self) -> float:
@@ -136,7 +145,7 @@ class LeaderElector:
         began = loop.time()
         if not await self._has_taken():
             await self._stand_by()
-        self.has_waited = loop.time() - began > AT_ONCE_SECONDS
+        self._has_waited = loop.time() - began > AT_ONCE_SECONDS
         self._leading = True
         logger.info("became leader", extra={"lease": self._settings.name, "identity": self._settings.identity})
         self._on_started()
@@ -212,7 +221,9 @@ class LeaderElector:
         try:
             lease = await self._request("GET", f"{settings.collection}/{settings.name}")
         except NotFound:
+            self._left_at = "0"
             return await self._create(now)
+        self._left_at = str(lease.get("metadata", {}).get("resourceVersion"))
         spec = lease.setdefault("spec", {})
         holder = spec.get("holderIdentity") or ""
         self._note(lease)

@@ -141,7 +141,8 @@ class Leading:
 
     def _begin(self, scheduler: Scheduler, views: Sequence[Reflector[Any]]) -> None:
         """Decide from now on; after another replica only by what is known once the watches have told the rest."""
-        if self._elector is not None and self._elector.has_waited:
+        assert self._elector is not None
+        if self._elector.has_followed(min(view.position for view in views)):
             _reopen(views)
         scheduler.lead(True)
 
