@@ -17,12 +17,18 @@ class Watch:
 
     def __init__(self) -> None:
         self.status = Status(Phase.WATCHING)
+        self.owes = False
 
     def breaks(self) -> None:
         self.status = Status(Phase.RETRYING, "nodes: connection lost")
 
+    def is_opened_anew(self) -> None:
+        self.breaks()
+        self.owes = True
+
     def resumes(self) -> None:
         self.status = Status(Phase.WATCHING)
+        self.owes = False
 
 
 class Scene:
@@ -96,5 +102,17 @@ def test_a_watch_that_cannot_be_had_from_a_server_in_reach_holds_nothing_up_for_
         assert scene.after(PATIENCE_SECONDS)
         assert scene.after(1.0)
     assert [record.getMessage() for record in caplog.records] == [
-        "deciding by what was known 10 s ago: nodes: connection lost"
+        "no watch for 10 s, deciding by an old view: nodes: connection lost"
     ]
+
+
+def test_what_others_did_is_waited_for_without_end(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.pods.is_opened_anew()
+    with caplog.at_level(logging.WARNING):
+        assert not any(scene.after(PATIENCE_SECONDS) for _ in range(10))
+    assert [record.getMessage() for record in caplog.records] == [
+        "no watch for 10 s, nothing is decided until it is known what others did: nodes: connection lost"
+    ]
+    scene.pods.resumes()
+    assert not scene.after(0.0)
+    assert scene.after(2 * SETTLE_SECONDS)

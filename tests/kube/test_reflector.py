@@ -474,7 +474,9 @@ async def test_a_watch_that_hangs_unnoticed_can_be_opened_anew_at_once_and_is_no
         await until(lambda: len(api.watched_from) == 1 and reflector.status.phase is Phase.WATCHING)
         reflector.reopen()
         assert reflector.status.phase is Phase.RETRYING
+        assert reflector.owes
         await until(lambda: mirror.log == ["+missed"])
+        assert not reflector.owes
         assert reflector.status.phase is Phase.WATCHING
         assert (api.watched_from, api.lists) == (["10", "10"], 1)
 

@@ -130,7 +130,7 @@ class Reflector(Generic[T]):
         self._deliver_whole = True
         self._went_stale = False  # the version was refused since a watch last went well
         self._stream: Stream | None = None  # the watch that is open
-        self._reopens = False  # the watch was ended from here
+        self._reopens = False  # the watch is to be opened anew, and was not yet
 
     @property
     def position(self) -> int:
@@ -169,11 +169,16 @@ class Reflector(Generic[T]):
 
     def reopen(self) -> None:
         """Open the watch anew where it is: one that hangs or is late unnoticed then tells what it owes."""
+        self._reopens = True
         if self.status.phase is Phase.WATCHING:
             self.status = Status(Phase.RETRYING, "the watch is opened anew")
         if self._stream is not None:
-            self._reopens = True
             self._stream.close()
+
+    @property
+    def owes(self) -> bool:
+        """Whether the watch was to be opened anew, and could not be so far."""
+        return self._reopens
 
     # --- list ---------------------------------------------------------------------------------------
 
@@ -185,7 +190,7 @@ class Reflector(Generic[T]):
         except Gone:  # a continue token grew too old between two pages
             self._version = await take(None)
         self.counts.lists += 1
-        self._deliver_whole = False
+        self._deliver_whole = self._reopens = False
         self.last_contact = asyncio.get_running_loop().time()
         self.status = Status(Phase.WATCHING)
         self.synced.set()

@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 SETTLE_SECONDS = 0.05
 """From the moment when all watches go on: what happened meanwhile comes right behind the answer's head."""
 PATIENCE_SECONDS = 10.0
-"""With the API server in reach, a watch that cannot be had holds decisions up no longer than this."""
+"""With the API server in reach, a watch that cannot be had holds decisions up no longer than this: what is done to pods
+is mostly done by ourselves. Not so where somebody else decided until now (`Reflector.reopen`)."""
 
 
 class Freshness:
@@ -50,11 +51,13 @@ class Freshness:
             self._broken_at = now
         if now - self._broken_at < PATIENCE_SECONDS:
             return False
+        owes = any(reflector.owes for reflector in self._reflectors)
         if not self._has_warned:
             self._has_warned = True
             late = [r.status.problem for r in self._reflectors if r.status.phase is not Phase.WATCHING]
-            logger.warning("deciding by what was known %.0f s ago: %s", PATIENCE_SECONDS, "; ".join(late))
-        return True
+            does = "nothing is decided until it is known what others did" if owes else "deciding by an old view"
+            logger.warning("no watch for %.0f s, %s: %s", PATIENCE_SECONDS, does, "; ".join(late))
+        return not owes
 
     def _has_settled(self) -> bool:
         if self._broken_at is None:
