@@ -130,7 +130,8 @@ class Reflector(Generic[T]):
         self._deliver_whole = True
         self._went_stale = False  # the version was refused since a watch last went well
         self._stream: Stream | None = None  # the watch that is open
-        self._reopens = False  # the watch is to be opened anew, and was not yet
+        self._reopens_wanted = 0  # how often the watch was to be opened anew
+        self._reopens_done = 0  # as many of them as were wanted when the watch that is open was asked for
 
     @property
     def position(self) -> int:
@@ -169,7 +170,7 @@ class Reflector(Generic[T]):
 
     def reopen(self) -> None:
         """Open the watch anew where it is: one that hangs or is late unnoticed then tells what it owes."""
-        self._reopens = True
+        self._reopens_wanted += 1
         if self.status.phase is Phase.WATCHING:
             self.status = Status(Phase.RETRYING, "the watch is opened anew")
         if self._stream is not None:
@@ -178,7 +179,7 @@ class Reflector(Generic[T]):
     @property
     def owes(self) -> bool:
         """Whether the watch was to be opened anew, and could not be so far."""
-        return self._reopens
+        return self._reopens_done < self._reopens_wanted
 
     # --- list ---------------------------------------------------------------------------------------
 
@@ -190,7 +191,7 @@ class Reflector(Generic[T]):
         except Gone:  # a continue token grew too old between two pages
             self._version = await take(None)
         self.counts.lists += 1
-        self._deliver_whole = self._reopens = False
+        self._deliver_whole = False
         self.last_contact = asyncio.get_running_loop().time()
         self.status = Status(Phase.WATCHING)
         self.synced.set()
@@ -281,10 +282,15 @@ class Reflector(Generic[T]):
         }
         if self._field_selector:
             query["fieldSelector"] = self._field_selector
+        wanted = self._reopens_wanted
         stream = await self._transport.open_stream(
             self.resource.collection(query=query), resource=self.resource.plural, idle_seconds=self._silence_seconds
         )
-        self._stream, self._reopens = stream, False
+        self._reopens_done = wanted
+        if self.owes:  # since this one was asked for
+            stream.close()
+            return 0.0
+        self._stream = stream
         self.counts.watches += 1
         began, events_before = loop.time(), self.counts.events
         self.status = Status(Phase.WATCHING)
@@ -302,7 +308,7 @@ class Reflector(Generic[T]):
                 self._backoff.reset()
                 self._slow_backoff.reset()
                 self._went_stale = False
-        return 0.0 if is_healthy or self._reopens else self._backoff.next_seconds()
+        return 0.0 if is_healthy or self.owes else self._backoff.next_seconds()
 
     async def _follow(self, stream: Stream) -> None:
         loop = asyncio.get_running_loop()
