@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Generic, NoReturn, assert_never
 
-import msgspec
-
 from engine.adapters.kube.backoff import Backoff
-from engine.adapters.kube.changes import Added, Change, Deleted, Handler, Modified, Phase, Status
+from engine.adapters.kube.changes import Added, Change, Handler, Phase, Status
 from engine.adapters.kube.connection import Stream
 from engine.adapters.kube.decoding import (
     Bookmark,
@@ -43,10 +41,10 @@ from engine.adapters.kube.errors import (
     Unreachable,
     error_from_status,
 )
+from engine.adapters.kube.mirrored import Mirrored, key_of
 from engine.adapters.kube.pages import PAGE_OBJECTS, pages
 from engine.adapters.kube.resources import Resource, T
 from engine.adapters.kube.transport import Transport
-from engine.cluster.objects import ObjectMeta
 
 logger = logging.getLogger(__name__)
 
@@ -65,14 +63,6 @@ class Counts:
     watches: int = 0
     events: int = 0
     malformed: int = 0
-
-
-class Known(msgspec.Struct, frozen=True, gc=False):
-    """Identity and version of an object that was delivered."""
-
-    namespace: str
-    name: str
-    version: str
 
 
 class Reflector(Generic[T]):
@@ -107,7 +97,6 @@ class Reflector(Generic[T]):
             on_malformed: told of objects that were passed over.
         """
         self.resource = resource
-        self.known: dict[str, Known] = {}  # by UID: what the handler was told
         self.status = Status(Phase.STARTING)
         self.counts = Counts()
         self.synced = asyncio.Event()
@@ -124,6 +113,7 @@ class Reflector(Generic[T]):
         self._watch_seconds = watch_seconds
         self._on_malformed = on_malformed
         self._decoder = ObjectDecoder(resource.type)
+        self._told: Mirrored[T] = Mirrored(resource.type)
         self._backoff = backoff or Backoff(random=random)
         self._slow_backoff = Backoff(initial_seconds=5.0, limit_seconds=60.0, random=random)
         self._version = ""  # resource version to watch from; "" asks for a list first
@@ -198,7 +188,7 @@ class Reflector(Generic[T]):
 
     async def _list_bit_by_bit(self, limit: int | None) -> str:
         """Hand over each page while the next is on its way: who knows nothing yet waits for the last in any case."""
-        self.known = {}
+        self._told.clear()
         at_hand: list[Page[T]] = []
         version, is_begun = "", False
         async with aclosing(self._pages(limit)) as listed:
@@ -210,7 +200,7 @@ class Reflector(Generic[T]):
                 handler = await self._listener()
                 for each in at_hand:
                     found = self._index(each)
-                    self.known.update((key, _known(obj.metadata)) for key, obj in found.items())
+                    self._told.add(found)
                     objects = list(found.values())
                     if not is_begun:
                         handler.replaced(objects[:SLICE_OBJECTS])
@@ -229,17 +219,13 @@ class Reflector(Generic[T]):
                 found |= self._index(page)
                 malformed += page.malformed
                 version = page.metadata.resource_version
-        known = {key: _known(obj.metadata) for key, obj in found.items()}
         handler = await self._listener()
         if self._deliver_whole:
-            self.known = known
+            self._told.clear()
+            self._told.add(found)
             handler.replaced(list(found.values()))
         else:
-            kept = {key for broken in malformed if (key := _key(broken.metadata)) in self.known}
-            changes = self._differences(found, kept)
-            for key in self.known.keys() - found.keys() - kept:
-                del self.known[key]
-            self.known.update(known)
+            changes = self._told.replace(found, unreadable=[broken.metadata for broken in malformed])
             await self._deliver_in_slices(changes)
         return version
 
@@ -249,25 +235,7 @@ class Reflector(Generic[T]):
     def _index(self, page: Page[T]) -> dict[str, T]:
         for broken in page.malformed:
             self._report(broken)
-        return {_key(obj.metadata): obj for obj in page.objects}
-
-    def _differences(self, found: dict[str, T], kept: set[str]) -> list[Change[T]]:
-        """Compare with what was delivered, deletions first: a name may have been given anew."""
-        changes: list[Change[T]] = [
-            Deleted(self._remnant(uid, old)) for uid, old in self.known.items() if uid not in found and uid not in kept
-        ]
-        for key, new in found.items():
-            old = self.known.get(key)
-            if old is None:
-                changes.append(Added(new))
-            elif old.version != new.metadata.resource_version:
-                changes.append(Modified(new))
-        return changes
-
-    def _remnant(self, uid: str, old: Known) -> T:
-        """Build an object whose end was missed: all that is left of it is its identity."""
-        metadata = ObjectMeta(namespace=old.namespace, name=old.name, uid=uid, resource_version=old.version)
-        return self.resource.type(metadata=metadata)
+        return {key_of(obj.metadata): obj for obj in page.objects}
 
     # --- watch --------------------------------------------------------------------------------------
 
@@ -336,13 +304,11 @@ class Reflector(Generic[T]):
             case WatchEvent(type="BOOKMARK", object=obj):
                 self._advance(obj.metadata.resource_version)
             case WatchEvent(type="DELETED", object=obj):
-                if self.known.pop(_key(obj.metadata), None) is not None:
-                    changes.append(Deleted(obj))
+                if (deleted := self._told.gone(obj.metadata, obj)) is not None:
+                    changes.append(deleted)
                 self._advance(obj.metadata.resource_version)
             case WatchEvent(type="ADDED" | "MODIFIED", object=obj):
-                key = _key(obj.metadata)
-                changes.append(Modified(obj) if key in self.known else Added(obj))
-                self.known[key] = _known(obj.metadata)
+                changes.append(self._told.changed(obj))
                 self._advance(obj.metadata.resource_version)
             case WatchEvent():
                 logger.warning("watch event of unknown type %r on %s", event.type, self.resource)
@@ -350,10 +316,8 @@ class Reflector(Generic[T]):
                 self._advance(version)
             case MalformedEvent(type=kind, object=broken):
                 self._report(broken)
-                key = _key(broken.metadata)
-                old = self.known.pop(key, None) if kind == "DELETED" else None
-                if old is not None:
-                    changes.append(Deleted(self._remnant(key, old)))
+                if kind == "DELETED" and (deleted := self._told.gone(broken.metadata)) is not None:
+                    changes.append(deleted)
                 self._advance(broken.metadata.resource_version)
             case WatchFailure(status=status):
                 raise error_from_status(status)
@@ -418,11 +382,3 @@ class Reflector(Generic[T]):
         logger.warning("passed over a malformed object of %s: %s", self.resource, broken)
         if self._on_malformed is not None:
             self._on_malformed(broken)
-
-
-def _known(metadata: ObjectMeta) -> Known:
-    return Known(metadata.namespace, metadata.name, metadata.resource_version)
-
-
-def _key(metadata: ObjectMeta) -> str:
-    return metadata.uid or f"{metadata.namespace}/{metadata.name}"
