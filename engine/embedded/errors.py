@@ -168,11 +168,6 @@ def too_old(asked: int, oldest: int) -> ApiError:
     return gone(f"too old resource version: {asked} ({oldest})")
 
 
-def not_acceptable(accepted: str) -> ApiError:
-    """406: none of the media types asked for can be produced."""
-    return ApiError(406, "NotAcceptable", f"only the following media types are accepted: {accepted}", details={})
-
-
 def unsupported_media_type(content_type: str, accepted: Iterable[str]) -> ApiError:
     """415: the body is of a type that is not read."""
     return ApiError(

@@ -20,12 +20,8 @@ class Code(Enum):
     """Not as things stand; preempting other pods might help."""
     UNSCHEDULABLE_AND_UNRESOLVABLE = "UnschedulableAndUnresolvable"
     """Not as things stand, and preemption cannot help."""
-    WAIT = "Wait"
-    """Hold the pod at Permit."""
     SKIP = "Skip"
     """The plugin has nothing to say about this pod; do not ask it again in this cycle."""
-    PENDING = "Pending"
-    """Wait for something outside the scheduler; retry without back-off once it is there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,6 @@ TextList: TypeAlias = Annotated[Any, Takes(Kind.LIST, item=Kind.TEXT)]
 Amount: TypeAlias = Annotated[Numbers, Takes(Kind.NUMBER, per_resource=True)]
 """Of a field asked for a resource: an amount of it."""
 ConstantText: TypeAlias = Annotated[str, Takes(Kind.TEXT, constant=True)]
-ConstantNumber: TypeAlias = Annotated[float, Takes(Kind.NUMBER, constant=True)]
 ConstantDuration: TypeAlias = Annotated[float, Takes(Kind.NUMBER, unit=SECONDS, constant=True)]
 ResourceWord: TypeAlias = Annotated[str, Takes(Kind.TEXT, constant=True, word=True)]
 

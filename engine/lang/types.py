@@ -85,7 +85,6 @@ class Type:
 NUMBER = Type(Kind.NUMBER)
 TRUTH = Type(Kind.TRUTH)
 TEXT = Type(Kind.TEXT)
-TEXTS = Type(Kind.LIST, item=Kind.TEXT)
 PODS = Type(Kind.PODS)
 UNKNOWN = Type(Kind.UNKNOWN)
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from engine.diagnostics import Diagnostic, in_order
 from engine.lang import codes_meaning, codes_policy, codes_syntax
 from engine.lang.checked import CheckedPolicy
-from engine.lang.codes import Code, codes_in, page
+from engine.lang.codes import Code, codes_in
 from engine.lang.load import Checked
 from engine.lang.memo import Memo
 from engine.lint import rules as rules_package
@@ -37,12 +37,6 @@ def all_codes() -> Mapping[str, Code]:
     for module in (codes_syntax, codes_meaning, codes_policy, suppressions):
         codes.update(codes_in(module))
     return MappingProxyType(dict(sorted(codes.items())))
-
-
-def explain_code(code: str) -> str | None:
-    """Return the page of a code as Markdown, None where there is no such code."""
-    known = all_codes().get(code.upper())
-    return page(known) if known is not None else None
 
 
 def lint(checked: Checked, *, select: Iterable[str] | None = None, memo: Memo | None = None) -> tuple[Diagnostic, ...]:
