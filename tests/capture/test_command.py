@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from engine.cli.main import run
+from engine.cluster import objects
 from engine.embedded import EmbeddedCluster
 from engine.tooling.decision_record import DecisionRecord, Outcome, encode
 from engine.tooling.snapshot.fields import recorded_objects
@@ -107,3 +108,69 @@ def test_a_live_decision_is_frozen_with_its_metrics_and_hides_its_names(
         assert "policy: 'policies.yaml#data/a.policy'" in text
         assert "margin: '10 ± 0.001'" in text
         assert run(["test", name]) == 0
+
+
+def web_pod(folder: Path, **short: object) -> None:
+    """Put another cluster into the folder, in which `web` has no node yet."""
+    nodes = [make_node(f"n{i}", {"labels": {}, "cpu": str(4 + i)}) for i in range(3)]
+    waiting = make_pod("web", {"cpu": "1", **short})
+    waiting.spec.scheduler_name = "policy-scheduler"
+    waiting.metadata.owner_references = [objects.OwnerReference("ReplicaSet", "web-1", "u", "apps/v1", True)]
+    things = recorded_objects([*nodes, waiting])
+    (folder / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": things}))
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        "pod label tier=web",
+        "pod.label.tier",
+        'pod.label.tier == "web" and pod.label.app in ["shop", "blog"]',
+        'pod.namespace == "default" and pod label tier notin (db)',
+        'pod.owner.kind == "ReplicaSet"',
+        "pod.priority > 5",
+        "canary of b for 100%",
+        "canary of b for pods where pod label tier=web",
+    ],
+)
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_policy_that_chooses_its_pods_decides_in_the_test_too(world: Path, chosen: str, hidden: bool) -> None:
+    web_pod(world, labels={"tier": "web", "app": "shop"}, priority=9)
+    header = chosen if chosen.startswith("canary") else f"for pods where {chosen}"
+    (world / "a.policy").write_text(f"{header}\nscore node.free.cpu\n")
+    (world / "b.policy").write_text("score 0 - node.free.cpu\n")
+
+    asked = ["capture", "web", "--policies", ".", "--cluster", "cluster.json", "-o", "web.test.yaml"]
+    assert run([*asked, *(["--anonymise"] if hidden else [])]) == 0
+
+    assert "margin: '1 ± 0.001'" in (world / "web.test.yaml").read_text()
+    assert run(["test", "web.test.yaml"]) == 0
+
+
+def test_a_policy_that_does_not_govern_the_pod_cannot_be_captured(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    web_pod(world, labels={"tier": "db"})
+    (world / "a.policy").write_text("for pods where pod label tier=web\nscore node.free.cpu\n")
+
+    asked = ["capture", "web", "--policies", "a.policy", "--policy", "a", "--cluster", "cluster.json"]
+    assert run(asked) == 2
+
+    said = capsys.readouterr().err
+    assert "policy `a` does not govern the pod: it is `for pods where pod label tier=web`" in said
+    assert not (world / "web.test.yaml").exists()
+
+
+def test_pseudonyms_under_which_no_policy_governs_the_pod_are_said(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    web_pod(world, labels={"tier": "web-frontend"})
+    (world / "a.policy").write_text('for pods where startswith(pod.label.tier, "web")\nscore node.free.cpu\n')
+
+    asked = ["capture", "web", "--policies", "a.policy", "--cluster", "cluster.json", "-o", "web.test.yaml"]
+    assert run([*asked, "--anonymise"]) == 2
+    said = capsys.readouterr().err
+    assert "give --keep LABEL" in said
+
+    assert run([*asked, "--anonymise", "--keep", "tier"]) == 0
+    assert run(["test", "web.test.yaml"]) == 0

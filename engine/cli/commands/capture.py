@@ -15,6 +15,7 @@ from engine.cli.progress import status_line
 
 if TYPE_CHECKING:
     from engine.diagnostics import Source
+    from engine.policy.policy import Policy
     from engine.policy.policy_set import PolicySet
     from engine.tooling.capture.freeze import Frozen
     from engine.tooling.capture.scene import Scene
@@ -103,8 +104,8 @@ def command(
             pod, namespace, policy, clusters, kubeconfig, context, record, metrics, prometheus_url, seed, now,
             sources=sources, policy_set=policy_set,
         )  # fmt: skip
-        made, texts, used = _frozen(scene, policy_set, target, beside, anonymise=anonymise, keep=keep)
-        _verify(texts[0], made, target, used)
+        made, texts = _frozen(scene, policy_set, target, beside, anonymise=anonymise, keep=keep)
+        _verify(texts[0], made, target)
     except DocumentError as error:
         click.echo(files.rendered(error.diagnostics, err=True), err=True)
         return 2
@@ -164,9 +165,22 @@ def _scene(
         free = unbound(asked, scheduler=rules.policy.scheduler or min(policy_set.default_schedulers))
     things = [free if thing is asked else thing for thing in things]
     scene = replace(Scene.of(things, free, rules, seed=seed, now=moment), signals=signals)
+    if rules.policy is not None and not scene.verdict().governed:
+        raise click.ClickException(
+            f"policy `{rules.policy.name}` does not govern the pod: it is `{_for_which(rules.policy)}`; a test asks"
+            " only the policy that governs a pod: leave out --policy"
+        )
     if decided is not None:
         _compare(decided, scene)
     return scene
+
+
+def _for_which(policy: Policy) -> str:
+    """Return the line of a policy that says which pods it is for."""
+    from engine.lang import syntax
+
+    header = (s for s in policy.compiled.checked.statements if isinstance(s, syntax.ForPods | syntax.Canary))
+    return " ".join(next(header).span.text.split())
 
 
 def _same_pod(thing: Any, pod: Any) -> bool:
@@ -210,7 +224,7 @@ def _rules(pod: Any, policy_set: PolicySet, sources: tuple[Source, ...], name: s
 
 def _frozen(
     scene: Scene, policy_set: PolicySet, target: Path, beside: Path, *, anonymise: bool, keep: Sequence[str]
-) -> tuple[Frozen, list[str], Source]:
+) -> tuple[Frozen, list[str]]:
     from engine.documents.writing import yaml_list_lines
     from engine.tooling.capture.freeze import frozen
     from engine.tooling.policy_reads import annotation_keys
@@ -218,7 +232,9 @@ def _frozen(
 
     policy = scene.rules.policy
     assert policy is not None
-    source = policy.compiled.checked.source
+    # a canary takes pods of its stable policy: a test names both
+    deciding = [one for one in (policy.stable, policy) if one is not None]
+    sources = [one.compiled.checked.source for one in deciding]
     # the test names one policy: a pod that names no scheduler means the one that it serves
     scheduler = policy.scheduler or min(policy_set.default_schedulers)
     with status_line() as show:
@@ -229,13 +245,14 @@ def _frozen(
             names=_pseudonyms(scene, policy_set, keep) if anonymise else None,
             progress=show,
         )
-    document: dict[str, Any] = {"policy": _reference(Path(source.name), target.parent)}
+    references = [_reference(Path(source.name), target.parent) for source in sources]
+    document: dict[str, Any] = {"policy": references if len(references) > 1 else references[0]}
     if made.others:
         document["cluster"] = beside.name
     kept = f"{made.nodes[1]} of {made.nodes[0]} nodes and {made.pods[1]} of {made.pods[0]} pods matter"
     text = suite_text(document | made.document, comment=f"captured by policyctl: {kept}")
     texts = [text, "".join(yaml_list_lines(made.others, annotations={}))] if made.others else [text]
-    return made, texts, source
+    return made, texts
 
 
 def _reference(policy: Path, folder: Path) -> str:
@@ -254,7 +271,7 @@ def _pseudonyms(scene: Scene, policy_set: PolicySet, keep: Sequence[str]) -> Pse
     return Pseudonyms(kept=kept_texts(things, labels=(*KEPT_LABELS, *keep)) | literals(policy_set.policies))
 
 
-def _verify(text: str, made: Frozen, target: Path, policy: Source) -> None:
+def _verify(text: str, made: Frozen, target: Path) -> None:
     """Run the test as `policyctl test` will.
 
     Raises:

@@ -100,6 +100,8 @@ def frozen(
 def _told(verdict: Verdict | None) -> str:
     if verdict is None:
         return "it cannot be decided"
+    if not verdict.governed:
+        return "the policy does not govern it"
     if verdict.held is not None:
         return f"it is held: {verdict.held}"
     return f"it goes to {verdict.host}" if verdict.host is not None else f"it fits nowhere ({verdict.cause})"

@@ -30,6 +30,8 @@ class Verdict:
     """The filters that are the first to refuse some node, or that refuse the pod."""
     cause: str | None = None
     """The filter that stands most in the way of a pod that fits nowhere; None where that was not asked."""
+    governed: bool = True
+    """Whether the policy governs the pod: a test asks that before it decides."""
     held: str | None = None
     """Why the pod waits outside the active queue."""
     evicted: tuple[str, ...] = ()
@@ -64,6 +66,9 @@ class Verdict:
 
 def verdict(situation: Situation) -> Verdict:
     """Decide, and return what a smaller world has to repeat."""
+    policy = situation.rules.policy
+    if policy is not None and not policy.governs(situation.frame()):
+        return Verdict(None, None, None, frozenset(), governed=False)
     held = situation.held()
     if held is not None:
         return Verdict(None, None, None, frozenset(), held=held)
