@@ -165,7 +165,7 @@ def _scene(
         free = unbound(asked, scheduler=rules.policy.scheduler or min(policy_set.default_schedulers))
     things = [free if thing is asked else thing for thing in things]
     scene = replace(Scene.of(things, free, rules, seed=seed, now=moment), signals=signals)
-    if rules.policy is not None and not scene.verdict().governed:
+    if rules.policy is not None and not rules.policy.governs(scene.situation().frame()):
         raise click.ClickException(
             f"policy `{rules.policy.name}` does not govern the pod: it is `{_for_which(rules.policy)}`; a test asks"
             " only the policy that governs a pod: leave out --policy"
