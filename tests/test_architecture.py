@@ -72,7 +72,7 @@ MAY_USE: dict[str, set[str]] = {
     "tooling": {"msgspec", "numpy"},
     "pages": {"jinja2", "matplotlib"},
     "adapters": {
-        "aiohttp", "cryptography", "httptools", "kubernetes", "msgspec", "opentelemetry", "orjson",
+        "aiohttp", "cryptography", "httptools", "kubernetes", "msgspec", "numpy", "opentelemetry", "orjson",
         "prometheus_api_client", "prometheus_client", "requests", "urllib3", "watchdog", "yaml",
     },
     "embedded": {"aiohttp", "cryptography", "msgspec", "orjson", "yaml"},

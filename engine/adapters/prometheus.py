@@ -9,21 +9,38 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
+from weakref import WeakValueDictionary
 
+import numpy as np
 import requests
 import requests.auth
+from numpy.typing import NDArray
 from prometheus_api_client import PrometheusApiClientException, PrometheusConnect
 from urllib3.util.retry import Retry
 
-from engine.cluster.signals import Query, Reading, Series
+from engine.adapters.prometheus_answers import (
+    MalformedResultError,
+    NotAnAnswerError,
+    Scalar,
+    Vector,
+    WrongResultError,
+    decode_answer,
+    decode_failure,
+)
+from engine.cluster.signals import LabelSets, Query, Reading, SeriesColumns
 
-MAX_SERIES = 100_000
-"""Series in one answer. Twenty times the largest supported cluster: more is a query without `by (node)`."""
 MAX_ANSWER_BYTES = 64 * 2**20
-"""Of one answer, unpacked: three times what so many series take."""
+"""Of one answer, unpacked: 130,000 series with ten labels take 45 MB."""
+MAX_KEPT_BYTES = 256 * 2**20
+"""Of the labels in the answers to all queries together."""
+MAX_FAILURE_BYTES = 2**16
+"""Of an answer that says that a query failed; what comes behind is not read."""
+PAUSE_SECONDS = 0.0005
+"""Between two pieces of an answer: the event loop takes its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +92,13 @@ class PrometheusClient:
         self._endpoint = endpoint
         self._clock = clock
         self._response: requests.Response | None = None
+        self._decode: Callable[[bytes], Scalar | Vector] = decode_answer
+        self._labels: WeakValueDictionary[str, LabelSets] = WeakValueDictionary()
+        """Of the last answer to each query, while somebody keeps it."""
         self._session = requests.Session()
-        # the library returns `data.result` alone: result type, error text and warnings are read from here
-        self._session.hooks["response"].append(self._remember)
+        self._session.max_redirects = 3
+        # the library reads all of an answer into dictionaries and returns `data.result` alone
+        self._session.hooks["response"].append(self._take_over)
         if endpoint.ca_file is not None:
             self._session.verify = str(endpoint.ca_file)
         if endpoint.client_certificate_file is not None:
@@ -108,67 +129,89 @@ class PrometheusClient:
         """
         fetched_at = self._clock()
         lookback = {"lookback_delta": f"{query.stale_after_seconds:g}s"}
-        result = self._ask(query.promql, lookback)
-        warnings = self._warnings()
-        match self._result_type():
-            case "scalar":
-                value, timestamp = _scalar(result)
-                return Reading(
-                    promql=query.promql,
-                    series=(),
-                    evaluated_at=timestamp,
-                    fetched_at=fetched_at,
-                    scalar=value,
-                    warnings=warnings,
-                )
-            case "vector":
-                series = _vector(result)
-            case other:
-                raise QueryRefusedError(
-                    f"the query gives a {other}, expected one value per node (an instant vector) or a scalar"
-                )
+        selector = _is_selector(query.promql)
+        known = self._labels.get(query.promql)
+        answer = self._ask(query.promql, lookback, known=known, nameless=selector)
+        if isinstance(answer, Scalar):
+            return Reading(
+                promql=query.promql,
+                series=(),
+                evaluated_at=answer.timestamp,
+                fetched_at=fetched_at,
+                scalar=answer.value,
+                warnings=answer.warnings,
+            )
+        series = answer.series
+        self._keep(query.promql, series.labels)
         evaluated_at = series[0].timestamp if series else fetched_at
-        if series and _is_selector(query.promql):
-            sampled = self._ask(f"timestamp({query.promql})", lookback | {"time": f"{evaluated_at:.3f}"})
-            series = _with_sample_times(series, _vector(sampled))
+        if series and selector:
+            at = {"time": f"{evaluated_at:.3f}"}
+            sampled = self._ask(f"timestamp({query.promql})", lookback | at, nameless=True)
+            if isinstance(sampled, Vector):
+                series = SeriesColumns(series.labels, series.values, _sample_times(answer, sampled))
         return Reading(
             promql=query.promql,
             series=series,
             evaluated_at=evaluated_at,
             fetched_at=fetched_at,
-            warnings=warnings,
+            warnings=answer.warnings,
         )
+
+    def _keep(self, promql: str, labels: LabelSets) -> None:
+        self._labels.pop(promql, None)
+        kept = labels.nbytes + sum(other.nbytes for other in self._labels.values())
+        if kept > MAX_KEPT_BYTES:
+            raise QueryRefusedError(
+                f"the answers to all queries together are longer than {MAX_KEPT_BYTES >> 20} MiB:"
+                " aggregate, for example by (node)"
+            )
+        self._labels[promql] = labels
 
     def close(self) -> None:
         """Close the connections."""
         self._session.close()
 
-    def _remember(self, response: requests.Response, **_: object) -> None:
-        """Keep an answer, and read it in place of the library: no more of it than fits a bound."""
-        self._response = response
+    def _take_over(self, response: requests.Response, **_: object) -> requests.Response:
+        """Read an answer in place of the library: no more of it than fits a bound."""
+        if "," in response.headers.get("Content-Encoding", ""):
+            response.close()
+            raise QueryFailedError("the answer is compressed more than once")
+        successful = response.status_code == 200
+        most = MAX_ANSWER_BYTES if successful else MAX_FAILURE_BYTES
         parts, read_bytes = [], 0
         for part in response.iter_content(2**16):
             parts.append(part)
             read_bytes += len(part)
-            if read_bytes > MAX_ANSWER_BYTES:
+            if read_bytes > most:
                 response.close()
+                if not successful:
+                    break
                 raise QueryRefusedError(
                     f"the answer is longer than {MAX_ANSWER_BYTES >> 20} MiB: aggregate, for example by (node)"
                 )
-        response._content = b"".join(parts)
+        self._response = _Answer(response, b"".join(parts), self._decode)
+        return self._response
 
-    def _ask(self, promql: str, params: Mapping[str, str]) -> Any:
+    def _ask(
+        self, promql: str, params: Mapping[str, str], *, known: LabelSets | None = None, nameless: bool = False
+    ) -> Scalar | Vector:
         self._response = None
+        self._decode = partial(decode_answer, known=known, nameless=nameless, pause=partial(time.sleep, PAUSE_SECONDS))
         server_side = {"timeout": f"{self._endpoint.timeout_seconds:g}s"}
         try:
-            return self._connect.custom_query(promql, params={**server_side, **params})
+            found: Scalar | Vector = self._connect.custom_query(promql, params={**server_side, **params})
+            return found
         except PrometheusApiClientException as error:
             raise self._explained() from error
+        except WrongResultError as error:
+            raise QueryRefusedError(str(error)) from error
+        except MalformedResultError as error:
+            raise QueryFailedError(str(error)) from error
         except requests.exceptions.ReadTimeout as error:
             raise QueryTimedOutError(
                 f"no answer from {self._endpoint.shown()} within {self._endpoint.timeout_seconds:g} s"
             ) from error
-        except (requests.exceptions.JSONDecodeError, KeyError, TypeError, RecursionError) as error:
+        except NotAnAnswerError as error:
             raise QueryFailedError(
                 f"{self._endpoint.shown()} does not answer like prometheus ({self._content_type()}):"
                 " check the url, or a login page in front of it"
@@ -186,11 +229,7 @@ class PrometheusClient:
         """Turn the last HTTP error into ours."""
         response = self._response
         assert response is not None, "the library raises only after an answer"
-        try:
-            answer = response.json()
-            text, kind = str(answer["error"]), str(answer.get("errorType", ""))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            text, kind = "", ""
+        text, kind = decode_failure(response.content)
         status = response.status_code
         text = text.removeprefix('invalid parameter "query": ')
         if kind == "bad_data":
@@ -205,23 +244,25 @@ class PrometheusClient:
             return PrometheusUnreachableError(f"{self._endpoint.shown()} is not available (HTTP {status})")
         return QueryFailedError(f"{self._endpoint.shown()} answers HTTP {status}: check the url")
 
-    def _result_type(self) -> str:
-        found = _RESULT_TYPE.search(self._content()[:1000]) or _RESULT_TYPE.search(self._content()[-1000:])
-        return found[1].decode() if found else "answer without a type"
-
-    def _warnings(self) -> tuple[str, ...]:
-        # they follow the data; parsing a large answer twice only for them would double the cost
-        assert self._response is not None
-        if b'"warnings"' not in self._content()[-10_000:]:
-            return ()
-        found = self._response.json().get("warnings") or []
-        return tuple(str(text) for text in found)
-
-    def _content(self) -> bytes:
-        return b"" if self._response is None else self._response.content
-
     def _content_type(self) -> str:
         return "nothing" if self._response is None else self._response.headers.get("Content-Type", "no type")
+
+
+class _Answer(requests.Response):
+    """An answer whose JSON is ours: the library takes `data.result` out of it and hands that on."""
+
+    def __init__(self, response: requests.Response, content: bytes, decode: Callable[[bytes], Scalar | Vector]) -> None:
+        super().__init__()
+        self.__dict__.update(response.__dict__, _content=content, _content_consumed=True)
+        self._decode = decode
+
+    def json(self, **_: object) -> dict[str, dict[str, Scalar | Vector]]:
+        """Return the decoded result where the library looks for it.
+
+        Raises:
+            AnswerError: there is none.
+        """
+        return {"data": {"result": self._decode(self.content)}}
 
 
 class _BadTokenError(Exception):
@@ -245,7 +286,6 @@ class _BearerTokenFile(requests.auth.AuthBase):
         return request
 
 
-_RESULT_TYPE = re.compile(rb'"resultType"\s*:\s*"(\w+)"')
 _SELECTOR = re.compile(r"""\s*[a-zA-Z_:][\w:]*\s*(\{(?:[^{}"'`]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`)*\})?\s*""")
 
 
@@ -254,46 +294,17 @@ def _is_selector(promql: str) -> bool:
     return _SELECTOR.fullmatch(promql) is not None
 
 
-def _scalar(result: Any) -> tuple[float, float]:
-    """Return the value and its time."""
-    try:
-        timestamp, text = result
-        return float(text), float(timestamp)
-    except (TypeError, ValueError) as error:
-        raise QueryFailedError("the answer is not a scalar as prometheus writes it") from error
-
-
-def _labels(metric: Any) -> Mapping[str, str]:
-    if not isinstance(metric, dict) or not all(isinstance(text, str) for text in metric.values()):
-        raise TypeError(f"not labels: {metric!r:.100}")
-    return metric
-
-
-def _vector(result: Any) -> tuple[Series, ...]:
-    try:
-        series = tuple(
-            Series(labels=_labels(item["metric"]), value=float(item["value"][1]), timestamp=float(item["value"][0]))
-            for item in result
-            if "value" in item  # a native histogram has no single value
-        )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise QueryFailedError("the answer is not an instant vector as prometheus writes it") from error
-    if len(series) > MAX_SERIES:
-        raise QueryRefusedError(
-            f"the query gives {len(series)} series, more than {MAX_SERIES}: aggregate, for example by (node)"
-        )
-    if result and not series:
-        raise QueryRefusedError("the query gives histograms, expected one number per node")
-    return series
-
-
-def _with_sample_times(series: tuple[Series, ...], sampled: tuple[Series, ...]) -> tuple[Series, ...]:
-    times = {frozenset(one.labels.items()): one.value for one in sampled}
-    dated = []
-    for one in series:
-        labels = frozenset((label, value) for label, value in one.labels.items() if label != "__name__")
-        dated.append(Series(labels=one.labels, value=one.value, timestamp=times.get(labels, one.timestamp)))
-    return tuple(dated)
+def _sample_times(answer: Vector, sampled: Vector) -> NDArray[np.float64]:
+    """Return `float64[series]`: when each sample was taken, as the answer to `timestamp(…)` says."""
+    if answer.nameless == sampled.nameless and len(answer.series) == len(sampled.series):
+        return sampled.series.values
+    # another order, or series that have come or gone between the two: seldom
+    times = {frozenset(one.labels.items()): one.value for one in sampled.series}
+    labels = (
+        frozenset((name, text) for name, text in one.items() if name != "__name__") for one in answer.series.labels
+    )
+    found = map(times.get, labels, answer.series.timestamps.tolist())
+    return np.fromiter(found, np.float64, len(answer.series))
 
 
 def _reason(error: BaseException) -> str:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.cluster.nodes import IntArray
-from engine.cluster.signals import Query, Reading, Series, Signals
+from engine.cluster.signals import Query, Reading, Series, SeriesColumns, Signals
 
 DECIDING_LABELS = ("exported_node", "node", "kubernetes_node", "node_name")
 LIKELY_LABELS = ("nodename", "kubernetes_io_hostname", "hostname", "host", "instance")
@@ -89,9 +89,9 @@ class Join:
     """The largest of `sample_ages`."""
     matched: int
     """Nodes that have a value."""
-    unmatched: tuple[Series, ...] = ()
+    unmatched: Sequence[Series] = ()
     """Series that name no known node, or have no label that could."""
-    ambiguous: tuple[Series, ...] = ()
+    ambiguous: Sequence[Series] = ()
     """Series whose label is shared by several nodes."""
     conflicting: tuple[str, ...] = ()
     """Names of nodes for which several series disagree: missing, because taking either would be a guess."""
@@ -113,7 +113,7 @@ class Join:
         if self.ambiguous:
             found.append(f"{_some(self.ambiguous)}: the label value belongs to several nodes")
         if self.unmatched:
-            bare = all(not series.labels for series in self.unmatched)
+            bare = len(self.unmatched) == 1 and not self.unmatched[0].labels
             found.append(
                 "the answer has no labels: write scalar(…) for one value for all nodes"
                 if bare
@@ -126,7 +126,11 @@ class Join:
 
 def rows_of(reading: Reading, *, by: str | None, index: NodeIndex) -> IntArray:
     """Return `int64[series]`: the row of the node that each series is about, or less than 0 where there is none."""
-    rows = (_row_of(series.labels, by=by, index=index) for series in reading.series)
+    deciding = DECIDING_LABELS if by is None else (by,)
+    likely = LIKELY_LABELS if by is None else ()
+    texts = SeriesColumns.of(reading.series).labels.values_of((*deciding, *likely))
+    split = len(deciding)
+    rows = (_row_of(values[:split], values[split:], index=index) for values in texts)
     return np.fromiter(rows, np.int64, len(reading.series))
 
 
@@ -140,13 +144,12 @@ def join(reading: Reading, *, by: str | None, index: NodeIndex, row_of: IntArray
     values = np.full(count, np.nan)
     if reading.scalar is not None and np.isfinite(reading.scalar):
         values.fill(reading.scalar)
-    size = len(reading.series)
+    series = SeriesColumns.of(reading.series)
     if row_of is None:
         row_of = rows_of(reading, by=by, index=index)
     placed = np.flatnonzero(row_of >= 0)
     rows = row_of[placed]
-    given = np.fromiter((series.value for series in reading.series), np.float64, size)[placed]
-    times = np.fromiter((series.timestamp for series in reading.series), np.float64, size)[placed]
+    given, times = series.values[placed], series.timestamps[placed]
     first = np.zeros(count, np.int64)
     first[rows[::-1]] = np.arange(len(rows))[::-1]
     expected = given[first[rows]]
@@ -170,8 +173,8 @@ def join(reading: Reading, *, by: str | None, index: NodeIndex, row_of: IntArray
         sample_ages=sample_ages,
         oldest_sample_age=float(sample_ages.max(initial=0.0)),
         matched=int(np.count_nonzero(~np.isnan(values))),
-        unmatched=tuple(reading.series[place] for place in np.flatnonzero(row_of == _UNMATCHED)),
-        ambiguous=tuple(reading.series[place] for place in np.flatnonzero(row_of == _AMBIGUOUS)),
+        unmatched=series.take(np.flatnonzero(row_of == _UNMATCHED)),
+        ambiguous=series.take(np.flatnonzero(row_of == _AMBIGUOUS)),
         conflicting=tuple(sorted(index.names[row] for row in conflicting)),
         not_finite=tuple(sorted(index.names[row] for row in np.flatnonzero(odd))),
     )
@@ -267,7 +270,7 @@ class _Made:
 
 def _same_labels(old: Reading, new: Reading) -> bool:
     """Return whether two readings have the same series in the same order, as those of one query mostly do."""
-    return [series.labels for series in old.series] == [series.labels for series in new.series]
+    return SeriesColumns.of(old.series).labels.same_as(SeriesColumns.of(new.series).labels)
 
 
 _UNMATCHED = -1
@@ -280,16 +283,14 @@ def _nothing(count: int, *, state: SignalState, age_seconds: float | None) -> Si
     return SignalColumn(values=values, state=state, missing=count, age_seconds=age_seconds, join=None)
 
 
-def _row_of(labels: Mapping[str, str], *, by: str | None, index: NodeIndex) -> int:
-    """Return the node's row, _AMBIGUOUS, or _UNMATCHED when no node is meant."""
-    if by is not None:
-        return _look_up(labels.get(by, ""), index)
-    for label in DECIDING_LABELS:
-        if text := labels.get(label):
+def _row_of(deciding: Sequence[str], likely: Sequence[str], *, index: NodeIndex) -> int:
+    """Return the node's row, _AMBIGUOUS, or _UNMATCHED when no node is meant; from the values of the labels."""
+    for text in deciding:
+        if text:
             return _look_up(text, index)
     found = _UNMATCHED
-    for label in LIKELY_LABELS:
-        row = _look_up(labels.get(label, ""), index)
+    for text in likely:
+        row = _look_up(text, index)
         if row >= 0:
             return row
         if row == _AMBIGUOUS:

@@ -7,7 +7,8 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from engine.adapters.prometheus import (
     QueryFailedError,
     QueryRefusedError,
 )
-from engine.cluster.signals import Query, Reading
+from engine.cluster.signals import Query, Reading, SeriesColumns
 from tests.prometheus_server import PrometheusServer
 
 
@@ -90,7 +91,7 @@ def test_not_a_number_arrives_as_such(client: PrometheusClient) -> None:
 
 def test_a_metric_that_no_one_has_is_an_empty_reading(client: PrometheusClient) -> None:
     reading = client.fetch(Query("no_such_metric"))
-    assert reading.series == ()
+    assert len(reading.series) == 0
     assert reading.age_seconds(time.time()) < 30
 
 
@@ -139,7 +140,10 @@ Answer = tuple[int, str, str]  # status, content type, body
 
 @contextmanager
 def answering(
-    reply: Callable[[http.server.BaseHTTPRequestHandler], Answer], *, tls: ssl.SSLContext | None = None
+    reply: Callable[[http.server.BaseHTTPRequestHandler], Answer],
+    *,
+    tls: ssl.SSLContext | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """Serve canned answers on loopback."""
 
@@ -148,6 +152,8 @@ def answering(
             status, content_type, body = reply(self)
             self.send_response(status)
             self.send_header("Content-Type", content_type)
+            for name, text in (headers or {}).items():
+                self.send_header(name, text)
             self.end_headers()
             self.wfile.write(body.encode())
 
@@ -263,6 +269,86 @@ def test_warnings_about_partial_answers_are_kept() -> None:
     with answering(lambda _: vector_answer(warnings=["store-1 is down"])) as url:
         reading = PrometheusClient(PrometheusEndpoint(url)).fetch(Query("up + 0"))
     assert reading.warnings == ("store-1 is down",)
+
+
+def test_as_many_series_as_the_largest_clusters_have_nodes() -> None:
+    labels = ",".join(f'"label{place}":"some text of usual length"' for place in range(6))
+    one = '{"metric":{"__name__":"load","node":"n%d",' + labels + '},"value":[1700000000.5,"%d"]}'
+    result = ",".join(one % (row, row) for row in range(130_000))
+    body = '{"status":"success","data":{"resultType":"vector","result":[' + result + "]}}"
+    with answering(lambda _: (200, "application/json", body)) as url:
+        client = PrometheusClient(PrometheusEndpoint(url))
+        first, second = (client.fetch(Query("load + 0")) for _ in range(2))
+    assert len(first.series) == 130_000
+    assert first.series[129_999].labels["node"] == "n129999"
+    assert first.series[129_999].value == 129_999.0
+    assert isinstance(first.series, SeriesColumns)
+    assert isinstance(second.series, SeriesColumns)
+    assert first.series.labels is second.series.labels, "what has not changed is kept once"
+
+
+def test_the_answers_to_all_queries_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.adapters.prometheus.MAX_KEPT_BYTES", 1000)
+    long = {"resultType": "vector", "result": [{"metric": {"node": "a" * 600}, "value": [1.0, "2"]}]}
+    body = json.dumps({"status": "success", "data": long})
+    with answering(lambda _: (200, "application/json", body)) as url:
+        client = PrometheusClient(PrometheusEndpoint(url))
+        kept = client.fetch(Query("one + 0"))
+        assert by_node(client.fetch(Query("one + 0"))) == by_node(kept), "an answer takes the place of the one before"
+        with pytest.raises(QueryRefusedError, match="the answers to all queries together are longer than"):
+            client.fetch(Query("two + 0"))
+        del kept
+        client.fetch(Query("two + 0"))
+
+
+def test_of_an_error_page_a_part_is_read() -> None:
+    with answering(lambda _: (500, "text/html", "\0" * (32 << 20))) as url:
+        tracemalloc.start()
+        raised = failure(url)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert str(raised) == f"{url} answers HTTP 500: check the url"
+    assert most < 80 << 20, "which the stand-in takes by itself"
+
+
+def test_an_answer_that_is_compressed_more_than_once_is_not_unpacked() -> None:
+    with answering(vector_answer, headers={"Content-Encoding": "gzip, gzip"}) as url:
+        assert str(failure(url)) == "the answer is compressed more than once"
+
+
+def test_redirects_do_not_go_on_for_long() -> None:
+    asked: list[str] = []
+
+    def around(request: http.server.BaseHTTPRequestHandler) -> Answer:
+        asked.append(request.path)
+        return 302, "text/plain", ""
+
+    with answering(around, headers={"Location": "/again"}) as url:
+        assert "cannot reach prometheus" in str(failure(url))
+    assert len(asked) <= 4
+
+
+@pytest.mark.parametrize("at", ["in the same order", "in another order"])
+def test_times_of_samples_are_found_by_their_labels(at: str) -> None:
+    series = [({"__name__": "load", "node": node, "Z": "1"}, value) for node, value in (("a", "1"), ("b", "2"))]
+
+    def reply(request: http.server.BaseHTTPRequestHandler) -> Answer:
+        result = [{"metric": labels, "value": [1000.0, value]} for labels, value in series]
+        if "timestamp%28" in request.path:
+            times = {"a": "990", "b": "980"}
+            result = [
+                {"metric": {"node": labels["node"], "Z": "1"}, "value": [1000.0, times[labels["node"]]]}
+                for labels, _ in (series if at == "in the same order" else series[::-1])
+            ]
+        data = {"resultType": "vector", "result": result}
+        return 200, "application/json", json.dumps({"data": data}, separators=(",", ":"))
+
+    with answering(reply) as url:
+        reading = PrometheusClient(PrometheusEndpoint(url)).fetch(Query("load"))
+    assert [(one.labels["node"], one.value, one.timestamp) for one in reading.series] == [
+        ("a", 1.0, 990.0),
+        ("b", 2.0, 980.0),
+    ]
 
 
 def test_a_server_that_never_answers_costs_one_timeout() -> None:
