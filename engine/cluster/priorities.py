@@ -38,6 +38,8 @@ class PriorityTable:
 
     def move(self, source: int, target: int) -> None:
         """Follow a node from row `source` to row `target`, which holds nothing."""
+        if source >= self._capacity:
+            return  # no pod has been on so high a row: the node's columns are not there, and hold nothing
         for columns in self._held.values():
             for column in columns.values():
                 column[target], column[source] = column[source], 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.cluster.cluster import Cluster
@@ -20,7 +20,7 @@ from engine.framework.plugins.node_ports import NodePorts
 from engine.framework.preemption import Preemption, post_filter
 from engine.framework.profile import Profile
 from engine.tooling.conformance import verdict
-from tests.framework.worlds import EVENTS, PODS, Event, World, incoming
+from tests.framework.worlds import EVENTS, PODS, WIDE, WIDE_EVENTS, Event, World, incoming
 
 VARIANTS = st.integers(0, len(PODS) - 1)
 NOW = 2e9
@@ -100,6 +100,20 @@ def test_a_cluster_kept_by_events_decides_as_one_built_at_once(events: list[Even
 
     assert columns(world.cluster) == columns(built)
     assert decided(world.cluster, variant, profile) == decided(built, variant, profile)
+
+
+@settings(max_examples=40)
+@given(WIDE, WIDE_EVENTS, VARIANTS)
+def test_nodes_come_and_go_anywhere_among_many(size: int, events: list[Event], variant: int) -> None:
+    world = World(size)
+    for number in range(size):
+        world.happen(("node", number, number))
+    for event in events:
+        world.happen(event)
+    built = world.rebuilt()
+
+    assert columns(world.cluster) == columns(built)
+    assert decided(world.cluster, variant, kubernetes_profile()) == decided(built, variant, kubernetes_profile())
 
 
 @given(EVENTS, VARIANTS)

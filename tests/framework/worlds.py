@@ -69,14 +69,16 @@ PODS: tuple[dict[str, Any], ...] = (
 _OWN = {"cpu", "gpu", "ports", "labels", "image", "deleting"}
 Event = tuple[str, int, int]
 """What happens, to which node or pod by number, and in which variant or where."""
-EVENTS = st.lists(
-    st.tuples(
-        st.sampled_from(["node", "node", "node", "unnode", "pod", "pod", "pod", "pod", "unpod", "nominate"]),
-        st.integers(0, 7),
-        st.integers(0, 95),
+_KINDS = st.sampled_from(["node", "node", "node", "unnode", "pod", "pod", "pod", "pod", "unpod", "nominate"])
+EVENTS = st.lists(st.tuples(_KINDS, st.integers(0, 7), st.integers(0, 95)), min_size=4, max_size=40)
+WIDE = st.sampled_from([63, 64, 65, 66, 130])
+"""Nodes, about as many as columns have room for at first, and about twice as many."""
+WIDE_EVENTS = st.lists(
+    st.one_of(
+        st.tuples(_KINDS, st.integers(0, 129), st.integers(0, 129)),
+        st.tuples(st.just("unnode"), st.integers(0, 129), st.just(0)),
     ),
-    min_size=4,
-    max_size=40,
+    max_size=25,
 )
 
 
@@ -84,6 +86,8 @@ EVENTS = st.lists(
 class World:
     """A cluster kept by events, and the final state from which the same could be built at once."""
 
+    size: int = 5
+    """Nodes that there may be."""
     cluster: Cluster = field(default_factory=Cluster)
     nodes: dict[str, objects.Node] = field(default_factory=dict)
     pods: dict[str, tuple[objects.Pod, str]] = field(default_factory=dict)
@@ -93,22 +97,22 @@ class World:
         """Let one event happen."""
         match event:
             case ("node", number, variant):
-                node = make_node(f"n{number % 5}", NODES[variant % len(NODES)])
+                node = make_node(f"n{number % self.size}", NODES[variant % len(NODES)])
                 self.nodes[node.metadata.name] = node
                 self.cluster.set_node(node)
             case ("unnode", number, _):
-                if self.nodes.pop(f"n{number % 5}", None) is not None:
-                    self.cluster.remove_node(f"n{number % 5}")
+                if self.nodes.pop(f"n{number % self.size}", None) is not None:
+                    self.cluster.remove_node(f"n{number % self.size}")
             case ("pod", number, variant):
                 pod = make_pod(f"p{number}", PODS[variant % len(PODS)])
                 self._forget(pod.metadata.uid)
-                self.pods[pod.metadata.uid] = (pod, f"n{variant % 6}")  # n5 is never a node
-                self.cluster.place(self.cluster.templates.pod(pod), f"n{variant % 6}")
+                self.pods[pod.metadata.uid] = (pod, f"n{variant % (self.size + 1)}")  # the last is never a node
+                self.cluster.place(self.cluster.templates.pod(pod), f"n{variant % (self.size + 1)}")
             case ("nominate", number, variant):
                 pod = make_pod(f"p{number}", PODS[variant % len(PODS)])
                 self._forget(pod.metadata.uid)
-                self.nominated[pod.metadata.uid] = (pod, f"n{variant % 5}")
-                self.cluster.nominate(self.cluster.templates.pod(pod), f"n{variant % 5}")
+                self.nominated[pod.metadata.uid] = (pod, f"n{variant % self.size}")
+                self.cluster.nominate(self.cluster.templates.pod(pod), f"n{variant % self.size}")
             case ("unpod", number, _):
                 self._forget(f"p{number}")
 

@@ -23,6 +23,8 @@ BASE = """
 gang by pod.label.job size number(pod.label.size) ?? 1 within 40s if pod.label.job
 limit count() by pod.label.tenant to if pod.label.tenant == "a" then 5 else if pod.label.tenant == "b" then 3 else 1000
 """
+WIDE = 64
+"""More nodes than this are more than columns have room for at first (`_FIRST_CAPACITY` in `engine.cluster`)."""
 SETTLE_SECONDS = 900.0
 """After the last change; the queue flushes what no event concerned after 300 s."""
 SOLO: Json = {
@@ -168,19 +170,24 @@ class Chaos(ABC):
         for name in self.random.sample(running, min(len(running), self.random.choice((1, 1, 4)))):
             self.server.finish_pod(name)
 
-    def _node(self, name: str) -> None:
+    def _node(self, name: str, *, spare: bool = False) -> None:
+        """Create or change a node; a spare one is cordoned."""
         random = self.random
         labels = {"zone": random.choice("ab"), "disk": random.choice(("ssd", "hdd"))}
         if name in self._gone_nodes and name not in self.server.nodes:
             self._met("node created anew under its name")
         cpu = 2 + (sum(map(ord, name)) % 4)
-        self.server.set_node(name, cpu=cpu, labels=labels, unschedulable=random.random() < 0.1)
+        self.server.set_node(name, cpu=cpu, labels=labels, unschedulable=spare or random.random() < 0.1)
 
-    def _delete_node(self) -> None:
-        if len(self.server.nodes) > 1:
-            name = self.random.choice(list(self.server.nodes))
+    def _delete_nodes(self) -> None:
+        """Delete one node or up to a third of all, wherever they are; one is left."""
+        nodes = list(self.server.nodes)
+        number = self.random.choice((1, 1, 1, 4, len(nodes) // 3))
+        for name in self.random.sample(nodes, min(number, len(nodes) - 1)):
             self._gone_nodes.add(name)
             self.server.delete_node(name)
+            if len(nodes) > WIDE:
+                self._met("node of many deleted")
 
     def _spoil_watches(self) -> None:
         streams = [stream for replica in self.replicas for stream in replica.connection.streams]

@@ -24,9 +24,9 @@ class SharedSimulation(Chaos):
         for _ in range(2):
             self._join()
 
-    def _node(self, name: str) -> None:
+    def _node(self, name: str, *, spare: bool = False) -> None:
         labels = {"zone": self.random.choice("ab")}
-        self.server.set_node(name, cpu=self.random.randint(2, 5), labels=labels)
+        self.server.set_node(name, cpu=self.random.randint(2, 5), labels=labels, unschedulable=spare)
 
     # --- what happens ---------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 from engine.cluster.cluster import Cluster
 from engine.framework.cycle import Cycle
 from engine.framework.frame import Frame
-from tests.simulation.chaos import BASE, Action, Chaos, compiled, policies_of
+from tests.simulation.chaos import BASE, WIDE, Action, Chaos, compiled, policies_of
 from tests.simulation.replica import ALONE, ELECTED, Replica
 
 POLICIES = (
@@ -20,6 +20,8 @@ POLICIES = (
     BASE + 'hold if pod.label.app == "held" and pod.waiting < 20s\n',
 )
 BROKEN = "filter node.redy\n"
+WIDE_SHARE = 0.2
+"""Of the runs that have many nodes, most of them empty."""
 
 
 class Simulation(Chaos):
@@ -30,8 +32,13 @@ class Simulation(Chaos):
         self.policies = self.loaded[0]
         self._election = self.random.choice((ALONE, ELECTED))
         self._lives = 0
+        self._most_nodes = 8
         for number in range(self.random.randint(2, 6)):
             self._node(f"n{number}")
+        if self.random.random() < WIDE_SHARE:
+            self._most_nodes = self.random.choice((WIDE + 6, 2 * WIDE + 20))
+            for number in range(len(self.server.nodes), self._most_nodes):
+                self._node(f"n{number}", spare=True)  # no pod comes to high rows before somebody uncordons them
         self._start()
 
     def _start(self) -> None:
@@ -56,9 +63,10 @@ class Simulation(Chaos):
     def _own_actions(self) -> list[Action]:
         return [
             (4, self._change_node),
-            (2, self._delete_node),
-            (3, self._add_node),
+            (2, self._delete_nodes),
+            (3, self._add_nodes),
             (1, self._kill),
+            (1, self._lose_rack),
             (3, self._reload),
             (2, self._lag),
             (1, self._set_clock),
@@ -69,14 +77,27 @@ class Simulation(Chaos):
         if self.server.nodes:
             self._node(self.random.choice(list(self.server.nodes)))
 
-    def _add_node(self) -> None:
-        if len(self.server.nodes) < 8:
-            self._node(f"n{self.random.randrange(8)}")
+    def _add_nodes(self) -> None:
+        """Add a node or several, or change them where they are there."""
+        for _ in range(self.random.choice((1, 1, 1, self._most_nodes // 4))):
+            if len(self.server.nodes) < self._most_nodes:
+                self._node(f"n{self.random.randrange(self._most_nodes)}", spare=self._most_nodes > WIDE)
 
     def _kill(self) -> None:
         if self.replicas:
             self.replicas.pop(self.random.randrange(len(self.replicas))).kill()
             self._met("killed")
+            self._replace()
+
+    def _lose_rack(self) -> None:
+        """Lose whoever leads together with nodes."""
+        leaders = [replica for replica in self.replicas if replica.leading.may_act()]
+        if leaders:
+            if len(self.server.nodes) > 1:
+                self._met("leader lost together with nodes")
+            self.replicas.remove(leaders[0])
+            leaders[0].kill()
+            self._delete_nodes()
             self._replace()
 
     def _reload(self) -> None:
