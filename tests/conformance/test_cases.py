@@ -1,0 +1,38 @@
+"""Every case that the real kube-scheduler decided, decided again here: all fields must agree.
+
+The cases of this folder always run. `KPS_CONFORMANCE` names a further file, or a folder of `*.jsonl.gz`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from engine.adapters.conformance_files import read_lines
+from engine.tooling.conformance import check, parse_case, report
+
+OWN = Path(__file__).parent
+MORE = os.environ.get("KPS_CONFORMANCE")
+PARTS = 4
+"""Of each file, so that several workers share it."""
+
+
+def files() -> list[Path]:
+    found = sorted(OWN.glob("*.jsonl.gz"))
+    if MORE:
+        extra = Path(MORE)
+        found += sorted(extra.glob("*.jsonl*")) if extra.is_dir() else [extra]
+    return found
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("file", files(), ids=lambda file: file.name)
+def test_every_field_of_every_case_agrees(file: Path, part: int) -> None:
+    lines = [line for position, line in enumerate(read_lines(file)) if position % PARTS == part]
+    families = report(check(parse_case(line, number)) for number, line in lines)
+
+    assert families
+    wrong = {name: family.first_differences for name, family in families.items() if family.cases != family.agreements}
+    assert not wrong
