@@ -24,6 +24,7 @@ from engine.cluster.csi_migration import in_tree_plugin, migrated_affinity, migr
 from engine.cluster.node_selectors import node_term
 from engine.cluster.object_store import Assumable, OutOfSyncError, key_of, object_key
 from engine.cluster.pods import PodInfo
+from engine.cluster.resource_versions import version_number
 from engine.framework.frame import Frame
 from engine.framework.plugin import Ready
 from engine.framework.plugins.volume_binding import NodeVolumes, StaticBinding, VolumeBinding, volumes_on
@@ -266,9 +267,8 @@ def _step(
 
 def _older(seen: objects.ObjectMeta, written_version: str | None) -> bool:
     """Return whether what the watch has told is from before our own write."""
-    if written_version is None or not (seen.resource_version.isdigit() and written_version.isdigit()):
-        return False
-    return int(seen.resource_version) < int(written_version)
+    seen_number, written_number = version_number(seen.resource_version), version_number(written_version or "")
+    return 0 < seen_number < written_number
 
 
 def _reaches(volume: objects.PersistentVolume, node_name: str, cluster: Cluster) -> bool:

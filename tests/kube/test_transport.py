@@ -15,7 +15,7 @@ from aiohttp import web
 
 from engine.adapters.kube import errors, pool
 from engine.adapters.kube.credentials import CredentialSource
-from engine.adapters.kube.throttle import Throttle
+from engine.adapters.kube.throttle import retry_after_seconds
 from engine.adapters.kube.transport import Transport
 from tests.kube.scripted_server import Peer, Request, ScriptedServer, credentials
 
@@ -171,38 +171,78 @@ async def test_a_name_that_does_not_resolve_is_unreachable() -> None:
     await transport.close()
 
 
-async def test_a_429_holds_all_requests_for_the_time_the_server_asks() -> None:
-    times: list[float] = []
+def too_busy(peer: Peer, *, retry_after: str) -> None:
+    """Refuse as Priority and Fairness does: plain text, whatever the request accepts."""
+    peer.answer(429, b"Too many requests, please try again later.\n", retry_after=retry_after)
+
+
+async def test_a_server_with_too_much_to_do_is_left_in_peace_by_requests_of_that_kind_alone() -> None:
+    times: list[tuple[str, float]] = []
 
     def script(request: Request, peer: Peer) -> None:
-        times.append(asyncio.get_running_loop().time())
+        times.append((request.path, asyncio.get_running_loop().time()))
         if len(times) == 1:
-            peer.refuse(429, "TooManyRequests", retry_after="1")
+            too_busy(peer, retry_after="1")
         else:
             peer.answer(200)
 
     async with ScriptedServer(script) as server:
         transport = Transport(server.credentials())
         with pytest.raises(errors.TooManyRequests) as raised:
-            await transport.request("POST", "/x")
+            await transport.request("POST", "/event", resource="events")
         assert raised.value.retry_after_seconds == 1.0
-        await asyncio.gather(*(transport.request("POST", "/x") for _ in range(5)))
-        assert min(times[1:]) - times[0] >= 1.0
+        await asyncio.gather(
+            *(transport.request("POST", "/event", resource="events") for _ in range(5)),
+            transport.request("POST", "/binding", resource="pods/binding"),
+        )
+        await transport.close()
+    (_, refused_at), (others, bound_at), *events = times
+    assert others == "/binding"
+    assert bound_at - refused_at < 0.9
+    assert min(at for _, at in events) - refused_at >= 1.0
+
+
+async def test_a_429_about_one_object_holds_no_other() -> None:
+    def script(request: Request, peer: Peer) -> None:
+        if request.path == "/bad":
+            peer.refuse(429, "TooManyRequests", 'admission webhook "w.x" denied the request: no', retry_after="60")
+        else:
+            peer.answer(200)
+
+    async with ScriptedServer(script) as server:
+        transport = Transport(server.credentials())
+        with pytest.raises(errors.TooManyRequests) as raised:
+            await transport.request("PATCH", "/bad", resource="pods/status")
+        assert raised.value.retry_after_seconds == 60.0
+        async with asyncio.timeout(30):
+            await transport.request("PATCH", "/good", resource="pods/status")
         await transport.close()
 
 
-async def test_a_client_rate_is_kept_on_average_with_a_burst_at_first() -> None:
-    async with ScriptedServer(echo) as server:
-        slow = Transport(server.credentials(), throttle=Throttle(requests_per_second=0.1, burst=10))
-        async with asyncio.timeout(30):  # one after the other would take ninety seconds
-            await asyncio.gather(*(slow.request("GET", "/x") for _ in range(10)))
-        await slow.close()
-        transport = Transport(server.credentials(), throttle=Throttle(requests_per_second=100, burst=10))
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        await asyncio.gather(*(transport.request("GET", "/x") for _ in range(40)))
-        assert loop.time() - began >= 0.29
+async def test_what_must_not_wait_is_held_by_no_429() -> None:
+    answers = iter([True])
+
+    def script(_: Request, peer: Peer) -> None:
+        too_busy(peer, retry_after="60") if next(answers, False) else peer.answer(200)
+
+    async with ScriptedServer(script) as server:
+        transport = Transport(server.credentials())
+        lease = transport.aside()
+        with pytest.raises(errors.TooManyRequests):
+            await lease.request("PUT", "/lease", resource="leases")
+        async with asyncio.timeout(30):
+            await lease.request("PUT", "/lease", resource="leases")
         await transport.close()
+
+
+@pytest.mark.parametrize("header", ["\u00b2", "\u0662", "soon", "-1", "1.5", "", "Wed, 21 Oct 2026 07:28:00 GMT"])
+def test_a_retry_after_that_is_no_number_of_seconds_is_none(header: str) -> None:
+    assert retry_after_seconds(header) is None
+
+
+@pytest.mark.parametrize(("header", "seconds"), [("1", 1.0), (" 05 ", 5.0), ("61", 60.0), ("9" * 5000, 60.0)])
+def test_a_retry_after_is_at_most_a_minute(header: str, seconds: float) -> None:
+    assert retry_after_seconds(header) == seconds
 
 
 async def test_every_request_is_observed_with_its_code_or_the_name_of_its_failure() -> None:

@@ -104,7 +104,8 @@ class Connection:
         server, loop = self._server, asyncio.get_running_loop()
         random = server.random
         asked = "binding" if resource == "pods/binding" else "request"
-        fault = await self._begin(asked, REQUEST_FAULTS)
+        kind = f"{verb} {resource}"
+        fault = await self._begin(asked, REQUEST_FAULTS, kind=kind)
         if may_send is not None and not may_send():
             raise Withheld("may not send")
         self._sending(verb, path)
@@ -125,7 +126,7 @@ class Connection:
                 # The sender has hung up, and leads no more: what the server carries out in the term of another leader
                 # can be fenced off by nobody, as a binding has no token.
                 return
-            result = self._result(fault, verb, path, body)
+            result = self._result(fault, verb, path, body, kind=kind)
             if result is not None:
                 seconds = random.random() * (10 if fault == "slow" else ONE_WAY_SECONDS)
                 loop.call_later(seconds, settle, result, context=WIRE)
@@ -137,14 +138,14 @@ class Connection:
             loop.call_later(late + random.random() * ONE_WAY_SECONDS, arrive, context=WIRE)
         return await answer
 
-    def _result(self, fault: str, verb: str, path: str, body: bytes) -> bytes | KubeError | None:
+    def _result(self, fault: str, verb: str, path: str, body: bytes, *, kind: str) -> bytes | KubeError | None:
         """Return what the server answers, None where nothing ever comes back."""
         match fault:
             case "409":
                 return refusal(409, "the object has been modified")
             case "429 with Retry-After":
                 seconds = float(self._server.random.choice((0, 1, 5)))
-                self._throttle.pause(seconds)
+                self._throttle.pause(kind, seconds)
                 return refusal(429, "later", retry_after_seconds=seconds)
             case "500 before it was done":
                 return refusal(500, "it broke")
@@ -165,11 +166,10 @@ class Connection:
                 return None
         return result
 
-    async def _begin(self, asked: str, faults: tuple[str, ...]) -> str:
+    async def _begin(self, asked: str, faults: tuple[str, ...], *, kind: str) -> str:
         """Wait until a request may be sent; return what is to go wrong with it, "" for nothing."""
         server = self._server
-        if not self._throttle.is_idle:
-            await self._throttle.wait()
+        await self._throttle.wait(kind)
         fault = server.draw_fault(asked, faults)
         if self._line.closed:
             await asyncio.get_running_loop().create_future()
@@ -185,7 +185,7 @@ class Connection:
     async def open_stream(self, path: str, *, resource: str, idle_seconds: float, **_: Any) -> WatchStream:
         """Open a watch."""
         server = self._server
-        fault = await self._begin("watch", ("unreachable", "time-out", *WATCH_FAULTS))
+        fault = await self._begin("watch", ("unreachable", "time-out", *WATCH_FAULTS), kind="WATCH")
         await asyncio.sleep(server.random.random() * ONE_WAY_SECONDS)
         if fault == "time-out":
             server.met["watch: time-out"] += 1

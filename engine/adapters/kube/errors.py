@@ -101,6 +101,14 @@ class Invalid(ApiError):
 class TooManyRequests(ApiError):
     """429: not processed; come back after `retry_after_seconds`."""
 
+    @property
+    def is_for_all(self) -> bool:
+        """Whether the server has too much to do, rather than one object's webhook, or its namespace's limit, says no.
+
+        Priority and Fairness answers with plain text, whoever looks at an object with a `Status`.
+        """
+        return not self.reason
+
 
 class ServerError(ApiError):
     """5xx: may or may not have been processed."""

@@ -24,6 +24,7 @@ from engine.adapters.kube.resources import PODS
 from engine.adapters.kube.status_patch import patch_status
 from engine.adapters.kube.transport import Transport
 from engine.cluster.objects import Pod
+from engine.cluster.resource_versions import version_number
 
 _decode_pod = msgspec.json.Decoder(Pod).decode
 
@@ -138,8 +139,9 @@ class PodStatusWriter:
                 continue
             if version is not None:
                 return PassedOn(version)
-            # in doubt it may have been bound already: the watch tells
-            return PassedOn(_version(pod.resource_version) + 1) if in_doubt else NotPassedOn("it changed meanwhile")
+            if not in_doubt:
+                return NotPassedOn("it changed meanwhile")
+            return PassedOn(version_number(pod.resource_version) + 1)  # it may have been bound already: the watch tells
 
     def forget(self, uid: str) -> None:
         """Drop what waits for a pod: it is being bound, or gone."""
@@ -179,11 +181,7 @@ class PodStatusWriter:
             read=read,
             may_write=self._may_write,
         )
-        return _version(found.resource_version) if found is not None else None
-
-
-def _version(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+        return version_number(found.resource_version) if found is not None else None
 
 
 def _merge(old: _Write, new: _Write) -> _Write:

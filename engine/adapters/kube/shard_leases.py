@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from engine.adapters.kube.errors import Conflict, MalformedAnswer, NotFound
 from engine.adapters.kube.lease import LeaseSettings, lease_request
 from engine.adapters.kube.transport import Transport
+from engine.cluster.resource_versions import version_number
 
 LABEL = "policy-scheduler/shard-of"
 KNOWS = "policy-scheduler/knows"
@@ -130,7 +131,7 @@ class ShardLeases:
         return ShardLease(
             identity=str(spec["holderIdentity"]),
             knows=frozenset(filter(None, str(annotations.get(KNOWS, "")).split(","))),
-            pods_seen=int(seen) if seen.isdecimal() else 0,
+            pods_seen=version_number(seen),
             has_left=LEFT in annotations,
             renewed=str(spec.get("renewTime") or ""),
             lease_seconds=float(spec.get("leaseDurationSeconds") or self._settings.lease_seconds),

@@ -1,45 +1,37 @@
-"""When the next request may be sent: a pause the server asked for (429), and an optional client-side rate."""
+"""When the next request of a kind may be sent: a pause that the server asked for by 429."""
 
 from __future__ import annotations
 
 import asyncio
 
+LONGEST_SECONDS = 60.0
+
 
 class Throttle:
-    """Free of cost while nobody asked for a pause and no rate is set."""
+    """Pauses by kind of request: an API server may take bindings while it takes no more events."""
 
-    def __init__(self, *, requests_per_second: float | None = None, burst: int = 1) -> None:
-        self._interval_seconds = 1.0 / requests_per_second if requests_per_second else 0.0
-        self._slack_seconds = self._interval_seconds * max(burst - 1, 0)
-        self._next_at = 0.0  # theoretical time of the next request when the rate is exactly met
-        self._paused_until = 0.0
+    def __init__(self) -> None:
+        self._paused_until: dict[str, float] = {}
+        """Event loop's time by kind; without those that are over and were asked for since."""
 
-    def pause(self, seconds: float) -> None:
-        """Hold all requests for seconds from now; never shortens a longer pause."""
-        self._paused_until = max(self._paused_until, asyncio.get_running_loop().time() + seconds)
+    def pause(self, kind: str, seconds: float) -> None:
+        """Hold requests of a kind for seconds from now; never shortens a longer pause."""
+        until = asyncio.get_running_loop().time() + seconds
+        self._paused_until[kind] = max(self._paused_until.get(kind, 0.0), until)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether `wait` would return at once without accounting."""
-        return self._paused_until == 0.0 and self._interval_seconds == 0.0
-
-    async def wait(self) -> None:
-        """Return when one request may be sent."""
+    async def wait(self, kind: str) -> None:
+        """Return when a request of a kind may be sent; at once where none of them is held."""
         loop = asyncio.get_running_loop()
-        while (remaining := self._paused_until - loop.time()) > 0.0:  # noqa: ASYNC110 (it may have grown meanwhile)
-            await asyncio.sleep(remaining)
-        self._paused_until = 0.0
-        if self._interval_seconds == 0.0:
-            return
-        now = loop.time()
-        send_at = max(now, self._next_at - self._slack_seconds)
-        self._next_at = max(now, self._next_at) + self._interval_seconds
-        if send_at > now:
-            await asyncio.sleep(send_at - now)
+        while (until := self._paused_until.get(kind)) is not None:  # it may have grown meanwhile
+            if (remaining := until - loop.time()) > 0.0:
+                await asyncio.sleep(remaining)
+            else:
+                del self._paused_until[kind]
 
 
 def retry_after_seconds(header: str | None) -> float | None:
     """Read a Retry-After header in seconds, at most a minute; dates and nonsense give None."""
-    if header is None or not header.strip().isdigit():
+    text = header.strip() if header is not None else ""
+    if not (text.isascii() and text.isdecimal()):  # `²` is a digit, and no number
         return None
-    return min(float(header), 60.0)
+    return min(float(text), LONGEST_SECONDS)

@@ -19,6 +19,7 @@ from engine.adapters.kube.errors import (
     ConnectionLost,
     CredentialsError,
     KubeError,
+    TooManyRequests,
     UnknownOutcome,
     Withheld,
     error_from_answer,
@@ -51,14 +52,16 @@ class Transport:
         user_agent: str = "kube-policy-scheduler",
         max_connections: int = 64,
         connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
-        throttle: Throttle | None = None,
         observe: Observe | None = None,
+        heeds_429: bool = True,
     ) -> None:
+        """heeds_429: whether requests wait for as long as a server with too much to do asks for."""
         self._credentials = credentials
         self._user_agent = user_agent
         self._connect_timeout_seconds = connect_timeout_seconds
         self._pool = Pool(max_connections=max_connections, connect_timeout_seconds=connect_timeout_seconds)
-        self._throttle = throttle or Throttle()
+        self._throttle = Throttle()
+        self._heeds_429 = heeds_429
         self._observe = observe
         self._adopted: Credentials | None = None
         self._key: ConnectionKey | None = None
@@ -80,13 +83,16 @@ class Transport:
     ) -> bytes:
         """Send one request and return the body of a 2xx answer.
 
-        path: absolute and escaped, with query. resource: label for `observe`. may_send: asked after all waiting,
-        right before the bytes go out. Raises KubeError: Unreachable or Withheld if certainly not processed,
-        UnknownOutcome if perhaps, an ApiError if the server refused.
+        path: absolute and escaped, with query. resource: label for `observe`; a server that has too much to do is left
+        in peace by requests of the same verb and resource. may_send: asked after all waiting, right before the bytes
+        go out. Raises KubeError: Unreachable or Withheld if certainly not processed, UnknownOutcome if perhaps, an
+        ApiError if the server refused.
         """
         loop = asyncio.get_running_loop()
+        kind = f"{verb} {resource}"
         began, code = loop.time(), "cancelled"
         try:
+            await self._throttle.wait(kind)
             answer, used = await self._exchange(verb, path, body, content_type, timeout_seconds, may_send)
             if answer.status == 401 and await self._is_renewed(used):
                 answer, _ = await self._exchange(verb, path, body, content_type, timeout_seconds, may_send)
@@ -100,7 +106,7 @@ class Transport:
         if 200 <= answer.status < 300:
             self._is_accepted = True
             return answer.body
-        raise self._refusal(answer)
+        raise self._refusal(answer, kind=kind)
 
     async def open_stream(
         self,
@@ -115,8 +121,10 @@ class Transport:
         timeout_seconds: until the answer begins. idle_seconds: longest silence in it. Raises KubeError.
         """
         loop = asyncio.get_running_loop()
+        kind = f"WATCH {resource}"
         began, code = loop.time(), "cancelled"
         try:
+            await self._throttle.wait(kind)
             opened, used = await self._open_stream(path, idle_seconds, timeout_seconds)
             if isinstance(opened, Answer) and opened.status == 401 and await self._is_renewed(used):
                 opened, _ = await self._open_stream(path, idle_seconds, timeout_seconds)
@@ -129,10 +137,10 @@ class Transport:
                 self._observe("WATCH", resource, code, loop.time() - began)
         if isinstance(opened, Stream):
             return opened
-        raise self._refusal(opened)
+        raise self._refusal(opened, kind=kind)
 
     def aside(self, *, max_connections: int = 1) -> Transport:
-        """Return a transport to the same server with connections of its own and no throttle.
+        """Return a transport to the same server with connections of its own, held by no 429.
 
         For what must not wait behind anything, such as the renewal of a lease. Closed together with this one.
         """
@@ -142,6 +150,7 @@ class Transport:
             max_connections=max_connections,
             connect_timeout_seconds=self._connect_timeout_seconds,
             observe=self._observe,
+            heeds_429=False,
         )
         self._asides.append(beside)
         return beside
@@ -176,8 +185,6 @@ class Transport:
         timeout_seconds: float,
         may_send: Callable[[], bool] | None,
     ) -> tuple[Answer, Credentials]:
-        if not self._throttle.is_idle:
-            await self._throttle.wait()
         while True:
             credentials = await self._ready_credentials()
             connection = await self._pool.acquire(credentials)
@@ -198,8 +205,6 @@ class Transport:
     async def _open_stream(
         self, path: str, idle_seconds: float, timeout_seconds: float
     ) -> tuple[Answer | Stream, Credentials]:
-        if not self._throttle.is_idle:
-            await self._throttle.wait()
         credentials = await self._ready_credentials()
         connection = await self._pool.dial(credentials)
         request = self._request_bytes("GET", path, b"", JSON)
@@ -248,13 +253,14 @@ class Transport:
         head = f"{head}Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
         return head.encode("ascii") + body
 
-    def _refusal(self, answer: Answer) -> ApiError:
+    def _refusal(self, answer: Answer, *, kind: str) -> ApiError:
         retry_after = retry_after_seconds(answer.retry_after)
-        if answer.status == 429:
+        error = error_from_answer(answer.status, answer.body, retry_after_seconds=retry_after)
+        if isinstance(error, TooManyRequests) and error.is_for_all and self._heeds_429:
             seconds = DEFAULT_RETRY_AFTER_SECONDS if retry_after is None else retry_after
-            self._throttle.pause(seconds * random.uniform(1.0, 1.2))
+            self._throttle.pause(kind, seconds * random.uniform(1.0, 1.2))
         if answer.status == 401 and self._is_accepted:
             self._is_accepted = False
             source = self._adopted.source if self._adopted is not None else ""
             logger.error("%s does not accept our credentials (%s)", self.server, source, extra={"server": self.server})
-        return error_from_answer(answer.status, answer.body, retry_after_seconds=retry_after)
+        return error

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.cluster.pods import PodInfo
+from engine.cluster.resource_versions import version_number
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class Passes:
         if not known.version:
             known.early = pod
             return False
-        return _version(pod) >= known.version
+        return version_number(pod.resource_version) >= known.version
 
     def answered(self, uid: str, *, version: int) -> PodInfo | None:
         """Take the answer to our write; return what the watch has shown since, if it was here before the answer."""
@@ -63,13 +64,9 @@ class Passes:
             return None
         known.version = max(version, 1)
         early, known.early = known.early, None
-        return early if early is not None and _version(early) >= version else None
+        return early if early is not None and version_number(early.resource_version) >= version else None
 
     def drop(self, uid: str) -> PodInfo | None:
         """Forget a pod; return what the watch has shown of it while the answer was outstanding."""
         known = self._passes.pop(uid, None)
         return known.early if known is not None else None
-
-
-def _version(pod: PodInfo) -> int:
-    return int(pod.resource_version) if pod.resource_version.isdecimal() else 0

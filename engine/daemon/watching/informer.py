@@ -12,6 +12,7 @@ from typing import Any
 from engine.cluster import objects
 from engine.cluster.cluster import Cluster, object_key
 from engine.cluster.pods import PodInfo
+from engine.cluster.resource_versions import version_number
 from engine.daemon.replicas.passes import Passes
 from engine.daemon.watching.unusable import take_each
 from engine.framework.events import ClusterEvent, node_events
@@ -105,8 +106,7 @@ class Informer:
             self._passed_changed(info)
 
     def _saw(self, version: str) -> None:
-        if version.isdecimal():
-            self.pods_seen = max(self.pods_seen, int(version))
+        self.pods_seen = max(self.pods_seen, version_number(version))
 
     def _passed_changed(self, info: PodInfo) -> None:
         """Take over a pod that was passed on: it is still to be bound there, or comes back."""

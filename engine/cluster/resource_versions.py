@@ -1,0 +1,12 @@
+"""Resource versions as numbers, where they are any: what the API server calls opaque and compares by value itself."""
+
+from __future__ import annotations
+
+MOST_DIGITS = 64
+"""etcd's revisions have 19 at most; `int` refuses more than 4,300."""
+
+
+def version_number(text: str) -> int:
+    """Return a resource version as a number to compare with others of its collection; 0 where it is none."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
+    return int(text) if is_number else 0
