@@ -97,7 +97,8 @@ def command(
 
     Each POLICY is compared with the others: a file, a folder whose policies work together, or the word `kubernetes`
     for Kubernetes' own rules. Pods come and leave in virtual time and go through the queue and the cycle of the real
-    scheduler; those that fit nowhere wait for room. Results: how much is in use, how evenly, how much of the free
+    scheduler; those that fit nowhere wait for room. Pods of a scheduler that the policies do not serve count as theirs.
+    Results: how much is in use, how evenly, how much of the free
     room on GPUs is of no use, who waits for how long; mean and standard deviation where there are several seeds.
     """
     from engine.documents.yaml_document import DocumentError

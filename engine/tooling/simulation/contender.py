@@ -37,6 +37,8 @@ class Rules:
 
     def __init__(self, contender: Contender, *, preempts: bool) -> None:
         self._set = contender.policy_set
+        self._served = self._set.schedulers if self._set is not None else frozenset[str]()
+        self._for_others = _standing_in(self._set) if self._set is not None else None
         self._preempts = preempts
         self._plain = self._as_run(kubernetes_profile()) if self._set is None else None
         self._profiles: dict[Profile, Profile] = {}
@@ -47,13 +49,13 @@ class Rules:
         return profile if self._preempts else replace(profile, preempts=False)
 
     def policy(self, frame: Frame) -> Policy | None:
-        """Return the policy that governs the frame's pod; a single one governs whatever its scheduler's name is."""
-        if self._set is None:
-            return None
-        if len(self._set.policies) == 1:
-            only = self._set.policies[0]
-            return only if only.governs(frame) else None
-        return self._set.governing(frame.pod)
+        """Return the policy that governs the frame's pod.
+
+        A pod of a scheduler that none of the policies serves is taken for one of theirs: what is asked is what the
+        policies would do with these pods, and most of them still name the scheduler that they have today.
+        """
+        asked = self._set if frame.pod.scheduler_name in self._served else self._for_others
+        return asked.governing(frame.pod) if asked is not None else None
 
     def profile(self, frame: Frame) -> Profile | None:
         """Return the plugins that decide about the frame's pod; None where no policy governs it."""
@@ -79,3 +81,9 @@ class Rules:
         """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""
         policy = self.policy(frame) if self.ordered else None
         return policy.turn(queued, frame) if policy is not None else priority_turn(queued)
+
+
+def _standing_in(policy_set: PolicySet) -> PolicySet:
+    """Return the policies as they govern pods of other schedulers: as those that name the default one, if they can."""
+    served = policy_set.schedulers
+    return replace(policy_set, stands_in_as=(policy_set.default_schedulers & served) or served)

@@ -27,15 +27,20 @@ def pod(*, cpu: str = "1", priority: int = 0, **spec: Any) -> objects.Pod:
     return msgspec.convert(body, objects.Pod)
 
 
-def contender(text: str) -> Contender:
-    loaded = load([Source("test.policy", text)])
+def contender(*texts: str) -> Contender:
+    loaded = load([Source(f"test-{number}.policy", text) for number, text in enumerate(texts)])
     assert loaded.policy_set is not None, loaded.diagnostics
     return Contender("test", loaded.policy_set)
 
 
 def simulated(
-    arrivals: list[Arrival], *, nodes: list[objects.Node], by: str | None = None, seed: int = 0, drops: bool = False
+    arrivals: list[Arrival],
+    *,
+    nodes: list[objects.Node],
+    by: str | tuple[str, ...] | None = None,
+    seed: int = 0,
+    drops: bool = False,
 ) -> Run:
     scenario = Scenario(nodes, arrivals, drops=drops)
-    who = contender(by) if by is not None else Contender("kubernetes")
+    who = contender(*([by] if isinstance(by, str) else by)) if by is not None else Contender("kubernetes")
     return run(scenario, who, seed=seed, stopwatch=lambda: 0.0)

@@ -79,3 +79,28 @@ def test_the_same_seed_gives_the_same_run_and_another_one_other_ties() -> None:
     first, again, other = (simulated(arrivals, nodes=nodes, seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert [s.spread for s in first.samples] != [s.spread for s in other.samples]
+
+
+@pytest.mark.parametrize("header", ["", "scheduler batch\n"])
+@pytest.mark.parametrize("named", ["default-scheduler", "policy-scheduler", "batch", "somebody-else"])
+@pytest.mark.parametrize("policies", [1, 2])
+def test_pods_of_a_scheduler_that_no_policy_serves_are_governed_as_the_policies_own(
+    header: str, named: str, policies: int
+) -> None:
+    nodes = [node("a", labels={"size": "big"}), node("b")]
+    arrivals = [Arrival(0, "big", pod(cpu="3", schedulerName=named)), Arrival(1, "small", pod(schedulerName=named))]
+    large = "priority 5\nfor pods where pod.request.cpu > 2\nfilter label size=big"
+    by = (f"{header}{large}", f"{header}filter label size!=big")[:policies]
+
+    found = simulated(arrivals, nodes=nodes, by=by)
+
+    assert found.placed == policies
+
+
+def test_a_pod_that_names_one_of_the_schedulers_goes_to_the_policies_of_that_one() -> None:
+    by = ("scheduler first\npriority 9\nfilter label size=big", "scheduler second\nfilter fits(cpu, mem)")
+    arrivals = [Arrival(0, name, pod(schedulerName=name)) for name in ("first", "second")]
+
+    found = simulated(arrivals, nodes=[node("a")], by=by)
+
+    assert (found.placed, dict(found.reasons)) == (1, {"label size=big": 1})
