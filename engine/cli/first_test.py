@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from engine.cli import files
+
+if TYPE_CHECKING:
+    from engine.tooling.first_test.search import Change, Found, Search
+    from engine.tooling.mutation.trial import Subject, Tried
 
 STANDARD_OUTPUT = "-"
 
@@ -53,7 +60,8 @@ def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
     from engine.cli.policies import compiled
     from engine.documents.yaml_document import read_source
     from engine.tooling.first_test.search import Search
-    from engine.tooling.first_test.writing import case_names, text_of
+    from engine.tooling.mutation.report import summary
+    from engine.tooling.mutation.trial import Fate
 
     policies = compiled([read_source(policy_path)])
     if len(policies.policies) != 1 or not policies.policies[0].clauses:
@@ -64,30 +72,72 @@ def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
     found = search.run()
     shown_as = target if target is not None else Path(f"<stdout>{files.TEST_SUFFIX}")
     path = Path(os.path.relpath(policy_path, shown_as.parent)).as_posix()
-    cases = search.cases(found)
-    if not cases and not found.queues:
+    if not search.cases(found) and not found.queues:
         raise click.ClickException(f"{policy_path}: no case was found that shows anything; write the first by hand")
-    text = text_of(cases, found, policy=path, name=policy.name)
-    coverage, failing = _run(shown_as, text)
+    first = _passing(search, found, shown_as, policy=path, name=policy.name)
+    more = search.noticing(found, list(_unnoticed(first, policy.name)))
+    if more.witnesses != found.witnesses:
+        first = _passing(search, more, shown_as, policy=path, name=policy.name)
+    told = f"{first.count} cases, {first.coverage}, {summary(first.tried)}"
+    if any(one.fate is Fate.SURVIVED for one in first.tried):
+        told += f"\nwhat no case notices yet: policyctl test --mutate -q {target or 'FILE'}"
+    return first.text, told
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstTest:
+    """A test file whose cases pass, and what it shows."""
+
+    text: str
+    count: int
+    """How many cases."""
+    coverage: str
+    tried: Sequence[Tried]
+    """Changes of the policy, and what became of them."""
+    subject: Subject
+
+
+def _passing(search: Search, found: Found, shown_as: Path, *, policy: str, name: str) -> _FirstTest:
+    """Return the cases that were found, without those that do not pass."""
+    from engine.tooling.first_test.writing import case_names, text_of
+
+    cases = search.cases(found)
+    text = text_of(cases, found, policy=policy, name=name)
+    made, failing = _run(shown_as, text)
     if failing:
-        cases = [one for one, name in zip(cases, case_names(cases), strict=True) if name not in failing]
-        text = text_of(cases, found, policy=path, name=policy.name, without=failing)
-        coverage, _ = _run(shown_as, text)
-    count = len(cases) + sum(queue.name not in failing for queue in found.queues)
-    return text, f"{count} cases, {coverage}"
+        cases = [one for one, called in zip(cases, case_names(cases), strict=True) if called not in failing]
+        made, _ = _run(shown_as, text_of(cases, found, policy=policy, name=name, without=failing))
+    return made
 
 
-def _run(path: Path, text: str) -> tuple[str, frozenset[str]]:
-    """Return what the cases cover, and the names of those that do not pass."""
+def _run(path: Path, text: str) -> tuple[_FirstTest, frozenset[str]]:
+    """Return a test file with what its cases show, and the names of those that do not pass."""
     from engine.cli.coverage import Coverage
+    from engine.cli.mutation import mutated, subject_of
     from engine.cli.suites import load_suite
     from engine.diagnostics import Source
     from engine.tooling.coverage.measure import totals
-    from engine.tooling.tester.results import State
+    from engine.tooling.tester.results import State, SuiteResult
 
     loaded = load_suite(path, Source(str(path), text))
     coverage = Coverage()
-    results = list(loaded.run(observe=coverage.watch(loaded)).results())
+    result = SuiteResult(loaded.suite, tuple(loaded.run(observe=coverage.watch(loaded)).results()))
     clauses, branches = totals(coverage.measured())
-    failing = frozenset(result.case.name for result in results if result.state is not State.PASSED)
-    return f"clauses {clauses}, branches {branches}", failing
+    failing = frozenset(case.case.name for case in result.cases if case.state is not State.PASSED)
+    tried = mutated([loaded], [result]) if not failing else []
+    covered = f"clauses {clauses}, branches {branches}"
+    return _FirstTest(text, len(result.cases), covered, tried, subject_of(loaded, result)), failing
+
+
+def _unnoticed(made: _FirstTest, name: str) -> Iterator[Change]:
+    """Yield the changes that no case notices."""
+    from engine.tooling.first_test.search import Change
+    from engine.tooling.mutation.trial import Fate
+
+    for one in made.tried:
+        changed = made.subject.policies(one.mutant) if one.fate is Fate.SURVIVED else None
+        if changed is None or isinstance(changed, Fate):
+            continue
+        policy = changed.named(name)
+        if policy is not None:
+            yield Change(one.mutant.span, policy, one.mutant.hint)

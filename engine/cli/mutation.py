@@ -23,7 +23,7 @@ def mutated(loaded: Sequence[LoadedSuite], results: Sequence[SuiteResult]) -> li
     """
     from engine.tooling.mutation.trial import together
 
-    subjects = [_subject(suite, result) for suite, result in zip(loaded, results, strict=True)]
+    subjects = [subject_of(suite, result) for suite, result in zip(loaded, results, strict=True)]
     wanted: dict[tuple[str, int, int, str], tuple[Mutant, list[Subject]]] = {}
     for subject in subjects:
         for mutant in subject.mutants():
@@ -43,7 +43,8 @@ def _bar(done: int, total: int, *, width: int = 20) -> str:
     return f"[{'#' * filled}{'.' * (width - filled)}]"
 
 
-def _subject(loaded: LoadedSuite, result: SuiteResult) -> Subject:
+def subject_of(loaded: LoadedSuite, result: SuiteResult) -> Subject:
+    """Return the policies of a test file, to be changed, with the cases that passed."""
     from engine.builtins.environment import environment
     from engine.cli.policies import beside
     from engine.lang.load import check_sources

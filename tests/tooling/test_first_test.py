@@ -62,6 +62,31 @@ def test_a_policy_is_shown_in_full(policy: str, tmp_path: Path, capsys: pytest.C
     assert "No case was found" not in text, text
 
 
+@pytest.mark.parametrize(
+    ("policy", "killed"),
+    [
+        ('require pod.request.cpu < 8 else "too large"\nfilter label disk=ssd or not pod.label.fast', "14/14"),
+        ('filter node.conditions.MemoryPressure != "True" and node.conditions.DiskPressure != "True"', "8/8"),
+        ('metric busy = promql("busy") stale after 5min\nscore 100 - busy ?? 50', None),
+    ],
+)
+def test_the_first_tests_notice_changes_of_the_policy_and_say_how_many(
+    policy: str, killed: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.policy").write_text(policy)
+    assert run(["test", "--init", str(tmp_path / "p.policy")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert run(["test", "-q", "--mutate", str(tmp_path / "p.test.yaml")]) == 0
+    counted = capsys.readouterr().out.splitlines()[-1]
+
+    assert said[0].endswith(counted)
+    if killed is None:
+        assert said[1] == f"what no case notices yet: policyctl test --mutate -q {tmp_path / 'p.test.yaml'}"
+    else:
+        assert f"mutants {killed} killed" in said[0]
+        assert len(said) == 1
+
+
 def test_what_could_not_be_shown_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, code = first(tmp_path, "filter volumes_ok()", capsys)
     assert code == 0

@@ -33,9 +33,17 @@ class Written:
 
 def written(witness: Witness, frame: Frame, policy: Policy) -> Written | None:
     """Return the case with its expectations; None where a gang without a size keeps it from being decided."""
-    reads_clock = any(clause.depends & Depends.CLOCK for clause in policy.clauses)
+    found = expectation(frame, policy)
+    if found is None:
+        return None
+    expect, tie = found
+    return Written(witness, expect, tie, reads_clock=any(clause.depends & Depends.CLOCK for clause in policy.clauses))
+
+
+def expectation(frame: Frame, policy: Policy) -> tuple[Json, bool] | None:
+    """Return what a decision is in the words of a test, and whether it is a tie; None where it cannot be made."""
     if policy.hold_reason(frame) is not None:
-        return Written(witness, {"held": True}, tie=False, reads_clock=reads_clock)
+        return {"held": True}, False
     try:
         policy.claims(frame)
     except ValueError:
@@ -63,7 +71,7 @@ def written(witness: Witness, frame: Frame, policy: Policy) -> Written | None:
         expect["filtered"] = refused
     if len(totals) > 1 or (totals and policy.profile.scores):
         expect["scores"] = {name: _rounded(total) for name, total in sorted(totals.items())}
-    return Written(witness, expect, tie=len(tied) > 1, reads_clock=reads_clock)
+    return expect, len(tied) > 1
 
 
 def _whole_refusal(frame: Frame, policy: Policy) -> Json | None:

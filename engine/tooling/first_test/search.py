@@ -7,11 +7,12 @@ pairs, starting from the worlds that showed something new before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations, product
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import combinations, islice, product
+from typing import Any, TypeAlias
 
 from engine.cluster.signals import Query
+from engine.diagnostics import Span
 from engine.documents.yaml_document import DocumentError
 from engine.framework.frame import Frame
 from engine.lang import typed
@@ -21,16 +22,24 @@ from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
 from engine.tooling.coverage.probe import Probe
 from engine.tooling.coverage.sites import ClauseSites, Outcome, Site, SpanKey, clause_sites, equality_of, span_key
-from engine.tooling.first_test.expected import Written, written
+from engine.tooling.first_test.expected import Written, expectation, written
 from engine.tooling.first_test.genes import Genes
 from engine.tooling.first_test.scene import case_form, frame_of
 from engine.tooling.first_test.turns import Queue, queues
 from engine.tooling.first_test.values import Place, World
 from engine.tooling.first_test.witness import Goal, Witness
+from engine.tooling.tester.short_forms import Json
 
 _MOST_TRIES = 1500
 """Worlds looked at, about a millisecond each."""
 _TRIES_PER_GOAL = 150
+_TRIES_PER_CHANGE = 100
+_MOST_TRIES_OF_CHANGES = 1500
+"""Worlds that are decided in under a change of the policy, likewise about a millisecond each."""
+
+
+_Name: TypeAlias = tuple[tuple[Place, Any], ...]
+"""A world, as a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,18 @@ class Found:
     """What shows `order by`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the policy that no case notices."""
+
+    span: Span
+    """What is changed."""
+    policy: Policy
+    """The policy with the change."""
+    shown: str
+    """Which case would notice it, for people."""
+
+
 class Search:
     """Searches for one policy."""
 
@@ -56,7 +77,9 @@ class Search:
         self._genes = Genes(policy.compiled.checked)
         self._clauses = tuple(clause_sites(policy.compiled.checked, alone=True))
         self._tries = 0
-        self._seen: dict[tuple[tuple[Place, Any], ...], frozenset[Goal]] = {}
+        self._seen: dict[_Name, frozenset[Goal]] = {}
+        self._decided: dict[_Name, tuple[Frame, tuple[Json, bool] | None] | tuple[()]] = {}
+        """What the policy decides, by world; nothing where it governs no pod."""
 
     @property
     def queries(self) -> Mapping[str, Query]:
@@ -93,6 +116,66 @@ class Search:
             for witness in found.witnesses
         )
         return [one for one in made if one is not None]
+
+    def noticing(self, found: Found, changes: Sequence[Change]) -> Found:
+        """Return what was found, with cases that come out otherwise under changes which no case noticed so far.
+
+        Args:
+            found: what `run` returned.
+            changes: the changes.
+        """
+        starts = [witness.world for witness in found.witnesses]
+        left, tries, more = list(changes), 0, list(found.witnesses)
+        while left and starts and tries < _MOST_TRIES_OF_CHANGES:
+            change = left.pop(0)
+            clause = self._clause_around(change.span)
+            if clause is None:
+                continue
+            own, around = self._read_around(change.span)
+            worlds = (each for start in starts for each in (start, *self._changes(start, own, around)))
+            for chosen in islice(worlds, _TRIES_PER_CHANGE):
+                tries += 1
+                if self._notices(chosen, change):
+                    form = case_form(chosen, topologies=self._genes.topologies)
+                    more.append(Witness(chosen, form, clause, (), change.shown))
+                    left = [other for other in left if not self._notices(chosen, other)]
+                    break
+        return replace(found, witnesses=tuple(more))
+
+    def _clause_around(self, span: Span) -> ClauseSites | None:
+        """Return the clause that a change is in; for one in a definition the first."""
+        inside = (sites for sites in self._clauses if _overlap(sites.span, span))
+        return next(inside, next(iter(self._clauses), None))
+
+    def _read_around(self, span: Span) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
+        """Return the genes that are read by expressions in a change and around it, and those of their clauses."""
+        own: dict[Place, None] = {}
+        around: dict[Place, None] = {}
+        checked = self._policy.compiled.checked
+        if checked.governs is not None and _overlap(checked.governs.span, span):
+            own.update(dict.fromkeys(self._genes.read_by(checked.governs)))
+        for clause in checked.clauses:
+            roots = values_of(clause)
+            touched = [part for root in roots for part in typed.below(root) if _overlap(part.span, span)]
+            for part in sorted(touched, key=lambda part: part.span.end - part.span.start):
+                own.update(dict.fromkeys(self._genes.read_by(part)))
+            if touched or _overlap(clause.tree.span, span):
+                around.update(dict.fromkeys(self._genes.of_clause(clause)))
+                around.update(dict.fromkeys(place for root in roots for place in self._genes.read_by(root)))
+        return self._known(tuple(own)), self._known(tuple(around))
+
+    def _notices(self, chosen: World, change: Change) -> bool:
+        """Return whether a world is decided otherwise under a change."""
+        name = _name_of(chosen)
+        known = self._decided.get(name)
+        if known is None:
+            frame = self._frame(chosen)
+            governed = frame is not None and self._policy.governs(frame)
+            known = self._decided[name] = (frame, expectation(frame, self._policy)) if frame and governed else ()
+        if not known:
+            return False
+        frame, expected = known
+        return not change.policy.governs(frame) or expectation(frame, change.policy) != expected
 
     # --- goals -------------------------------------------------------------------------------------------
 
@@ -167,7 +250,7 @@ class Search:
 
     def _look(self, chosen: World) -> frozenset[Goal]:
         """Return everything that a world shows."""
-        name = tuple(sorted(chosen.items(), key=repr))
+        name = _name_of(chosen)
         known = self._seen.get(name)
         if known is None:
             self._tries += 1
@@ -267,3 +350,11 @@ class Search:
                 if set(goals) <= self._look(tried):
                     simple = tried
         return simple
+
+
+def _name_of(chosen: World) -> _Name:
+    return tuple(sorted(chosen.items(), key=repr))
+
+
+def _overlap(one: Span, other: Span) -> bool:
+    return one.source.name == other.source.name and one.start < other.end and other.start < one.end

@@ -120,10 +120,10 @@ class Values:
         return tuple(dict.fromkeys(values))[:most]
 
     def _amounts(self, resource: str) -> tuple[Any, ...]:
-        """Return the constants that can be amounts of a resource."""
+        """Return the constants that can be amounts of a resource, and their halves."""
         if resource in ("memory", "ephemeral-storage"):
-            return tuple(f"{int(n) >> 20}Mi" for n in self._numbers if n >= 1 << 20)
-        return tuple(int(n) for n in self._numbers if 0 < n <= 1000 and n == int(n))
+            return tuple(f"{int(n) >> 20 >> half}Mi" for n in self._numbers if n >= 2 << 20 for half in (0, 1))
+        return tuple(int(n) >> half for n in self._numbers if 1 < n <= 1000 and n == int(n) for half in (0, 1))
 
     def _words(self, place: Place) -> tuple[Any, ...]:
         beside = (*self._beside.get(place, ()), *self._beside.get(("pod", *place[1:]), ()))

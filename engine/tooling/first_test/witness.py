@@ -22,3 +22,5 @@ class Witness:
     clause: ClauseSites
     """The one that it is about."""
     goals: tuple[Goal, ...]
+    notices: str = ""
+    """Which change of the policy no other case would notice, "" where the case is there for its goals."""

@@ -88,7 +88,7 @@ def _name(witness: Witness) -> str:
     """Return the clause and what the case shows of it."""
     sites = {site.key: site for site in witness.clause.sites}
     told = dict.fromkeys(_answer(sites[key], outcome) for key, outcome in witness.goals if outcome is not None)
-    about = "; ".join(list(told)[:3])
+    about = "; ".join(list(told)[:3]) or witness.notices
     clause = " ".join(witness.clause.span.text.split()).split(" else ")[0]
     name = f"{clause}: {about}" if about else clause
     if len(name) > _LONGEST_NAME and about:

@@ -78,18 +78,25 @@ class Subject:
             every.extend(mutants(file, several=several))
         return tuple(every)
 
-    def try_out(self, mutant: Mutant) -> Tried:
-        """Run the cases against one mutant, up to the first that fails."""
+    def policies(self, mutant: Mutant) -> PolicySet | Fate:
+        """Return the policies with one change, or why it needs no case: it is refused, or proved equivalent."""
         changed = mutant.applied()
         sources, library = _with(changed, self.sources), _with(changed, self.library)
         made = check_sources(sources, self.environment, library=library)
         if made.failed or errors(lint(made)):
-            return Tried(mutant, Fate.REFUSED)
+            return Fate.REFUSED
         pairs = list(zip(self.checked.policies, made.policies, strict=True))
         if all(equivalent(policy, mutated) for policy, mutated in pairs):
-            return Tried(mutant, Fate.EQUIVALENT)
+            return Fate.EQUIVALENT
         policies = [make_policy(compile_policy(_named_alike(*pair), self.environment)) for pair in pairs]
-        killer = self.notices(PolicySet.of(policies, default_schedulers=self.default_schedulers))
+        return PolicySet.of(policies, default_schedulers=self.default_schedulers)
+
+    def try_out(self, mutant: Mutant) -> Tried:
+        """Run the cases against one mutant, up to the first that fails."""
+        policies = self.policies(mutant)
+        if isinstance(policies, Fate):
+            return Tried(mutant, policies)
+        killer = self.notices(policies)
         return Tried(mutant, Fate.SURVIVED) if killer is None else Tried(mutant, Fate.KILLED, killer)
 
 
