@@ -75,7 +75,7 @@ def _listed(sums: bytes) -> dict[str, str]:
 
 
 def _verify(key_file: Path, signature: bytes, content: bytes) -> None:
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -83,7 +83,7 @@ def _verify(key_file: Path, signature: bytes, content: bytes) -> None:
         key = load_pem_public_key(key_file.read_bytes())
     except OSError as error:
         raise ProofError(f"cannot read {key_file}: {(error.strerror or str(error)).lower()}") from error
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise ProofError(f"{key_file} holds no public key in PEM") from error
     if not isinstance(key, Ed25519PublicKey):
         raise ProofError(f"{key_file} holds a key of another kind: expected Ed25519")

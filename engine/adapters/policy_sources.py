@@ -18,6 +18,8 @@ MAX_FILE_BYTES = 1 << 20
 """A ConfigMap holds at most 1 MiB in all; a larger file is not a policy."""
 MAX_FILES = 1000
 """So that a wrong directory is an error, not minutes of reading."""
+MAX_BYTES = 8 << 20
+"""Of all files together: several times what anybody writes, and little enough to be kept twice."""
 ATTEMPTS = 50
 """Readings of one directory that may be overtaken by changes. The kubelet makes about one change a minute; what is
 still not there after so many (a few milliseconds) is not being changed but a link to nothing."""
@@ -63,16 +65,16 @@ def read_policies(path: Path, *, proof: PolicyProof | None = None) -> PolicySour
     Raises:
         PolicySourcesError: nothing there, unreadable, not UTF-8, too large, no policy at all, or no proof.
     """
-    vanished: object = path
+    shown, vanished = shown_name(str(path)), ""
     for _ in range(ATTEMPTS):
         try:
-            return _read_once(path, proof)
+            return _read_once(path, proof, shown=shown)
         except FileNotFoundError as error:
-            if not path.exists():
-                raise PolicySourcesError(f"{path} does not exist: expected a directory of {SUFFIX} files") from None
-            vanished = error.filename
-        except OSError as error:
-            raise PolicySourcesError(f"cannot read {path}: {_reason(error)}") from error
+            if not os.path.exists(path):  # noqa: PTH110  (Path.exists raises)
+                raise PolicySourcesError(f"{shown} does not exist: expected a directory of {SUFFIX} files") from None
+            vanished = shown_name(str(error.filename))
+        except (OSError, ValueError) as error:  # ValueError: a path that no system has
+            raise PolicySourcesError(f"cannot read {shown}: {_reason(error)}") from error
     raise PolicySourcesError(f"cannot read {vanished}: it is listed, but not there, {ATTEMPTS} times in a row")
 
 
@@ -104,18 +106,19 @@ def _check(proof: PolicyProof, contents: Mapping[str, bytes], proofs: Mapping[st
         raise PolicySourcesError(f"{shown}: {error}") from error
 
 
-def _read_once(path: Path, proof: PolicyProof | None) -> PolicySources:
+def _read_once(path: Path, proof: PolicyProof | None, *, shown: str) -> PolicySources:
     if not path.is_dir():
         if proof is not None:
-            raise PolicySourcesError(f"{path} is one file: policies with checksums are a directory")
-        return PolicySources.of({path.name: _decoded(_content(path, shown=path), shown=str(path))})
+            raise PolicySourcesError(f"{shown} is one file: policies with checksums are a directory")
+        _check_name(path.name, shown=shown)
+        return PolicySources.of({path.name: _decoded(_content(path, shown=shown), shown=shown)})
     link = path / _KUBELET_LINK
     if not link.is_symlink():
-        return _read_folder(path, proof, shown=path)
+        return _read_folder(path, proof, shown=shown)
     # resolved once: the kubelet swaps the link, and two look-ups could see two generations
     folder = Path(os.path.realpath(link, strict=True))
     try:
-        return _read_folder(folder, proof, shown=path)
+        return _read_folder(folder, proof, shown=shown)
     finally:
         # an old generation is deleted file by file once the link has left it: what was read, or not found,
         # counts only if the link did not move meanwhile
@@ -123,13 +126,21 @@ def _read_once(path: Path, proof: PolicyProof | None) -> PolicySources:
             raise FileNotFoundError(errno.ENOENT, "overtaken by a new generation", str(link))
 
 
-def _read_folder(folder: Path, proof: PolicyProof | None, *, shown: Path) -> PolicySources:
-    names = _checked_names((entry.name for entry in folder.iterdir()), shown=str(shown))
-    contents = {name: _content(folder / name, shown=shown / name) for name in names}
+def _read_folder(folder: Path, proof: PolicyProof | None, *, shown: str) -> PolicySources:
+    with os.scandir(folder) as entries:
+        names = _checked_names((entry.name for entry in entries), shown=shown)
+    contents, room = {}, MAX_BYTES
+    for name in names:
+        contents[name] = _content(folder / name, shown=f"{shown}/{name}")
+        room -= len(contents[name])
+        if room < 0:
+            raise PolicySourcesError(
+                f"{shown} holds more than {MAX_BYTES >> 20} MiB of policies: is this the right folder?"
+            )
     if proof is not None:
         there = [name for name in proof.files if (folder / name).exists()]
-        _check(proof, contents, {name: _content(folder / name, shown=shown / name) for name in there}, shown=str(shown))
-    return PolicySources.of({name: _decoded(content, shown=str(shown / name)) for name, content in contents.items()})
+        _check(proof, contents, {name: _content(folder / name, shown=f"{shown}/{name}") for name in there}, shown=shown)
+    return PolicySources.of({name: _decoded(content, shown=f"{shown}/{name}") for name, content in contents.items()})
 
 
 def is_policy(name: str) -> bool:
@@ -138,15 +149,41 @@ def is_policy(name: str) -> bool:
 
 
 def _checked_names(names: Iterable[str], *, shown: str) -> list[str]:
-    found = sorted(filter(is_policy, names))
+    found, number = [], 0
+    for name in filter(is_policy, names):
+        number += 1
+        if number <= MAX_FILES:  # a folder may hold millions
+            _check_name(name, shown=f"{shown}/{shown_name(name)}")
+            found.append(name)
     if not found:
         raise PolicySourcesError(f"{shown} holds no {SUFFIX} file")
-    if len(found) > MAX_FILES:
-        raise PolicySourcesError(f"{shown} holds {len(found)} {SUFFIX} files, at most {MAX_FILES} are read")
-    return found
+    if number > MAX_FILES:
+        raise PolicySourcesError(f"{shown} holds {number} {SUFFIX} files, at most {MAX_FILES} are read")
+    return sorted(found)
 
 
-def _content(path: Path, *, shown: Path) -> bytes:
+def _check_name(name: str, *, shown: str) -> None:
+    """Refuse a name that no log, Event or status page could show as it is."""
+    if not name.isprintable():  # a byte that is not UTF-8 is half a surrogate pair here
+        problem = "has characters that cannot be shown" if _is_utf8(name) else "is not UTF-8"
+        raise PolicySourcesError(f"the file name {shown} {problem}: rename the file")
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown_name(name: str) -> str:
+    """Return a file's name for people: bytes that are not UTF-8, and control characters, as `\\xff`."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _content(path: Path, *, shown: str) -> bytes:
     try:
         # a pipe that someone calls x.policy would block for ever without O_NONBLOCK
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -196,14 +233,9 @@ def subpath_mounts(path: Path, *, mountinfo: str) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def inotify_exhausted(error: OSError) -> bool:
-    """Tell whether the system has no more file watches to give, rather than that the path is wrong."""
-    return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOSYS)
-
-
 def _unescaped(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
 
 
-def _reason(error: OSError) -> str:
-    return (error.strerror or type(error).__name__).lower()
+def _reason(error: OSError | ValueError) -> str:
+    return ((error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__).lower()

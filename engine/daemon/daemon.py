@@ -193,8 +193,10 @@ class Daemon:
             scheduling = asyncio.create_task(guarded(self._scheduler.run()))
             leading = asyncio.create_task(self._leading.run())
             stack.push_async_callback(self._end, scheduling, leading)
+            reloading = self._reloader.task
+            assert reloading is not None
             # none of them ends but by a lost lease or a fault in ours: a new process starts afresh
-            works = {leading, scheduling, *tasks, *self._api_server.tasks}
+            works = {leading, scheduling, reloading, *tasks, *self._api_server.tasks}
             await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
             return 1
 

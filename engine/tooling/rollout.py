@@ -36,7 +36,7 @@ class Heard:
     candidate: str
     """Hash of the newest that came to it, "" where that could not be read."""
     result: str
-    """`accepted`, `refused`, `unreadable`, or "" before the first."""
+    """`accepted`, `refused`, `unreadable`, `failed`, or "" before the first."""
     problem: str = ""
 
 
@@ -112,7 +112,7 @@ def _state(heard: Heard, wanted: str, stale_seconds: float) -> State:
         return State.SILENT
     if heard.active == wanted and heard.result != "unreadable":
         return State.LIVE
-    if heard.result == "unreadable" or (heard.result == "refused" and heard.candidate == wanted):
+    if heard.result == "unreadable" or (heard.result in ("refused", "failed") and heard.candidate == wanted):
         return State.REFUSED
     return State.WAITS
 

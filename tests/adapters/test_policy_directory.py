@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import operator
 import os
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -112,6 +114,25 @@ def test_each_unreadable_input_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     assert error_of(folder) == f"cannot read {file}: too many levels of symbolic links"
     (folder / "loop.policy").unlink()
     assert error_of(folder) == f"cannot read {file}: it is listed, but not there, 50 times in a row"
+
+    (folder / "a.policy").unlink()
+    for name in (b"caf\xe9.policy", b"two\nlines.policy"):
+        odd = os.fsencode(folder) + b"/" + name
+        Path(os.fsdecode(odd)).touch()
+        shown, why = (
+            ("caf\\xe9", "is not UTF-8") if b"\xe9" in name else ("two\\nlines", "has characters that cannot be shown")
+        )
+        assert error_of(folder) == f"the file name {folder}/{shown}.policy {why}: rename the file"
+        assert error_of(Path(os.fsdecode(odd))) == f"the file name {folder}/{shown}.policy {why}: rename the file"
+        Path(os.fsdecode(odd)).unlink()
+    assert error_of(tmp_path / "\0" / "x") == f"cannot read {tmp_path}/\\x00/x: embedded null byte"
+
+    monkeypatch.setattr(policy_sources, "MAX_BYTES", 1 << 20)
+    for name in ("a.policy", "b.policy"):
+        (folder / name).write_bytes(b"#" * (1 << 19))
+    assert len(read_policies(folder).files) == 2
+    (folder / "c.policy").write_text("#")
+    assert error_of(folder) == f"{folder} holds more than 1 MiB of policies: is this the right folder?"
 
     monkeypatch.setattr(policy_sources, "MAX_FILES", 1)
     for name in ("b.policy", "c.policy"):
@@ -325,6 +346,133 @@ async def test_without_inotify_it_looks_at_intervals_and_says_so_once(
     ]
 
 
+def _odd_name(folder: Path) -> None:
+    Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.policy")).touch()
+
+
+def _no_policy(folder: Path) -> None:
+    (folder / "a.policy").unlink()
+
+
+def _a_ring_of_links(folder: Path) -> None:
+    (folder / "b.policy").symlink_to("b.policy")
+
+
+def _a_folder(folder: Path) -> None:
+    (folder / "b.policy").mkdir()
+
+
+def _a_pipe(folder: Path) -> None:
+    os.mkfifo(folder / "b.policy")
+
+
+def _a_link_to_nothing(folder: Path) -> None:
+    (folder / "b.policy").symlink_to("gone.policy")
+
+
+def _a_device(folder: Path) -> None:
+    (folder / "b.policy").symlink_to("/dev/zero")
+
+
+def _an_endless_file(folder: Path) -> None:
+    with (folder / "b.policy").open("wb") as file:
+        file.truncate(1 << 40)
+
+
+def _not_text(folder: Path) -> None:
+    (folder / "b.policy").write_bytes(bytes(range(256)))
+
+
+def _a_socket(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening, contextlib.chdir(folder):
+        listening.bind("b.policy")
+
+
+def _a_generation_that_is_gone(folder: Path) -> None:
+    (folder / "..data").symlink_to("..gone")
+
+
+def _a_ring_of_generations(folder: Path) -> None:
+    (folder / "..data").symlink_to("..data")
+
+
+ODD = [
+    _odd_name,
+    _no_policy,
+    _a_ring_of_links,
+    _a_folder,
+    _a_pipe,
+    _a_link_to_nothing,
+    _a_device,
+    _an_endless_file,
+    _not_text,
+    _a_socket,
+    _a_generation_that_is_gone,
+    _a_ring_of_generations,
+]
+
+
+@pytest.mark.parametrize("spoil", ODD)
+async def test_nothing_in_a_folder_ends_the_watching(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    (folder / "a.policy").write_text("good")
+    delivered = Delivered()
+    async with PolicyDirectory(folder, deliver=delivered, poll_seconds=0.05):
+        spoil(folder)
+        await delivered.until(lambda last: isinstance(last, str))
+        print(delivered.last)
+        assert str(folder) in delivered.last
+        assert str(delivered.last).isprintable()
+        shutil.rmtree(folder)
+        folder.mkdir()
+        (folder / "a.policy").write_text("better")
+        await delivered.until(lambda last: last == {"a.policy": "better"})
+
+
+async def test_a_fault_while_reading_is_told_and_the_watching_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.policy").write_text("1")
+    real = read_policies
+
+    def broken(path: Path, *, proof: PolicyProof | None) -> PolicySources:
+        raise ZeroDivisionError("a fault")
+
+    delivered = Delivered()
+    async with PolicyDirectory(tmp_path, deliver=delivered, poll_seconds=0.02):
+        monkeypatch.setattr(policy_directory, "read_policies", broken)
+        await delivered.until(lambda last: last == f"cannot read {tmp_path}: unexpected ZeroDivisionError: a fault")
+        monkeypatch.setattr(policy_directory, "read_policies", real)
+        (tmp_path / "a.policy").write_text("2")
+        await delivered.until(lambda last: last == {"a.policy": "2"})
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_file_system_that_does_not_answer_is_told_and_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the start nor the end of the process waits for it."""
+    (tmp_path / "a.policy").write_text("1")
+    answers = threading.Event()
+    real = read_policies
+
+    def hanging(path: Path, *, proof: PolicyProof | None) -> PolicySources:
+        answers.wait()
+        return real(path, proof=proof)
+
+    monkeypatch.setattr(policy_directory, "read_policies", hanging)
+    delivered = Delivered()
+    async with PolicyDirectory(tmp_path, deliver=delivered, poll_seconds=0.02, slow_seconds=0.1):
+        assert delivered.last == f"{tmp_path} cannot be read: no answer within 0.1 s"
+        answers.set()
+        await delivered.until(lambda last: last == {"a.policy": "1"})
+        answers.clear()
+        (tmp_path / "a.policy").write_text("2")
+        await delivered.until(lambda last: isinstance(last, str))
+    answers.set()
+
+
 async def test_its_own_reading_is_no_reason_to_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.policy").write_text("1")
     readings = 0
@@ -376,4 +524,4 @@ async def test_a_receiver_that_fails_does_not_end_the_watching(
     async with PolicyDirectory(tmp_path, deliver=receive, poll_seconds=NEVER):
         volume.update({"a.policy": "2"})
         await delivered.until(lambda last: last == {"a.policy": "2"})
-    assert "unforeseen way" in caplog.text
+    assert "unexpected error while taking over" in caplog.text

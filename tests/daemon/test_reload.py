@@ -18,6 +18,7 @@ from engine.adapters.policy_sources import PolicySources, PolicySourcesError
 from engine.daemon.policies.reload import (
     EVENT_MESSAGE_LIMIT,
     Accepted,
+    PoliciesLost,
     PolicyReloader,
     Refused,
     ReloadRecord,
@@ -49,7 +50,7 @@ class Scheduler:
         ticks = itertools.count()
         self.reloader: PolicyReloader[str] = PolicyReloader(
             compile_policies=given.pop("compile_policies", compile_text),
-            activate=lambda policies, _: self.activated.append(policies),
+            activate=given.pop("activate", lambda policies, _: self.activated.append(policies)),
             report=self._report,
             clock=lambda: float(next(ticks)),
             **given,
@@ -141,12 +142,53 @@ async def test_warnings_are_logged_and_recorded(caplog: pytest.LogCaptureFixture
     assert "warning[W001]" in caplog.text
 
 
-async def test_a_fault_of_the_compiler_refuses_the_set_and_ends_nothing() -> None:
+async def test_a_fault_of_the_compiler_ends_nothing() -> None:
     async with running() as scheduler:
         record = await scheduler.offered(sources("crash"))
-        assert record.result is ReloadResult.REFUSED
+        assert record.result is ReloadResult.FAILED
         assert record.problems == ("the compiler failed: ZeroDivisionError: a fault",)
         assert (await scheduler.offered(sources("one"))).successful
+
+
+async def test_a_fault_of_the_activation_brings_the_last_good_set_back_and_ends_nothing() -> None:
+    activated: list[str] = []
+
+    def activate(policies: str, _: ReloadRecord) -> None:
+        activated.append(policies)
+        if policies == "two":
+            raise ZeroDivisionError("half-way")
+
+    async with running(activate=activate) as scheduler:
+        await scheduler.offered(sources("one"))
+        record = await scheduler.offered(sources("two"))
+        assert record.result is ReloadResult.FAILED
+        assert record.generation == 1
+        assert record.summary() == (
+            "policies failed, generation 1 stays in use: activation failed: ZeroDivisionError: half-way"
+        )
+        assert activated == ["one", "two", "one"]
+        assert scheduler.reloader.active == "one"
+        assert scheduler.reloader.last_success is scheduler.records[0]
+        record = await scheduler.offered(sources("three"))
+        assert record.successful
+        assert record.generation == 2
+
+
+@pytest.mark.parametrize("good", ["one", None], ids=["the last good set fails, too", "there is no good set"])
+async def test_where_no_set_is_whole_in_force_the_loading_ends_with_the_reason(good: str | None) -> None:
+    broken: list[str] = []
+
+    def activate(policies: str, _: ReloadRecord) -> None:
+        if policies != good or broken:
+            broken.append(policies)
+            raise ZeroDivisionError(policies)
+
+    async with running(activate=activate) as scheduler:
+        if good is not None:
+            await scheduler.offered(sources(good))
+        scheduler.reloader.offer(sources("two"))
+        with pytest.raises(PoliciesLost, match="ZeroDivisionError"):
+            await asyncio.wait_for(asyncio.shield(scheduler.reloader.task), 20)
 
 
 async def test_the_event_loop_goes_on_while_policies_compile_and_only_the_newest_waits() -> None:

@@ -144,8 +144,14 @@ BEGINNINGS: dict[str, dict[str, str | bytes]] = {
     "a broken set": {"a.policy": BROKEN},
     "no policy at all": {"notes.txt": "nothing here"},
     "a file that is no text": {"a.policy": b"\xff\xfe"},
+    "a name that is no text": {"caf\udce9.policy": "filter node.ready\n"},
 }
-SAID = {"a broken set": "a.policy:3:13: error[", "no policy at all": "no .policy", "a file that is no text": "a.policy"}
+SAID = {
+    "a broken set": "a.policy:3:13: error[",
+    "no policy at all": "no .policy",
+    "a file that is no text": "a.policy",
+    "a name that is no text": "caf\\xe9.policy is not UTF-8",
+}
 
 
 @pytest.mark.parametrize("beginning", BEGINNINGS)
@@ -165,6 +171,27 @@ def test_what_begins_with(beginning: str, zones: Cluster, scheduler: StartSchedu
     policies.update(only("b"))
     assert zones.wait_bound("waits") == {"waits": "in-b"}
     assert process.get("/readyz")[0] == 200
+
+
+def test_a_file_name_that_is_no_text_is_seen_everywhere_and_ends_nothing(
+    zones: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume, tmp_path: Path
+) -> None:
+    zones.api.create("configmaps", MAP)
+    policies.update(only("a"))
+    process = scheduler(configured(tmp_path)).start_ready()
+    policies.update({**only("b"), "caf\udce9.policy": "filter node.ready\n"})
+    eventually(lambda: not process.policies()["accepted"])
+    said = "caf\\xe9.policy is not UTF-8: rename the file"
+    assert said in process.policies()["problems"][0]
+    assert process.metrics()[SUCCESSFUL] == 0
+    assert any(said in entry["message"] for entry in process.log_entries() if entry["level"] == "error")
+    (event,) = eventually(lambda: zones.events("policies", reason="PoliciesRefused"))
+    assert said in event["note"]
+    zones.add_pods(pod("meanwhile"))
+    assert zones.wait_bound("meanwhile") == {"meanwhile": "in-a"}
+    policies.update(only("b"))
+    settle(process, generation=2)
+    assert process.metrics()[SUCCESSFUL] == 1
 
 
 def test_policies_that_come_later_than_the_scheduler_are_waited_for(

@@ -138,7 +138,12 @@ class SchedulerMetrics(Observer):
             "When policies were last taken over, in Unix seconds; 0 while there are none.",
         )
         self._reloads = Children(
-            counter("policy_scheduler_policy_reloads", "Policy sets that arrived, by result.", "result")
+            counter(
+                "policy_scheduler_policy_reloads",
+                "Policy sets that arrived, by result: accepted, refused (they have errors), unreadable (a file, its"
+                " name or the folder), failed (a fault of the scheduler).",
+                "result",
+            )
         )
         self._reload_seconds = histogram(
             "policy_scheduler_policy_reload_duration_seconds",

@@ -22,6 +22,9 @@ from engine.policy.policy_set import PolicySet, load
 from engine.policy.readings import missing_nodes
 from engine.policy.units import unit_of
 
+MOST_SHOWN = 100
+"""Diagnostics of one set in the log."""
+
 
 class LivePolicies:
     """One policy set at work."""
@@ -113,6 +116,9 @@ class PolicyCompiler:
 
 
 def _rendered(diagnostics: Sequence[Diagnostic]) -> tuple[str, ...]:
-    """Return the texts, errors first: messages about a reload have little room."""
+    """Return the texts, errors first: messages about a reload have little room. Of very many the first are shown."""
     ordered = sorted(diagnostics, key=lambda diagnostic: diagnostic.severity is not Severity.ERROR)
-    return tuple(render(diagnostic) for diagnostic in ordered)
+    texts = [render(diagnostic) for diagnostic in ordered[:MOST_SHOWN]]
+    if len(ordered) > MOST_SHOWN:
+        texts.append(f"and {len(ordered) - MOST_SHOWN} more: `policyctl lint` shows all")
+    return tuple(texts)

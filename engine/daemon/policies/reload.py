@@ -15,6 +15,11 @@ log = logging.getLogger(__name__)
 
 PolicySetT = TypeVar("PolicySetT")
 
+
+class PoliciesLost(Exception):
+    """No policy set is known to be whole in force: only a new process helps."""
+
+
 EVENT_MESSAGE_LIMIT = 1024
 """Characters; the API server refuses longer messages in Events."""
 
@@ -48,6 +53,8 @@ class ReloadResult(Enum):
     """It does not compile."""
     UNREADABLE = "unreadable"
     """There is nothing to compile."""
+    FAILED = "failed"
+    """It could not be compiled or taken over through a fault of the scheduler's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +103,10 @@ def report_of(record: ReloadRecord) -> dict[str, Any]:
     return told
 
 
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 async def _nothing(_: object) -> None:
     return None
 
@@ -120,7 +131,7 @@ class PolicyReloader(Generic[PolicySetT]):
 
         Args:
             compile_policies: pure and blocking; answers with the set or with what is wrong.
-            activate: makes the set the one that decides. Must not fail half-way.
+            activate: makes the set the one that decides. Where it raises, it is called with the last good set again.
             report: told of every end of a candidate, after activation; not called on the decision path.
             clock: Unix seconds.
             prepare: awaited before activation, at most as long as it bounds itself.
@@ -132,8 +143,10 @@ class PolicyReloader(Generic[PolicySetT]):
         self._prepare = prepare
         self._candidate: tuple[PolicySources | PolicySourcesError, float] | None = None
         self._arrived = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._active_hash: str | None = None
+        self.task: asyncio.Task[None] | None = None
+        """Takes candidates until it is cancelled; ends with `PoliciesLost` where nothing can decide any more."""
+        self._active_record: ReloadRecord | None = None
+        """Of the set's activation."""
         self.active: PolicySetT | None = None
         """The last good set; None until there is one."""
         self.generation = 0
@@ -150,15 +163,15 @@ class PolicyReloader(Generic[PolicySetT]):
 
     async def __aenter__(self) -> PolicyReloader[PolicySetT]:
         """Start taking candidates."""
-        self._task = asyncio.create_task(self._run(), name="policy reload")
+        self.task = asyncio.create_task(self._run(), name="policy reload")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Stop; a candidate under way is dropped."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.gather(self.task, return_exceptions=True)
+            self.task = None
 
     def offer(self, found: PolicySources | PolicySourcesError) -> None:
         """Take a candidate, or the reason why there is none; returns at once. Call on the event loop."""
@@ -171,7 +184,11 @@ class PolicyReloader(Generic[PolicySetT]):
             self._arrived.clear()
             if self._candidate is not None:
                 (found, arrived_at), self._candidate = self._candidate, None
-                await self._take(found, arrived_at=arrived_at)
+                try:
+                    await self._take(found, arrived_at=arrived_at)
+                except PoliciesLost as lost:
+                    log.critical("stopping: %s", lost)
+                    raise
 
     async def _take(self, found: PolicySources | PolicySourcesError, *, arrived_at: float) -> None:
         if isinstance(found, PolicySourcesError):
@@ -181,26 +198,51 @@ class PolicyReloader(Generic[PolicySetT]):
             # a bad edit was taken back
             self._end(ReloadResult.ACCEPTED, arrived_at=arrived_at, hash=found.hash)
             return
-        compiled = await asyncio.to_thread(self._compiled, found)
+        try:
+            compiled = await asyncio.to_thread(self._compile, found)
+        except Exception as error:
+            log.exception("unexpected error while compiling policies")
+            self._fail(f"the compiler failed: {_named(error)}", arrived_at=arrived_at, hash=found.hash)
+            return
         if isinstance(compiled, Refused):
             self._end(ReloadResult.REFUSED, arrived_at=arrived_at, hash=found.hash, problems=compiled.problems)
             return
         try:
             await self._prepare(compiled.policies)
         except Exception:
-            log.exception("preparing new policies failed in an unforeseen way; they are used nevertheless")
-        self.active, self._active_hash = compiled.policies, found.hash
+            log.exception("unexpected error while preparing new policies; they are used nevertheless")
         self.generation += 1
         record = self._record(ReloadResult.ACCEPTED, arrived_at=arrived_at, hash=found.hash, warnings=compiled.warnings)
-        self._activate(compiled.policies, record)
+        try:
+            self._activate(compiled.policies, record)
+        except Exception as error:
+            log.exception("unexpected error while activating new policies")
+            self.generation -= 1
+            self._reactivate(error)
+            self._fail(f"activation failed: {_named(error)}", arrived_at=arrived_at, hash=found.hash)
+            return
+        self.active, self._active_record = compiled.policies, record
         self._tell(record)
 
-    def _compiled(self, sources: PolicySources) -> Accepted[PolicySetT] | Refused:
+    def _reactivate(self, error: Exception) -> None:
+        """Undo an activation that broke half-way.
+
+        Raises:
+            PoliciesLost: that broke, too, or there is nothing to go back to.
+        """
+        if self.active is None or self._active_record is None:
+            raise PoliciesLost(f"activating the first policies failed: {_named(error)}") from error
         try:
-            return self._compile(sources)
-        except Exception as error:
-            log.exception("compiling policies failed in an unforeseen way")
-            return Refused((f"the compiler failed: {type(error).__name__}: {error}",))
+            self._activate(self.active, self._active_record)
+        except Exception as again:
+            raise PoliciesLost(f"activating the last good policies again failed: {_named(again)}") from again
+
+    def _fail(self, problem: str, *, arrived_at: float, hash: str) -> None:  # noqa: A002 - the record's word
+        self._end(ReloadResult.FAILED, arrived_at=arrived_at, hash=hash, problems=(problem,))
+
+    @property
+    def _active_hash(self) -> str | None:
+        return self._active_record.hash if self._active_record is not None else None
 
     def _end(
         self,
@@ -247,4 +289,4 @@ class PolicyReloader(Generic[PolicySetT]):
         try:
             self._report(record)
         except Exception:
-            log.exception("reporting a policy reload failed in an unforeseen way")
+            log.exception("unexpected error while reporting a policy reload")
