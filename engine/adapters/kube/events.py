@@ -136,6 +136,7 @@ class EventRecorder:
         self._outbox: Outbox[_Key, _Event | _Series] = Outbox(
             self._send,
             name="events",
+            about=_regarded,
             random=random,
             concurrency=concurrency,
             capacity=capacity,
@@ -281,6 +282,11 @@ def _merge(old: _Event | _Series, new: _Event | _Series) -> _Event | _Series:
     if isinstance(old, _Event) and isinstance(new, _Event) and old.note == new.note:
         return replace(old, count=old.count + new.count, at=new.at)
     return new
+
+
+def _regarded(_: _Key, item: _Event | _Series) -> tuple[str, str]:
+    regarding = item.regarding if isinstance(item, _Event) else item.event.regarding
+    return regarding.namespace or "default", regarding.name
 
 
 def _path(namespace: str) -> str:

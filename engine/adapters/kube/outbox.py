@@ -1,20 +1,27 @@
 """Writes that may wait: sent in the background, newest per key, without standing in the way of bindings.
 
 Nothing is lost while there is room. An item is sent at once if nobody more important is busy, else after
-`max_defer_seconds` at the latest; failures of the server or the network are repeated with growing pauses. What is
-behind a closed fence stays until it opens, or is dropped at the end: whoever may act then says it himself. When
-`capacity` is reached, the oldest item gives way; that, and what the server refuses for good, is counted.
+`max_defer_seconds` at the latest. What fails is tried again after growing pauses of its own: a webhook that answers
+with 5xx about one object holds back no other. Namespaces take turns, and those whose writes fail or hang get only some
+of the requests, and few of them a second. Only while the server cannot be reached does everything wait. What is behind
+a closed fence stays until it opens, or is dropped at the end: whoever may act then says it himself. When `capacity` is
+reached, the namespace with most items loses one, that which fails first; that, and what the server refuses for good,
+is counted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import heapq
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
+from math import inf
 from random import Random
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from engine.adapters.kube.backoff import Backoff
 from engine.adapters.kube.errors import (
@@ -35,7 +42,17 @@ Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
 
 DEFER_POLL_SECONDS = 0.05
-FENCE_POLL_SECONDS = 0.2
+FENCE_SECONDS = (0.2, 5.0)
+"""First and longest pause of what is behind a closed fence."""
+RETRY_SECONDS = (0.5, 30.0)
+"""First and longest pause of an item that failed."""
+DOWN_SECONDS = (0.2, 15.0)
+"""First and longest pause of everything while the server cannot be reached."""
+FAILING_PER_SECOND = 20.0
+"""Requests about namespaces whose last write failed, all together: a server in trouble is not asked more often."""
+MOST_LOOKS = 64
+"""Namespaces looked at for one that may send, at a time."""
+WARN_EVERY_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -50,6 +67,37 @@ class OutboxCounts:
     withheld: int = 0
 
 
+@dataclass(slots=True, eq=False)
+class _Entry(Generic[Key, Item]):
+    key: Key
+    item: Item | None
+    """None where it was discarded while it was being sent."""
+    queued_at: float
+    lane: _Lane[Key, Item]
+    newer: Item | None = None
+    """What came while it was being sent."""
+    pauses: Backoff | None = None
+    """Since it failed."""
+    due: float = 0.0
+    """Event loop's time at which its pause is over."""
+
+
+@dataclass(slots=True, eq=False)
+class _Lane(Generic[Key, Item]):
+    """The items about objects of one namespace."""
+
+    namespace: str
+    waiting: OrderedDict[Key, _Entry[Key, Item]] = field(default_factory=OrderedDict)
+    resting: dict[Key, _Entry[Key, Item]] = field(default_factory=dict)
+    """Failed, and waiting for their pauses to end."""
+    in_flight: int = 0
+    is_failing: bool = False
+    """Whether the last write that came to an end failed."""
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.resting)
+
+
 class Outbox(Generic[Key, Item]):
     """A queue by key. Two sends of one key never overlap, and the newest comes last."""
 
@@ -58,6 +106,7 @@ class Outbox(Generic[Key, Item]):
         send: Callable[[Key, Item], Awaitable[object]],
         *,
         name: str,
+        about: Callable[[Key, Item], tuple[str, str]],
         random: Random,
         concurrency: int = 8,
         capacity: int = 50_000,
@@ -65,60 +114,129 @@ class Outbox(Generic[Key, Item]):
         defer_while: Callable[[], bool] = lambda: False,
         merge: Callable[[Item, Item], Item] = lambda old, new: new,
     ) -> None:
-        """merge: makes one item of a waiting one and a newer one. defer_while: whether others are busy now."""
+        """Set up; `run` sends.
+
+        Args:
+            send: sends one item; raises KubeError.
+            name: what the items are, for the log.
+            about: namespace and name of the object that an item is about.
+            random: spreads retries.
+            concurrency: requests at a time.
+            capacity: items that wait at most.
+            max_defer_seconds: how long an item waits at most for others who are busy.
+            defer_while: whether others are busy now.
+            merge: makes one item of a waiting one and a newer one.
+        """
         self.counts = OutboxCounts()
         self._send = send
         self._name = name
+        self._about = about
+        self._random = random
         self._concurrency = concurrency
+        self._most_per_lane = max(1, concurrency - max(1, concurrency // 4))
+        """Requests about one namespace, and about all that fail together: the others have the rest."""
         self._capacity = capacity
         self._max_defer_seconds = max_defer_seconds
         self._defer_while = defer_while
         self._merge = merge
-        self._backoff = Backoff(initial_seconds=0.2, limit_seconds=15.0, random=random)
-        self._waiting: OrderedDict[Key, tuple[float, Item]] = OrderedDict()  # a dict is slow to empty from the front
-        self._sending: set[Key] = set()
+        self._down = self._backoff(DOWN_SECONDS)
+        self._entries: OrderedDict[Key, _Entry[Key, Item]] = OrderedDict()  # a dict is slow to empty from the front
+        self._lanes: dict[str, _Lane[Key, Item]] = {}
+        self._turns: tuple[OrderedDict[str, _Lane[Key, Item]], ...] = (OrderedDict(), OrderedDict())
+        """Lanes with items that wait, in the order of their turns: those that do well, and those that fail."""
+        self._heaviest: _Lane[Key, Item] | None = None
+        self._rests: list[tuple[float, int, _Entry[Key, Item]]] = []
+        """A heap by the ends of pauses; those of items that rest no more are passed over."""
+        self._tickets = count()
+        self._in_flight = self._failing_in_flight = 0
         self._stirred = asyncio.Event()
         self._drained = asyncio.Event()
         self._drained.set()
-        self._paused_until = 0.0
-        self._is_draining = False
-        self._is_failing = False
-        self._is_dropping = False
+        self._paused_until = self._next_failing_at = 0.0
+        self._warned_at = -inf
+        self._is_draining = self._is_failing = self._is_dropping = False
         self._last_refusal = ""
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._sending)
+        return len(self._entries)
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._waiting or key in self._sending
+        return key in self._entries
+
+    @property
+    def failing(self) -> int:
+        """How many items have failed, and wait for another try."""
+        return sum(len(lane.resting) for lane in self._lanes.values())
+
+    @property
+    def oldest_seconds(self) -> float:
+        """How long the oldest item has waited; 0.0 where there is none."""
+        oldest = next(iter(self._entries.values()), None)
+        return asyncio.get_running_loop().time() - oldest.queued_at if oldest is not None else 0.0
 
     def put(self, key: Key, item: Item) -> None:
         """Queue item; one that waits under the same key is merged with it, and keeps its place."""
-        before = self._waiting.get(key)
-        if before is not None:
-            self.counts.merged += 1
-            self._waiting[key] = (before[0], self._merge(before[1], item))
+        known = self._entries.get(key)
+        if known is None:
+            if len(self._entries) >= self._capacity:
+                self._drop()
+            namespace, _ = self._about(key, item)
+            lane = self._lanes.setdefault(namespace, _Lane(namespace))
+            self._entries[key] = _Entry(key, item, asyncio.get_running_loop().time(), lane)
+            self._wait(self._entries[key])
             return
-        if len(self._waiting) >= self._capacity:
-            self._drop_oldest()
-        self._waiting[key] = (asyncio.get_running_loop().time(), item)
-        self._drained.clear()
-        self._stirred.set()
+        is_waiting = key in known.lane.waiting or key in known.lane.resting
+        older = known.item if is_waiting else known.newer
+        if older is not None:
+            self.counts.merged += 1
+            item = self._merge(older, item)
+        if is_waiting:
+            known.item = item
+        else:
+            known.newer = item
 
     def discard(self, key: Key) -> None:
-        """Forget what waits under key; what is being sent already is not stopped."""
-        if self._waiting.pop(key, None) is not None:
-            self._settle()
+        """Forget what waits under key; what is being sent already is not stopped, and not tried again."""
+        known = self._entries.get(key)
+        if known is None:
+            return
+        if key in known.lane.waiting or key in known.lane.resting:
+            self._forget(known)
+        else:
+            known.item = known.newer = None
 
-    async def run(self) -> None:
-        """Send for ever; end by cancellation."""
-        async with asyncio.TaskGroup() as workers:
-            for _ in range(self._concurrency):
-                workers.create_task(self._work())
+    async def run(self) -> NoReturn:
+        """Send for ever; end by cancellation. It may be run again then."""
+        loop = asyncio.get_running_loop()
+        self._recover()
+        async with asyncio.TaskGroup() as sends:
+            while True:
+                self._stirred.clear()
+                now = loop.time()
+                while (entry := self._take_next(now)) is not None:
+                    sends.create_task(self._deliver(entry, is_suspect=entry.lane.is_failing))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(self._next_look(now)):
+                        await self._stirred.wait()
+
+    def _recover(self) -> None:
+        """Put back what was being sent when the last run ended."""
+        self._in_flight = self._failing_in_flight = 0
+        for lane in self._lanes.values():
+            lane.in_flight = 0
+        for entry in list(self._entries.values()):
+            if entry.key not in entry.lane.waiting and entry.key not in entry.lane.resting:
+                self._again(entry)
 
     async def drain(self, *, timeout_seconds: float) -> bool:
-        """Send all that waits without deferring; return whether that was done in time. `run` must be running."""
+        """Send all that waits without deferring, what failed once more; return whether all of it went out in time.
+
+        `run` must be running.
+        """
         self._is_draining = True
+        for lane in list(self._lanes.values()):
+            for entry in list(lane.resting.values()):
+                self._wait(entry)
         self._stirred.set()
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -127,91 +245,220 @@ class Outbox(Generic[Key, Item]):
             return False
         finally:
             self._is_draining = False
-        return True
+        return not self._entries
 
-    async def _work(self) -> None:
-        while True:
-            key = await self._next_key()
-            queued_at, item = self._waiting.pop(key)
-            self._sending.add(key)
-            try:
-                await self._deliver(key, item, queued_at=queued_at)
-            finally:
-                self._sending.discard(key)
-                self._settle()
+    # --- whose turn it is ----------------------------------------------------------------------------
 
-    async def _next_key(self) -> Key:
-        while True:
-            key = next((key for key in self._waiting if key not in self._sending), None)
-            if key is None:
-                self._stirred.clear()
-                await self._stirred.wait()
-            elif (pause_seconds := self._pause_before(key)) > 0.0:
-                await asyncio.sleep(pause_seconds)
-            else:
-                return key
+    def _take_next(self, now: float) -> _Entry[Key, Item] | None:
+        """Take an item to send now out of its place, None where there is none."""
+        while self._rests and (self._rests[0][0] <= now or self._has_moved(*self._rests[0])):
+            due, ticket, entry = heapq.heappop(self._rests)
+            if not self._has_moved(due, ticket, entry):
+                self._wait(entry)
+        if now < self._paused_until or self._in_flight >= self._concurrency:
+            return None
+        found = self._take(self._turns[False], self._most_per_lane, now)
+        if found is None and now >= self._next_failing_at and self._failing_in_flight < self._most_per_lane:
+            found = self._take(self._turns[True], 1, now)
+            if found is not None:
+                self._next_failing_at = now + 1.0 / FAILING_PER_SECOND
+        return found
 
-    def _pause_before(self, key: Key) -> float:
-        now = asyncio.get_running_loop().time()
-        if now < self._paused_until:
-            return self._paused_until - now
-        if self._is_draining or not self._defer_while():
-            return 0.0
-        queued_at, _ = self._waiting[key]
-        return DEFER_POLL_SECONDS if now - queued_at < self._max_defer_seconds else 0.0
+    def _has_moved(self, due: float, _: int, entry: _Entry[Key, Item]) -> bool:
+        """Return whether an item has left the pause of which the heap tells."""
+        return entry.due != due or entry.lane.resting.get(entry.key) is not entry
 
-    async def _deliver(self, key: Key, item: Item, *, queued_at: float) -> None:
-        try:
-            await self._send(key, item)
-        except (Unreachable, UnknownOutcome, TooManyRequests, ServerError, Unauthorized, CredentialsError) as error:
-            self.counts.retried += 1
-            self._put_back(key, item, queued_at=queued_at)
-            self._waiting.move_to_end(key, last=False)
-            if not self._is_failing:
-                self._is_failing = True
-                logger.warning("%s: %s; %d waiting", self._name, error, len(self._waiting))
-            now = asyncio.get_running_loop().time()
-            if now >= self._paused_until:  # else one of those sent together has settled the pause
-                wish = error.retry_after_seconds if isinstance(error, ApiError) else None
-                self._paused_until = now + self._backoff.next_seconds(at_least=wish)
+    def _take(self, turns: OrderedDict[str, _Lane[Key, Item]], most: int, now: float) -> _Entry[Key, Item] | None:
+        """Take the first item of the next lane that may send."""
+        for _ in range(min(len(turns), MOST_LOOKS)):
+            namespace, lane = next(iter(turns.items()))
+            turns.move_to_end(namespace)
+            entry = next(iter(lane.waiting.values()))
+            if lane.in_flight < most and not self._defers(entry, now):
+                del lane.waiting[entry.key]
+                lane.in_flight += 1
+                self._in_flight += 1
+                self._failing_in_flight += lane.is_failing
+                self._file(lane)
+                return entry
+        return None
+
+    def _defers(self, entry: _Entry[Key, Item], now: float) -> bool:
+        is_young = now - entry.queued_at < self._max_defer_seconds
+        return is_young and not self._is_draining and self._defer_while()
+
+    def _next_look(self, now: float) -> float | None:
+        """Return the event loop's time until which there is nothing to send, if nothing happens; None: for ever."""
+        ends = [self._rests[0][0]] if self._rests else []
+        if any(self._turns) and self._in_flight < self._concurrency:
+            if now < self._paused_until:
+                ends.append(self._paused_until)
+            elif self._turns[True] and now < self._next_failing_at:
+                ends.append(self._next_failing_at)
+            if self._defer_while():
+                ends.append(now + DEFER_POLL_SECONDS)
+        return min(ends, default=None)
+
+    # --- where an item is ----------------------------------------------------------------------------
+
+    def _wait(self, entry: _Entry[Key, Item], *, first: bool = False) -> None:
+        lane = entry.lane
+        lane.resting.pop(entry.key, None)
+        lane.waiting[entry.key] = entry
+        if first:
+            lane.waiting.move_to_end(entry.key, last=False)
+        self._file(lane)
+        self._drained.clear()
+        self._stirred.set()
+
+    def _rest(self, entry: _Entry[Key, Item], seconds: tuple[float, float], *, wish: float | None = None) -> None:
+        entry.pauses = entry.pauses or self._backoff(seconds)
+        entry.due = asyncio.get_running_loop().time() + entry.pauses.next_seconds(at_least=wish)
+        entry.lane.resting[entry.key] = entry
+        heapq.heappush(self._rests, (entry.due, next(self._tickets), entry))
+
+    def _forget(self, entry: _Entry[Key, Item]) -> None:
+        del self._entries[entry.key]
+        entry.lane.waiting.pop(entry.key, None)
+        entry.lane.resting.pop(entry.key, None)
+        self._file(entry.lane)
+        self._settle()
+
+    def _file(self, lane: _Lane[Key, Item]) -> None:
+        """Let a lane have its turns where it belongs; one without items is forgotten."""
+        if lane.waiting:
+            self._turns[not lane.is_failing].pop(lane.namespace, None)
+            self._turns[lane.is_failing][lane.namespace] = lane
             return
-        except Withheld:
-            if self._is_draining:
-                self.counts.withheld += 1
-                return
-            self._put_back(key, item, queued_at=queued_at)  # behind the others, which may be free to go
-            await asyncio.sleep(FENCE_POLL_SECONDS)
-            return
-        except KubeError as error:
-            self.counts.refused += 1
-            if str(error) != self._last_refusal:
-                self._last_refusal = str(error)
-                logger.warning("%s: refused for good: %s", self._name, error)
-            return
-        except Exception:
-            self.counts.refused += 1
-            logger.exception("%s: could not be sent", self._name)
-            return
-        self.counts.sent += 1
-        if self._is_failing:
-            self._is_failing = False
-            self._backoff.reset()
-            logger.info("%s: sending again, %d waiting", self._name, len(self._waiting))
+        for turns in self._turns:
+            turns.pop(lane.namespace, None)
+        if not lane.resting and not lane.in_flight:
+            self._lanes.pop(lane.namespace, None)
 
-    def _put_back(self, key: Key, item: Item, *, queued_at: float) -> None:
-        newer = self._waiting.get(key)
-        self._waiting[key] = (queued_at, item if newer is None else self._merge(item, newer[1]))
-
-    def _drop_oldest(self) -> None:
-        self._waiting.popitem(last=False)
+    def _drop(self) -> None:
+        """Make room for one: the namespace with most items gives it, of what fails before what waits."""
+        lane = self._heaviest
+        if lane is None or len(lane) * len(self._lanes) < len(self._entries):
+            lane = self._heaviest = max(self._lanes.values(), key=len)
+        if not len(lane):
+            return  # all are being sent
+        self._forget(next(iter((lane.resting or lane.waiting).values())))
         self.counts.dropped += 1
         if not self._is_dropping:
             self._is_dropping = True
             logger.error("%s: more than %d waiting, the oldest are dropped", self._name, self._capacity)
 
     def _settle(self) -> None:
-        if self._waiting:
+        if any(self._turns):
             self._stirred.set()
-        elif not self._sending:
+        elif not self._in_flight:
             self._is_dropping = False
             self._drained.set()
+
+    # --- sending -------------------------------------------------------------------------------------
+
+    async def _deliver(self, entry: _Entry[Key, Item], *, is_suspect: bool) -> None:
+        """Send an item that was taken. is_suspect: whether its lane was failing then."""
+        lane = entry.lane
+        try:
+            if entry.item is None:  # discarded since it was taken
+                self._done(entry)
+                return
+            await self._send(entry.key, entry.item)
+        except (Unreachable, CredentialsError) as error:
+            self._server_is_down(error)
+            self._again(entry)
+        except (UnknownOutcome, TooManyRequests, ServerError, Unauthorized) as error:
+            self.counts.retried += 1
+            lane.is_failing = True
+            self._warn(entry, error)
+            wish = error.retry_after_seconds if isinstance(error, ApiError) else None
+            self._again(entry, pause=RETRY_SECONDS, wish=wish)
+        except Withheld:
+            if self._is_draining:
+                self.counts.withheld += 1
+                self._done(entry)
+            else:
+                self._again(entry, pause=FENCE_SECONDS)
+        except KubeError as error:
+            self.counts.refused += 1
+            if str(error) != self._last_refusal:
+                self._last_refusal = str(error)
+                logger.warning("%s: refused for good: %s", self._name, error)
+            self._done(entry)
+        except Exception:
+            self.counts.refused += 1
+            logger.exception("%s: could not be sent", self._name)
+            self._done(entry)
+        else:
+            self.counts.sent += 1
+            lane.is_failing = False
+            self._succeeded()
+            self._done(entry)
+        finally:
+            lane.in_flight -= 1
+            self._in_flight -= 1
+            self._failing_in_flight -= is_suspect
+            self._file(lane)
+            self._settle()
+            self._stirred.set()
+
+    def _done(self, entry: _Entry[Key, Item]) -> None:
+        """Forget what was sent, or will never be; what came meanwhile waits as if it were new."""
+        del self._entries[entry.key]
+        if entry.newer is not None:
+            again = _Entry(entry.key, entry.newer, asyncio.get_running_loop().time(), entry.lane)
+            self._entries[entry.key] = again
+            self._wait(again)
+
+    def _again(
+        self,
+        entry: _Entry[Key, Item],
+        *,
+        pause: tuple[float, float] | None = None,
+        wish: float | None = None,
+    ) -> None:
+        """Put back what was not sent, with what came meanwhile; without a pause it is the next of its lane."""
+        both = entry.newer if entry.item is None else entry.item
+        if entry.item is not None and entry.newer is not None:
+            both = self._merge(entry.item, entry.newer)
+        entry.item, entry.newer = both, None
+        if both is None:
+            del self._entries[entry.key]
+        elif pause is None:
+            self._wait(entry, first=True)
+        else:
+            self._rest(entry, pause, wish=wish)
+
+    def _server_is_down(self, error: KubeError) -> None:
+        self.counts.retried += 1
+        if not self._is_failing:
+            self._is_failing = True
+            logger.warning("%s: %s; %d waiting", self._name, error, len(self._entries))
+        now = asyncio.get_running_loop().time()
+        if now >= self._paused_until:  # else one of those sent together has settled the pause
+            self._paused_until = now + self._down.next_seconds()
+
+    def _succeeded(self) -> None:
+        if self._is_failing:
+            self._is_failing = False
+            self._down.reset()
+            logger.info("%s: sending again, %d waiting", self._name, len(self._entries))
+
+    def _warn(self, entry: _Entry[Key, Item], error: KubeError) -> None:
+        now = asyncio.get_running_loop().time()
+        if entry.item is None or entry.pauses is not None or now - self._warned_at < WARN_EVERY_SECONDS:
+            return
+        self._warned_at = now
+        namespace, name = self._about(entry.key, entry.item)
+        logger.warning(
+            "%s of %s/%s: %s; trying again with growing pauses, which hold back no other object",
+            self._name,
+            namespace,
+            name,
+            error,
+        )
+
+    def _backoff(self, seconds: tuple[float, float]) -> Backoff:
+        first, longest = seconds
+        return Backoff(initial_seconds=first, limit_seconds=longest, random=self._random)

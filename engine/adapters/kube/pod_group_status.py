@@ -38,6 +38,11 @@ class _Scheduled:
     message: str
 
 
+def _namespace_and_name(key: str, wanted: object) -> tuple[str, str]:
+    namespace, _, name = key.partition("/")
+    return namespace, name
+
+
 class PodGroupStatusWriter:
     """Queues conditions, newest per group; `run` sends them."""
 
@@ -70,6 +75,7 @@ class PodGroupStatusWriter:
         self._outbox: Outbox[str, _Scheduled] = Outbox(
             self._send,
             name="pod group status",
+            about=_namespace_and_name,
             random=random,
             max_defer_seconds=5.0,
             defer_while=defer_while,

@@ -89,6 +89,7 @@ class PodStatusWriter:
         self._outbox: Outbox[str, _Write] = Outbox(
             self._send,
             name="pod status",
+            about=lambda _, write: (write.pod.namespace, write.pod.name),
             random=random,
             concurrency=concurrency,
             capacity=capacity,

@@ -1,0 +1,397 @@
+"""Writes in the background: what fails holds back nothing else, and nothing is lost, doubled or sent too often."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.adapters.kube.errors import KubeError, Unreachable, Withheld, error_from_answer
+from engine.adapters.kube.outbox import Outbox
+from tests.simulation.virtual_time import run
+
+DENIED = b'{"kind":"Status","message":"admission webhook \\"w.x\\" denied the request: no","reason":"InternalError"}'
+Keys = tuple[str, str]
+"""Namespace and name."""
+
+
+def refused(status: int) -> KubeError:
+    return error_from_answer(status, DENIED)
+
+
+@dataclass
+class Api:
+    """Takes items, unless something is wrong with their object, and remembers when it was asked."""
+
+    bad: dict[Keys, Callable[[], Awaitable[None]]] = field(default_factory=dict)
+    seconds: float = 0.002
+    asked: list[tuple[float, Keys]] = field(default_factory=list)
+    taken: dict[Keys, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    busy: set[Keys] = field(default_factory=set)
+
+    async def __call__(self, key: Keys, item: Any) -> None:
+        assert key not in self.busy, "two sends of one key overlap"
+        self.busy.add(key)
+        self.asked.append((asyncio.get_running_loop().time(), key))
+        try:
+            await asyncio.sleep(self.seconds)
+            if key in self.bad:
+                await self.bad[key]()
+            self.taken[key].append(item)
+        finally:
+            self.busy.discard(key)
+
+    def asked_between(self, begin: float, end: float) -> int:
+        return sum(begin <= at < end for at, _ in self.asked)
+
+
+async def denies() -> None:
+    raise refused(503)
+
+
+async def hangs() -> None:
+    await asyncio.sleep(30.0)  # as long as a webhook may take
+    raise refused(500)
+
+
+def story(tell: Callable[[Api, Outbox[Keys, Any]], Awaitable[None]], **options: Any) -> Api:
+    """Run a test in virtual time, with an outbox that sends."""
+    api = Api()
+
+    async def main() -> None:
+        box: Outbox[Keys, Any] = Outbox(
+            api, name="things", about=lambda key, _: key, random=Random(1), **({"capacity": 10_000} | options)
+        )
+        running = asyncio.create_task(box.run())
+        try:
+            await tell(api, box)
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+    run(main())
+    return api
+
+
+@pytest.mark.parametrize("status", [401, 429, 500, 503, 504])
+def test_objects_that_a_webhook_refuses_hold_back_no_others(status: int) -> None:
+    async def deny() -> None:
+        raise refused(status)
+
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        for number in range(20):
+            api.bad["default", f"bad{number}"] = deny
+            box.put(("default", f"bad{number}"), "text")
+        for number in range(300):
+            box.put(("default", f"good{number}"), "text")
+        await asyncio.sleep(5.0)
+        assert len(api.taken) == 300
+        assert box.failing == len(box) == 20
+        assert box.counts.retried >= 20
+        assert box.oldest_seconds == pytest.approx(5.0)
+        api.bad.clear()
+        await asyncio.sleep(31.0)
+        assert len(api.taken) == 320
+        assert len(box) == box.failing == 0
+        assert box.oldest_seconds == 0.0
+
+    story(tell)
+
+
+def test_objects_whose_writes_hang_hold_back_no_other_namespace() -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        for number in range(1000):
+            api.bad["slow", f"bad{number}"] = hangs
+            box.put(("slow", f"bad{number}"), "text")
+        for minute in range(3):
+            for number in range(300):
+                box.put((f"team{number % 7}", f"good{minute}.{number}"), "text")
+            await asyncio.sleep(2.0)
+            assert len(api.taken) == 300 * (minute + 1)
+            await asyncio.sleep(58.0)
+
+    story(tell)
+
+
+def test_many_namespaces_that_fail_leave_room_for_one_that_does_not() -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        for number in range(2000):
+            key = (f"bad{number % 50}", f"{number}")
+            api.bad[key] = hangs if number % 2 else denies
+            box.put(key, "text")
+        await asyncio.sleep(300.0)  # by now it is known of each
+        for number in range(300):
+            box.put(("good", f"{number}"), "text")
+        await asyncio.sleep(2.0)
+        assert len(api.taken) == 300
+
+    story(tell)
+
+
+@pytest.mark.parametrize("number", [64, 512, 2048])
+def test_a_server_in_trouble_is_asked_no_more_often_for_having_more_to_say(number: int) -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        for each in range(number):
+            key = ("default", f"{each}")
+            api.bad[key] = denies
+            box.put(key, "text")
+        await asyncio.sleep(120.0)
+        assert api.asked_between(60.0, 120.0) <= 60 * 21
+        assert api.asked_between(0.0, 10.0) <= 10 * 21 + 8
+        api.bad.clear()
+        await asyncio.sleep(number / 20 + 60.0)
+        assert len(api.taken) == number
+
+    story(tell)
+
+
+def test_an_object_that_fails_is_tried_after_growing_pauses() -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        api.bad["default", "bad"] = denies
+        box.put(("default", "bad"), "text")
+        await asyncio.sleep(300.0)
+        times = [at for at, _ in api.asked]
+        pauses = [late - early for early, late in itertools.pairwise(times)]
+        assert 0.25 <= pauses[0] <= 0.6
+        assert max(pauses) <= 31.0
+        assert len(times) < 24
+
+    story(tell)
+
+
+def test_what_says_something_new_of_an_object_that_fails_is_tried_no_sooner() -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        api.bad["default", "bad"] = denies
+        for number in range(3000):
+            box.put(("default", "bad"), f"text {number}")
+            await asyncio.sleep(0.1)
+        assert len(api.asked) < 24
+        api.bad.clear()
+        await asyncio.sleep(31.0)
+        assert api.taken == {("default", "bad"): ["text 2999"]}
+
+    story(tell)
+
+
+def test_while_the_server_cannot_be_reached_everything_waits_and_nothing_is_lost() -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        async def unreachable() -> None:
+            raise Unreachable("no connection")
+
+        for number in range(500):
+            key = (f"team{number % 9}", f"{number}")
+            api.bad[key] = unreachable
+            box.put(key, number)
+        await asyncio.sleep(300.0)
+        assert len(api.asked) < 300
+        assert box.failing == 0
+        api.bad.clear()
+        await asyncio.sleep(20.0)
+        assert api.taken == {(f"team{number % 9}", f"{number}"): [number] for number in range(500)}
+
+    story(tell)
+
+
+def test_what_is_more_than_there_is_room_for_is_lost_by_who_has_most() -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        for number in range(40):
+            api.bad["big", f"{number}"] = denies
+            box.put(("big", f"{number}"), "text")
+        await asyncio.sleep(10.0)  # all have failed
+        box.put(("small", "0"), "text")
+        api.seconds = 1.0  # so that they wait
+        for number in range(200):
+            box.put(("big", f"new{number}"), "text")
+        for number in range(1, 30):
+            box.put(("small", f"{number}"), "text")
+        assert len(box) <= 100
+        assert box.counts.dropped == 40 + 200 + 30 - 100
+        api.bad.clear()
+        await asyncio.sleep(300.0)
+        by_namespace = Counter(namespace for namespace, _ in api.taken)
+        assert by_namespace == {"small": 30, "big": 70}
+        assert ("big", "new199") in api.taken
+
+    story(tell, capacity=100)
+
+
+def test_what_is_discarded_is_not_sent_and_not_tried_again() -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        for name in ("resting", "in-flight", "waiting"):
+            api.bad["default", name] = denies
+        box.put(("default", "resting"), "text")
+        await asyncio.sleep(0.1)
+        box.put(("default", "in-flight"), "text")
+        await asyncio.sleep(0.06)  # not before a namespace that failed has its turn again
+        assert api.busy or len(api.asked) == 2
+        box.put(("default", "waiting"), "text")
+        for name in ("resting", "in-flight", "waiting"):
+            box.discard(("default", name))
+        asked = len(api.asked)
+        await asyncio.sleep(60.0)
+        assert len(api.asked) == asked
+        assert len(box) == box.failing == 0
+
+    story(tell)
+
+
+def test_what_comes_while_its_object_is_written_goes_out_after_that() -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        api.seconds = 1.0
+        box.put(("default", "web"), "one")
+        await asyncio.sleep(0.5)
+        box.put(("default", "web"), "two")
+        box.put(("default", "web"), "three")
+        await asyncio.sleep(3.0)
+        assert api.taken == {("default", "web"): ["one", "three"]}
+        assert box.counts.merged == 1
+
+    story(tell)
+
+
+def test_behind_the_fence_things_wait_and_those_that_need_none_go() -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        async def fenced() -> None:
+            raise Withheld("not the leader")
+
+        for number in range(100):
+            api.bad["default", f"{number}"] = fenced
+            box.put(("default", f"{number}"), "text")
+        box.put(("default", "free"), "text")
+        await asyncio.sleep(1.0)
+        assert list(api.taken) == [("default", "free")]
+        api.bad.clear()
+        await asyncio.sleep(6.0)
+        assert len(api.taken) == 101
+        assert box.counts.retried == 0
+
+    story(tell)
+
+
+def test_at_the_end_all_that_waits_goes_out_and_what_fails_is_tried_once_more() -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        for number in range(5):
+            api.bad["default", f"bad{number}"] = denies
+            box.put(("default", f"bad{number}"), "text")
+        await asyncio.sleep(20.0)
+        for number in range(100):
+            box.put(("default", f"good{number}"), "text")
+        del api.bad["default", "bad0"]
+        began = asyncio.get_running_loop().time()
+        assert not await box.drain(timeout_seconds=10.0)
+        assert asyncio.get_running_loop().time() - began < 2.0
+        assert len(api.taken) == 101
+        assert len(box) == 4
+
+    story(tell, defer_while=lambda: True)
+
+
+def test_things_wait_for_bindings_but_not_for_ever() -> None:
+    busy = True
+
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        nonlocal busy
+        box.put(("default", "a"), "text")
+        await asyncio.sleep(4.0)
+        assert not api.taken
+        await asyncio.sleep(1.2)
+        assert list(api.taken) == [("default", "a")]
+        box.put(("default", "b"), "text")
+        await asyncio.sleep(1.0)
+        busy = False
+        await asyncio.sleep(0.1)
+        assert ("default", "b") in api.taken
+
+    story(tell, defer_while=lambda: busy, max_defer_seconds=5.0)
+
+
+def test_what_was_under_way_when_sending_broke_off_is_sent_by_whoever_begins_again() -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        running = asyncio.create_task(box.run())
+        api.seconds = 1.0
+        for number in range(20):
+            box.put(("default", f"{number}"), number)
+        await asyncio.sleep(0.5)
+        running.cancel()
+        await asyncio.wait([running])
+        assert len(box) == 20
+        running = asyncio.create_task(box.run())
+        await asyncio.sleep(10.0)
+        running.cancel()
+        assert api.taken == {("default", f"{number}"): [number] for number in range(20)}
+
+    api = Api()
+
+    async def main() -> None:
+        await tell(api, Outbox(api, name="things", about=lambda key, _: key, random=Random(1)))
+
+    run(main())
+
+
+def test_an_error_of_our_own_costs_one_item_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        async def breaks() -> None:
+            raise ValueError("a fault of ours")
+
+        api.bad["default", "bad"] = breaks
+        box.put(("default", "bad"), "text")
+        box.put(("default", "good"), "text")
+        await asyncio.sleep(1.0)
+        assert list(api.taken) == [("default", "good")]
+        assert box.counts.refused == 1
+        assert len(box) == 0
+
+    story(tell)
+    assert "a fault of ours" in caplog.text
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "put", "discard", "wait", "break", "mend"]),
+        st.integers(0, 5),
+        st.sampled_from([0.0, 0.001, 0.05, 0.6, 20.0]),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.integers(1, 4))
+def test_the_newest_of_each_is_sent_last_whatever_fails_meanwhile(
+    steps: list[tuple[str, int, float]], concurrency: int
+) -> None:
+    async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
+        newest: dict[Keys, int] = {}
+        for number, (what, which, seconds) in enumerate(steps):
+            key = (f"team{which % 3}", f"{which}")
+            match what:
+                case "put":
+                    newest[key] = number
+                    box.put(key, number)
+                case "discard":
+                    newest.pop(key, None)
+                    box.discard(key)
+                case "break":
+                    api.bad[key] = denies
+                case "mend":
+                    api.bad.pop(key, None)
+            await asyncio.sleep(seconds)
+        api.bad.clear()
+        await asyncio.sleep(60.0)
+        assert len(box) == box.failing == 0
+        for key, number in newest.items():
+            assert api.taken[key][-1] == number
+        for taken in api.taken.values():
+            assert taken == sorted(set(taken))
+
+    story(tell, concurrency=concurrency)
