@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 
-from engine.diagnostics import Diagnostic, in_order
+from engine.diagnostics import Diagnostic, Severity, in_order
 from engine.lang import codes_meaning, codes_policy, codes_syntax
 from engine.lang.checked import CheckedPolicy
 from engine.lang.codes import Code, codes_in
@@ -43,6 +45,7 @@ def lint(checked: Checked, *, select: Iterable[str] | None = None, memo: Memo | 
     """Return what the rules have to say, with what is ignored left out.
 
     Most rules look at what policies mean; where `checked` has errors, only those speak that look at what is written.
+    A warning about a file that policies take in with `use` is given where it is true in each of them.
 
     Args:
         checked: policies, checked together.
@@ -51,7 +54,7 @@ def lint(checked: Checked, *, select: Iterable[str] | None = None, memo: Memo | 
     """
     memo = memo or Memo()
     chosen = frozenset(select) if select is not None else None
-    found = [d for policy in checked.policies for d in memo(_about, policy, chosen, checked.failed)]
+    found = list(_true_for_all([(p, memo(_about, p, chosen, checked.failed)) for p in checked.policies], checked))
     found += [d for rule in _asked(chosen, checked.failed) for d in rule.about_set(checked)]
     return in_order(
         suppressions.apply(found, checked.files, known=all_codes(), judge=chosen is None and not checked.failed)
@@ -60,6 +63,30 @@ def lint(checked: Checked, *, select: Iterable[str] | None = None, memo: Memo | 
 
 def _about(policy: CheckedPolicy, chosen: frozenset[str] | None, failed: bool) -> tuple[Diagnostic, ...]:
     return tuple(d for rule in _asked(chosen, failed) for d in rule.about_policy(policy))
+
+
+def _true_for_all(
+    about: Sequence[tuple[CheckedPolicy, tuple[Diagnostic, ...]]], checked: Checked
+) -> Iterator[Diagnostic]:
+    """Yield what is said of each policy; of a file that it takes in, only what is true for all that take it in.
+
+    An error is an error though it is one in a single policy: then it says in which. A file that is not among those
+    checked may have other users, so warnings about it are left out.
+    """
+    if not any(d.span.source != policy.source for policy, diagnostics in about for d in diagnostics):
+        return (yield from (d for _, diagnostics in about for d in diagnostics))
+    users = Counter(source for policy, _ in about for source in {s.span.source for s in policy.statements})
+    said = Counter(place for _, diagnostics in about for place in {(d.code, d.span) for d in diagnostics})
+    given = {file.source for file in checked.files}
+    for policy, diagnostics in about:
+        for diagnostic in diagnostics:
+            source = diagnostic.span.source
+            everywhere = said[diagnostic.code, diagnostic.span] == users[source] and source in given
+            if source == policy.source or everywhere:
+                yield diagnostic
+            elif diagnostic.severity is Severity.ERROR:
+                note = f"this is so in policy `{policy.name}`, which takes the file in with `use`"
+                yield replace(diagnostic, notes=(*diagnostic.notes, note))
 
 
 def _asked(chosen: frozenset[str] | None, failed: bool) -> Iterator[Rule]:

@@ -65,3 +65,52 @@ CLEAN = [
 @pytest.mark.parametrize("text", CLEAN)
 def test_good_policies_are_left_alone(text: str) -> None:
     assert codes(text) == []
+
+
+SHARED = """\
+filter label disk=ssd if pod.label.tier == "db"
+score node.free.cpu if pod.label.tier == "web"
+require pod.label.tier else "no tier"
+filter node.free.mem > 2Gi
+"""
+
+
+def said(given: dict[str, str], *, library: dict[str, str] | None = None) -> list[tuple[str, str, int]]:
+    """Return of each finding the file, the code and the line."""
+    sources = [Source(name, text) for name, text in given.items()]
+    beside = [Source(name, text) for name, text in (library or {}).items()]
+    found = lint(check_sources(sources, ENVIRONMENT, library=beside))
+    return [(d.span.source.name, d.code, d.span.source.position(d.span.start)[0]) for d in found]
+
+
+def user(tier: str, *more: str) -> str:
+    return "\n".join((f'for pods where pod.label.tier == "{tier}"', 'use "shared.policy"', *more)) + "\n"
+
+
+def test_of_a_shared_file_only_that_is_said_which_is_true_for_all_that_use_it() -> None:
+    web, database = user("web", "filter node.free.mem > 4Gi"), user("db")
+    anyone = 'for pods where pod.namespace == "any"\npriority 5\nuse "shared.policy"\n'
+
+    both = said({"shared.policy": SHARED, "web.policy": web, "db.policy": database})
+    assert both == [("shared.policy", "P0302", 3)], "the label is there for all of their pods"
+    assert said({"shared.policy": SHARED, "web.policy": web, "db.policy": database, "any.policy": anyone}) == []
+    assert said({"shared.policy": SHARED, "web.policy": web}) == [
+        ("shared.policy", "P0305", 1),
+        ("shared.policy", "P0302", 3),
+        ("shared.policy", "P0303", 4),
+    ]
+
+
+def test_a_file_that_was_not_asked_about_may_have_other_users() -> None:
+    assert said({"web.policy": user("web", ALWAYS)}, library={"shared.policy": SHARED}) == [("web.policy", "P0302", 3)]
+
+
+def test_an_error_in_a_shared_file_says_for_which_policy_it_is_one() -> None:
+    shared = Source("shared.policy", 'require pod.label.tier == "db"\n')
+    web = Source("web.policy", user("web", "priority 5"))
+    anyone = Source("any.policy", 'for pods where pod.namespace == "any"\nuse "shared.policy"\n')
+
+    (found,) = lint(check_sources([shared, web, anyone], ENVIRONMENT))
+
+    assert (found.code, found.span.source.name) == ("P0301", "shared.policy")
+    assert found.notes == ("this is so in policy `web`, which takes the file in with `use`",)
