@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from engine.adapters.http_access import Review, certified, guarded
-from engine.adapters.http_limits import HANDLER_LIMITS, HANDSHAKE_SECONDS, ConnectionLimits
+from engine.adapters.http_limits import HANDLER_LIMITS, ConnectionLimits
 from engine.adapters.serving_certificate import ServingCertificate
 
 log = logging.getLogger(__name__)
@@ -123,7 +123,8 @@ class HttpServer:
             await self._runner.setup()
             stack.push_async_callback(self._runner.cleanup)
             assert self._runner.server is not None
-            await stack.enter_async_context(self._limits.over(self._runner.server))
+            context = self._certificate.context if self._certificate is not None else None
+            await stack.enter_async_context(self._limits.over(self._runner.server, context))
             await stack.enter_async_context(self._listening())
             if self._certificate is not None:
                 task = asyncio.create_task(self._certificate.keep(), name="serving certificate")
@@ -141,11 +142,8 @@ class HttpServer:
     @contextlib.asynccontextmanager
     async def _listening(self) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        tls: dict[str, Any] = {}
-        if self._certificate is not None:
-            tls = {"ssl": self._certificate.context, "ssl_handshake_timeout": HANDSHAKE_SECONDS}
         try:
-            self._server = await loop.create_server(self._limits.protocol, self._host, self._port, backlog=128, **tls)
+            self._server = await loop.create_server(self._limits.protocol, self._host, self._port, backlog=128)
         except OSError as error:
             raise ServerError(f"cannot listen at {self._host}:{self._port}: {_reason(error)}") from error
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from engine.adapters.http_limits import ConnectionLimits
+from engine.adapters.http_limits import ConnectionLimits, RateLimit
 from engine.adapters.http_server import HealthChecks, HttpServer
+from engine.adapters.serving_certificate import ServingCertificate
 
 SHORT = 0.05
 
@@ -23,13 +25,14 @@ async def _wait(_: web.Request) -> web.StreamResponse:
     raise AssertionError
 
 
-def server(**limits: Any) -> HttpServer:
+def server(*, certificate: ServingCertificate | None = None, **limits: Any) -> HttpServer:
     return HttpServer(
         host="127.0.0.1",
         port=0,
         checks=HealthChecks(live={"ping": lambda: None}),
         registry=CollectorRegistry(),
         routes={"/wait": _wait},
+        certificate=certificate,
         limits=ConnectionLimits(**limits),
     )
 
@@ -62,9 +65,9 @@ class Clients:
     def __init__(self) -> None:
         self._made: list[Client] = []
 
-    async def to(self, running: HttpServer) -> Client:
+    async def to(self, running: HttpServer, *, context: ssl.SSLContext | None = None) -> Client:
         parts = urlsplit(running.url)
-        client = Client(*await asyncio.open_connection(parts.hostname, parts.port))
+        client = Client(*await asyncio.open_connection(parts.hostname, parts.port, ssl=context))
         self._made.append(client)
         return client
 
@@ -157,6 +160,62 @@ async def test_more_connections_than_can_be_served_at_once_are_refused(clients: 
             await client.say("GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await asyncio.sleep(0.05)  # until they are read; the server has no way to tell
         assert await (await clients.to(running)).is_ended()
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
+async def test_connections_count_before_anything_was_said_on_them(clients: Clients, secure: bool) -> None:
+    async with server(max_connections=10, certificate=ServingCertificate() if secure else None) as running:
+        silent = [await clients.to(running) for _ in range(30)]
+        for client in silent[:20]:
+            assert await client.is_ended()
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        probe = await clients.to(running, context=context if secure else None)
+        await probe.say("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert await probe.status() == "200"
+
+
+async def test_a_handshake_that_is_not_finished_ends(clients: Clients) -> None:
+    async with server(first_request_seconds=SHORT, certificate=ServingCertificate()) as running:
+        client = await clients.to(running)
+        await client.say("\x16\x03\x01")
+        assert await client.is_ended()
+
+
+async def test_what_is_no_handshake_ends_the_connection_and_is_not_logged(
+    clients: Clients, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with server(certificate=ServingCertificate()) as running:
+        client = await clients.to(running)
+        await client.say("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await client.is_ended()
+    assert not caplog.records
+
+
+async def test_an_address_that_asks_for_much_waits(clients: Clients) -> None:
+    asked_for = 5
+    async with server(rate=RateLimit(1e-3, burst_seconds=1000.0 * asked_for)) as running:
+        client = await clients.to(running)
+        for _ in range(asked_for):
+            await client.say("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert await client.status() == "200"
+            await client.reader.readexactly(2)
+        await client.say("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await client.status()
+
+
+def test_a_rate_is_that_of_each_address_and_of_the_long_run() -> None:
+    rate = RateLimit(10.0, burst_seconds=2.0)
+    assert max(rate.wait("a", 0.0) for _ in range(20)) == pytest.approx(0.0)
+    assert rate.wait("a", 0.0) == pytest.approx(0.1)
+    assert rate.wait("b", 0.0, cost=5) == 0.0
+    assert rate.wait("a", 0.2) == pytest.approx(0.0)
+    assert max(rate.wait("a", 100.0) for _ in range(20)) == pytest.approx(0.0)
+    for _ in range(10_000):
+        longest = rate.wait("a", 100.0)
+    assert longest <= 10.0, "who shares an address with somebody who asks for much is not kept out for ever"
 
 
 async def test_every_answer_says_how_browsers_are_to_treat_it(clients: Clients) -> None:
