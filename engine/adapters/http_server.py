@@ -8,18 +8,22 @@ import ipaddress
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler as AnyHandler
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from engine.adapters.http_access import Review, certified, guarded
 from engine.adapters.http_limits import HANDLER_LIMITS, ConnectionLimits
 from engine.adapters.serving_certificate import ServingCertificate
+from engine.adapters.spare_time import SpareTime
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +46,10 @@ class HealthChecks:
 class ServerError(Exception):
     """The server cannot listen where it was told to."""
 
+
+_SAMPLES_AT_ONCE = 100
+_SAMPLE = re.compile(rb"^[^#].*\n", re.MULTILINE)
+_END = b"# EOF\n"
 
 HEADERS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
@@ -72,6 +80,8 @@ class HttpServer:
         certificate: ServingCertificate | None = None,
         review: Review | None = None,
         limits: ConnectionLimits | None = None,
+        spare_time: SpareTime | None = None,
+        before_scrape: Callable[[], Iterator[None]] = lambda: iter(()),
     ) -> None:
         """Set up; nothing is opened yet.
 
@@ -86,6 +96,8 @@ class HttpServer:
             certificate: for TLS; None: plain HTTP. Where it asks clients for theirs, `posts` are for who has one.
             review: who may use what is not a probe; None: everyone.
             limits: of connections and times; None: the usual ones.
+            spare_time: when scrapes are answered; None: in slices of their own.
+            before_scrape: steps that are taken before the registry is asked.
         """
         self._host = host
         self._port = port
@@ -96,6 +108,10 @@ class HttpServer:
         self._posts = dict(posts or {})
         self._certificate = certificate
         self._review = review
+        self._spare_time = spare_time or SpareTime()
+        self._before_scrape = before_scrape
+        self._scrapes: dict[str, tuple[float, bytes]] = {}
+        """By content type: when the last one began, and its answer."""
         self._limits = limits or ConnectionLimits()
         self._limits.bodies_at = frozenset(self._posts)
         self._runner: web.AppRunner | None = None
@@ -167,12 +183,47 @@ class HttpServer:
     async def _metrics(self, request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         # the state that a scrape asks for belongs to the event loop, so this can't go to a thread
-        return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
+        asked = asyncio.get_running_loop().time()
+        body = await self._spare_time.run(self._scrape(encode, content_type, asked))
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    def _scrape(
+        self, encode: Callable[[Collector], bytes], content_type: str, asked: float
+    ) -> Generator[None, None, bytes]:
+        last = self._scrapes.get(content_type)
+        if last is not None and last[0] >= asked:  # begun while this one waited for its turn
+            return last[1]
+        began = asyncio.get_running_loop().time()
+        yield from self._before_scrape()
+        lines = []
+        for family in self._registry.collect():
+            yield
+            for at in range(0, max(1, len(family.samples)), _SAMPLES_AT_ONCE):
+                part = copy(family)
+                part.samples = family.samples[at : at + _SAMPLES_AT_ONCE]
+                text = encode(_Family(part)).removesuffix(_END)
+                # what is said of a family is said once
+                lines.append(text if at == 0 else b"".join(_SAMPLE.findall(text)))
+                yield
+        body = b"".join([*lines, _END if "openmetrics" in content_type else b""])
+        self._scrapes = {content_type: (began, body)}
+        return body
 
     async def _configz(self, _: web.Request) -> web.Response:
         return web.json_response(
             dict(self._configuration()), dumps=lambda value: json.dumps(value, default=str, indent=2) + "\n"
         )
+
+
+class _Family(Collector):
+    """A registry of one family."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield it."""
+        yield self._family
 
 
 async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:

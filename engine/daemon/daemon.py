@@ -22,6 +22,7 @@ from engine.adapters.settable_clock import SettableClock
 from engine.cluster.cluster import Cluster
 from engine.daemon.configuration.settings import Settings
 from engine.daemon.modes.selection import make_mode, make_scheduler
+from engine.daemon.observing.live_metrics import PendingCensus
 from engine.daemon.observing.metrics import SchedulerMetrics
 from engine.daemon.observing.observers import Observers
 from engine.daemon.observing.telling import Telling
@@ -269,13 +270,15 @@ class Daemon:
 
     def _observe_live_state(self) -> None:
         live, scheduler = self.metrics.live, self._scheduler
-        live.pending_pods = lambda: {place.value: number for place, number in self._queue.counts().items()}
+        census = PendingCensus(self._queue)
+        live.before_scrape = census.steps
+        live.pending_pods = census.places
         live.cache_size = lambda: {
             "nodes": scheduler.cluster.nodes.size,
             "pods": len(scheduler.cluster.pods),
             "assumed_pods": len(scheduler.informer.assumed),
         }
-        live.unschedulable_pods = self._queue.rejections
+        live.unschedulable_pods = census.rejections
         live.watch_restarts = lambda: {
             reflector.resource.plural: max(0, reflector.counts.watches - 1) for reflector in self._api_server.reflectors
         }

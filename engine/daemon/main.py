@@ -57,6 +57,9 @@ IMPORTED_MEANWHILE = (
 TURNS = 4
 """Of the event loop after each piece; a turn reads up to 256 KiB of an answer."""
 
+SWITCH_SECONDS = 0.0005
+"""For so long the event loop waits for a thread that runs Python, such as one that reads metrics; 5 ms by default."""
+
 EPILOG = """
 \b
 Examples:
@@ -194,6 +197,7 @@ def override(
 
 async def _run(settings: Settings, address_file: Path | None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy comes: its threads take 40 ms, and help nothing
+    sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until the first lists are in: it finds nothing in modules and objects that come to stay
     running = asyncio.create_task(_schedule(settings, address_file))
     loop = asyncio.get_running_loop()

@@ -6,12 +6,16 @@ Slow and plain on purpose. Tests run all of it after every step; the daemon a fe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from engine.cluster.cluster import Cluster
 from engine.framework.queue import Place, QueuedPod, SchedulingQueue
 
 _WITH_A_PLACE = (Place.IN_FLIGHT, Place.PERMIT)
+
+
+MOST_WHOLE = 5_000
+"""Pending pods up to which a queue is looked through as a whole while the scheduler runs: some 2 ms."""
 
 
 def violations(cluster: Cluster, queue: SchedulingQueue, assumed: Mapping[str, str]) -> list[str]:
@@ -22,15 +26,32 @@ def violations(cluster: Cluster, queue: SchedulingQueue, assumed: Mapping[str, s
         queue: the pending pods.
         assumed: node by uid, of pods whose binding is under way or not yet shown by the watch.
     """
+    return [*queue.misplaced(), *(problem for found in checks(cluster, queue, assumed) for problem in found)]
+
+
+def checks(cluster: Cluster, queue: SchedulingQueue, assumed: Mapping[str, str]) -> Iterator[Iterable[str]]:
+    """Yield what is wrong with one node or pod after the other; anything may happen between two of them."""
     nodes = cluster.nodes
     if sorted(nodes.rows.values()) != list(range(nodes.size)):
-        return [f"rows are not dense: {nodes.rows}"]
-    return [
-        *(problem for name in nodes.rows for problem in node_violations(cluster, name)),
-        *(problem for queued in queue for problem in pod_violations(cluster, queued, assumed)),
-        *queue.misplaced(),
-        *_places(cluster, assumed),
-    ]
+        yield [f"rows are not dense: {nodes.rows}"]
+        return
+    for name in list(nodes.rows):
+        if name in nodes.rows:
+            yield node_violations(cluster, name)
+    for queued in list(queue):
+        if queue.get(queued.pod.uid) is queued:
+            yield pod_violations(cluster, queued, assumed)
+    for uid, node_name in list(assumed.items()):
+        if assumed.get(uid) == node_name:
+            yield _assumed(cluster, uid, node_name)
+    for node_name in list(cluster.on_node):
+        yield _kept(cluster, node_name)
+    for uid in list(cluster.pods):
+        if uid in cluster.pods:
+            yield _counted(cluster, uid)
+    for uid in list(cluster.stranded):
+        if uid in cluster.stranded and uid not in cluster.pods:
+            yield [f"pod {uid} is said to be on no known node, and is not known itself"]
 
 
 def node_violations(cluster: Cluster, name: str) -> Iterator[str]:
@@ -67,21 +88,25 @@ def pod_violations(cluster: Cluster, queued: QueuedPod, assumed: Mapping[str, st
         yield f"pod {queued.pod.key} waits ({queued.place.value}) and counts on {placed}"
 
 
-def _places(cluster: Cluster, assumed: Mapping[str, str]) -> Iterator[str]:
-    """Check that every pod counts in one place only."""
-    for uid, node_name in assumed.items():
-        if cluster.node_of(uid) != node_name:
-            yield f"pod {uid} is assumed on {node_name}, but counts on {cluster.node_of(uid)}"
-    total: Counter[str] = Counter()
-    for node_name, pods in cluster.on_node.items():
-        for uid in pods:
-            total[uid] += 1
-            if cluster.node_of(uid) != node_name:
-                yield f"pod {uid} is kept on {node_name}, but counts on {cluster.node_of(uid)}"
-    for uid, times in total.items():
-        if times > 1:
-            yield f"pod {uid} is on {times} nodes"
-    if cluster.stranded.keys() != {uid for uid in cluster.pods if cluster.node_of(uid) not in cluster.nodes.rows}:
-        yield f"pods known to be on no known node: {sorted(cluster.stranded)}"
-    if total.keys() != cluster.pods.keys():
-        yield f"pods known and pods on nodes differ by {sorted(total.keys() ^ cluster.pods.keys())}"
+def _assumed(cluster: Cluster, uid: str, node_name: str) -> Iterator[str]:
+    if cluster.node_of(uid) != node_name:
+        yield f"pod {uid} is assumed on {node_name}, but counts on {cluster.node_of(uid)}"
+
+
+def _kept(cluster: Cluster, node_name: str) -> Iterator[str]:
+    """Check that the pods kept on a node are known and count there; so none is kept on two."""
+    for uid in cluster.on_node.get(node_name, ()):
+        if uid not in cluster.pods:
+            yield f"pod {uid} is kept on {node_name}, and is not known"
+        elif cluster.node_of(uid) != node_name:
+            yield f"pod {uid} is kept on {node_name}, but counts on {cluster.node_of(uid)}"
+
+
+def _counted(cluster: Cluster, uid: str) -> Iterator[str]:
+    """Check that a known pod is kept on its node, and is stranded where nobody knows that node."""
+    node_name = cluster.node_of(uid)
+    if node_name is None or uid not in cluster.on_node.get(node_name, ()):
+        yield f"pod {uid} counts on {node_name}, and is not kept there"
+    if (uid in cluster.stranded) == (node_name in cluster.nodes.rows):
+        said = "is" if uid in cluster.stranded else "is not"
+        yield f"pod {uid} counts on {node_name} and {said} said to be on no known node"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from engine.adapters.http_server import HealthChecks, HttpServer, ServerError
+from engine.adapters.spare_time import SpareTime
 
 
 @pytest.fixture
@@ -82,6 +87,48 @@ async def test_metrics_are_served_in_the_format_that_the_scraper_asks_for(sessio
         async with session.get(f"{running.url}/metrics", headers=headers) as response:
             assert response.headers["Content-Type"].startswith("application/openmetrics-text")
             assert (await response.text()).endswith("# EOF\n")
+
+
+@pytest.mark.parametrize("accepted", ["text/plain", "application/openmetrics-text; version=1.0.0"])
+async def test_a_scrape_in_slices_is_the_same_text(session: ClientSession, accepted: str) -> None:
+    registry = CollectorRegistry()
+    many = Counter("many", "Of\nthem # all.", ("name",), registry=registry)
+    spread = Histogram("spread_seconds", "Their spread.", ("kind",), unit="seconds", registry=registry)
+    Gauge("none", "Has no sample.", ("name",), registry=registry)
+    for number in range(250):
+        many.labels(f"# {number}\n").inc()
+        spread.labels(str(number)).observe(number)
+    encode, content_type = choose_encoder(accepted)
+    async with (
+        server(registry=registry) as running,
+        session.get(f"{running.url}/metrics", headers={"Accept": accepted}) as response,
+    ):
+        assert response.headers["Content-Type"] == content_type
+        lines = [line for line in (await response.read()).splitlines() if b"_created" not in line]
+    assert lines == [line for line in encode(registry).splitlines() if b"_created" not in line]
+
+
+async def test_who_asks_for_metrics_during_a_scrape_shares_the_next_one(session: ClientSession) -> None:
+    collected, prepared = [], []
+
+    class Collecting(Collector):
+        def collect(self) -> Iterator[Metric]:
+            collected.append(len(prepared))
+            yield GaugeMetricFamily("prepared", "Steps.", value=len(prepared))
+
+    def prepare() -> Iterator[None]:
+        for _ in range(100):
+            prepared.append(True)
+            yield
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Collecting())
+    collected.clear()
+    async with server(registry=registry, before_scrape=prepare, spare_time=SpareTime(slice_seconds=0.0)) as running:
+        answers = await asyncio.gather(*(get(session, f"{running.url}/metrics") for _ in range(40)))
+        assert {status for status, _ in answers} == {200}
+        assert len(collected) < 10
+        assert f"prepared {len(prepared) + 100}.0" in (await get(session, f"{running.url}/metrics"))[1], "a new one"
 
 
 async def test_the_running_configuration_and_further_routes_are_shown(session: ClientSession) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,6 +20,7 @@ from engine.framework.frame import Frame
 from engine.policy.policy_set import PolicySet, load
 
 NOW = 1_800_000_000.0
+Made = TypeVar("Made")
 
 
 def policies(text: str) -> PolicySet:
@@ -85,3 +87,13 @@ class Stage:
         if decision.host is not None:
             self.cluster.place(pod, decision.host)
         return decision
+
+
+def finished(steps: Generator[None, None, Made]) -> Made:
+    """Return what steps return at their end."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        made: Made = end.value
+        return made

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from engine.cluster.signals import Signals
 from engine.daemon.observing.clause_counts import ClauseCounts
 from engine.daemon.observing.close_look import MOST_CREDIT_SECONDS
-from engine.daemon.observing.decision_entry import Entry, select
+from engine.daemon.observing.decision_entry import Entry, select_in_steps
 from engine.daemon.observing.decision_log import DecisionLog
 from engine.daemon.observing.observers import AttemptFailed, Held, PodBound
 from engine.tooling.decision_record import Outcome, decode, encode
-from tests.daemon.deciding_stage import NOW, Stage, policies, reading
+from tests.daemon.deciding_stage import NOW, Stage, finished, policies, reading
 
 WEB = """policy web
 for pods where pod.label.app == "web"
@@ -243,10 +243,10 @@ def test_the_newest_that_match_are_selected_in_their_order(names: list[str], wan
         Entry(stage.pod(name), float(number), Outcome.ASSIGNED, "", node=f"n{number % 2}")
         for number, name in enumerate(names)
     ]
-    found = list(select(entries, pod=wanted, limit=limit))
+    found = finished(select_in_steps(entries, pod=wanted, limit=limit))[::-1]
     matching = [entry for entry in entries if not wanted or wanted.removeprefix("shop/") == entry.pod.name]
     assert found == matching[max(0, len(matching) - limit) :]
-    assert all(entry.node == "n1" for entry in select(entries, node="n1", limit=100))
+    assert all(entry.node == "n1" for entry in finished(select_in_steps(entries, node="n1", limit=100)))
 
 
 def test_noting_a_decision_costs_little() -> None:

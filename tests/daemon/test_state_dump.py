@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from engine.daemon.serving.state_dump import MOST_PODS, dump
+from engine.daemon.serving.state_dump import MOST_PODS, dump_in_steps
 from engine.framework.queue import SchedulingQueue
-from tests.daemon.deciding_stage import NOW, Stage, policies
+from tests.daemon.deciding_stage import NOW, Stage, finished, policies
 
 
 def stage() -> tuple[Stage, SchedulingQueue]:
@@ -16,8 +16,8 @@ def stage() -> tuple[Stage, SchedulingQueue]:
 
 
 def dumped(made: Stage, queue: SchedulingQueue, *, assumed: dict[str, str] | None = None) -> dict[str, Any]:
-    state = dump(made.cluster, queue, assumed=assumed or {}, now=NOW, leading=True, recount=True)
-    found: dict[str, Any] = msgspec.to_builtins(state)
+    steps = dump_in_steps(made.cluster, queue, assumed=assumed or {}, now=NOW, leading=True, recount=True)
+    found: dict[str, Any] = msgspec.to_builtins(finished(steps))
     return found
 
 
@@ -60,3 +60,32 @@ def test_a_crowd_is_counted_and_not_listed() -> None:
     state = dumped(made, queue)
     assert state["queue"]["active"] == MOST_PODS + 5
     assert len(state["pending"]["active"]) == MOST_PODS
+
+
+def test_a_recount_is_made_of_steps_between_which_anything_may_happen() -> None:
+    made, queue = stage()
+    for number in range(300):
+        made.cluster.place(made.pod(f"placed{number}", cpu="1m"), f"n{number % 4}")
+    for _ in range(300):
+        queue.add(made.pod(), NOW)
+    placed = list(made.cluster.pods)
+    assumed: dict[str, str] = {}
+    steps = dump_in_steps(made.cluster, queue, assumed=assumed, now=NOW, leading=True, recount=True)
+    taken = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            state = end.value
+            break
+        taken += 1
+        if placed and taken % 2:  # pods go, pods are decided, a node goes
+            made.cluster.displace(placed.pop())
+            queued = queue.pop(NOW)
+            assert queued is not None
+            assumed[queued.pod.uid] = "n0"
+            made.cluster.place(queued.pod, "n0")
+        if taken == 100:
+            made.cluster.remove_node("n1")
+    assert taken > 600
+    assert state.differences == []

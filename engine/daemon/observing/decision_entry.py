@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -87,8 +86,10 @@ def recorded(entry: Entry, *, seed: int, replica: str) -> DecisionRecord:
     )
 
 
-def select(entries: list[Entry], *, pod: str = "", node: str = "", outcome: str = "", limit: int) -> Iterator[Entry]:
-    """Return the newest entries that match, oldest first.
+def select_in_steps(
+    entries: list[Entry], *, pod: str = "", node: str = "", outcome: str = "", limit: int
+) -> Generator[None, None, list[Entry]]:
+    """Return the newest entries that match, newest first; yields now and then.
 
     Args:
         entries: oldest first.
@@ -97,17 +98,23 @@ def select(entries: list[Entry], *, pod: str = "", node: str = "", outcome: str 
         outcome: value of an `Outcome`; "" for any.
         limit: how many at most.
     """
-    found: deque[Entry] = deque()
-    for entry in reversed(entries):
+    found: list[Entry] = []
+    for at, entry in enumerate(reversed(entries)):
         if len(found) >= limit:
             break
+        if at % _AT_ONCE == _AT_ONCE - 1:
+            yield
         if (
             (not pod or pod in (entry.pod.key, entry.pod.name))
             and (not outcome or outcome == entry.outcome.value)
             and (not node or node == entry.node or _is_among(node, entry.detail))
         ):
-            found.appendleft(entry)
-    return iter(found)
+            found.append(entry)
+    return found
+
+
+_AT_ONCE = 200
+"""Entries that are looked at in one step."""
 
 
 def _is_among(node: str, detail: Detail | None) -> bool:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from engine.framework.queue import Place, SchedulingQueue
+
+_AT_ONCE = 200
+"""Pending pods that are counted in one step."""
 MAX_QUERY_LABEL = 120
 """Characters of a query in a label; the text comes from policy files, hence is bounded in number, not length."""
 
@@ -41,8 +46,41 @@ class LiveState:
     """By (plugin, profile) that rejected them."""
     watch_restarts: Callable[[], Mapping[str, int]] = dict
     """By resource: how often its watch began anew."""
+    before_scrape: Callable[[], Iterator[None]] = lambda: iter(())
+    """Steps to take before the others are asked: what takes long is counted there."""
     decision_records: Callable[[], Mapping[str, int]] = dict
     """Records for the files of the decision log since the start: written, dropped; empty without files."""
+
+
+class PendingCensus:
+    """How many pods wait where, and why: counted some at a time before a scrape, which may be 100,000 of them."""
+
+    def __init__(self, queue: SchedulingQueue) -> None:
+        self._queue = queue
+        self._places: Mapping[Place, int] | None = None
+        self._rejections: Mapping[tuple[str, str], int] | None = None
+
+    def steps(self) -> Iterator[None]:
+        """Count for the scrape that follows; between two steps anything may happen."""
+        places: Counter[Place] = Counter(dict.fromkeys(Place, 0))
+        rejections: Counter[tuple[str, str]] = Counter()
+        for at, queued in enumerate(list(self._queue)):
+            if at % _AT_ONCE == _AT_ONCE - 1:
+                yield
+            places[queued.place] += 1
+            if queued.place in (Place.UNSCHEDULABLE, Place.BACKOFF):
+                rejections.update((plugin, queued.pod.scheduler_name) for plugin in queued.rejectors)
+        self._places, self._rejections = places, rejections
+
+    def places(self) -> dict[str, int]:
+        """Return how many pods wait by place: as counted before this scrape, else as it is now."""
+        counted, self._places = self._places, None
+        return {place.value: number for place, number in (counted or self._queue.counts()).items()}
+
+    def rejections(self) -> Mapping[tuple[str, str], int]:
+        """Return how many pods wait that a plugin rejected, by plugin and profile; see `places`."""
+        counted, self._rejections = self._rejections, None
+        return self._queue.rejections() if counted is None else counted
 
 
 class LiveMetrics(Collector):

@@ -14,15 +14,13 @@ from typing import Literal, NoReturn
 from engine.cluster.cluster import Cluster
 from engine.daemon.watching.informer import Informer
 from engine.framework.events import ClusterEvent
-from engine.framework.invariants import node_violations, pod_violations
+from engine.framework.invariants import MOST_WHOLE, node_violations, pod_violations
 from engine.framework.queue import Place, SchedulingQueue
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.002
 """For so long at a time, at most about: with five seconds between two looks 0.04 % of a core."""
-MOST_WHOLE = 5_000
-"""Pending pods up to which the whole queue is looked through at the beginning of each round: some 2 ms."""
 
 Kind = Literal["node", "pod", "queue"]
 

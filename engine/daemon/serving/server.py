@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Self
@@ -21,11 +21,12 @@ from engine.adapters.kube.reviews import AccessReviewer, Verdict
 from engine.adapters.kube.transport import Transport
 from engine.adapters.rotating_file import RotatingLines
 from engine.adapters.serving_certificate import ServingCertificate
+from engine.adapters.spare_time import SpareTime
 from engine.daemon.configuration.settings import DecisionLogSettings, HttpSettings, Settings
 from engine.daemon.modes.selection import Mode
 from engine.daemon.observing.clause_counts import ClauseCounts
 from engine.daemon.observing.clause_metrics import ClauseMetrics
-from engine.daemon.observing.decision_entry import Entry, select
+from engine.daemon.observing.decision_entry import Entry, select_in_steps
 from engine.daemon.observing.decision_log import DecisionLog
 from engine.daemon.observing.live_metrics import SignalRow
 from engine.daemon.observing.metrics import SchedulerMetrics
@@ -33,7 +34,7 @@ from engine.daemon.observing.observers import Observer
 from engine.daemon.policies.live import LivePolicies
 from engine.daemon.policies.reload import PolicyReloader
 from engine.daemon.scheduling.scheduler import Scheduler
-from engine.daemon.serving.state_dump import State, dump
+from engine.daemon.serving.state_dump import State, dump_in_steps
 from engine.daemon.serving.status_page import StatusPage
 from engine.daemon.serving.status_snapshot import Onlooker, Replica, Sources, take
 from engine.policy.policy_set import PolicySet
@@ -43,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME = "decisions.jsonl"
 DEFAULT_LIMIT = 100
+MOST_ANSWER_BYTES = 16 * 2**20
+"""Of decisions in one answer: some 10,000."""
 JSON_LINES = "application/jsonl"
 
 
@@ -112,6 +115,8 @@ class Serving:
         self._reloader = reloader
         self._counts = ClauseCounts()
         self._onlooker = Onlooker()
+        self._spare_time = SpareTime()
+        self._printing: asyncio.Task[None] | None = None
         self.recorder = DecisionRecorder(
             settings.decision_log, seed=settings.scheduling.seed, replica=identity, counts=self._counts
         )
@@ -147,6 +152,8 @@ class Serving:
                 **mode.routes,
             },
             posts=mode.posts,
+            spare_time=self._spare_time,
+            before_scrape=lambda: metrics.live.before_scrape(),
         )
 
     @property
@@ -202,21 +209,30 @@ class Serving:
         limit = request.query.get("limit", str(DEFAULT_LIMIT))
         if not limit.isascii() or not limit.isdecimal() or len(limit) > 7:
             return _wrong(f"expected limit to be a number such as 100, got {limit[:40]}")
+        body = await self._spare_time.run(self._lines(wanted, int(limit)))
+        return web.Response(body=body, content_type=JSON_LINES)
+
+    def _lines(self, wanted: Mapping[str, str], limit: int) -> Generator[None, None, bytes]:
+        """Return the newest decisions that are wanted, oldest first; no more of them than fit an answer."""
         log = self._sources.log
-        entries = log.entries()
-
-        def lines() -> bytes:
-            return b"".join(encode(log.record(entry)) for entry in select(entries, limit=int(limit), **wanted))
-
-        return web.Response(body=await asyncio.to_thread(lines), content_type=JSON_LINES)
+        lines: list[bytes] = []
+        room = MOST_ANSWER_BYTES
+        for entry in (yield from select_in_steps(log.entries(), **wanted, limit=limit)):
+            line = encode(log.record(entry))
+            room -= len(line)
+            if room < 0:
+                break
+            lines.append(line)
+            yield
+        return b"".join(reversed(lines))
 
     async def _state(self, request: web.Request) -> web.Response:
-        body = await asyncio.to_thread(_pretty, self._dump(recount="recount" in request.query))
-        return web.Response(body=body, content_type="application/json")
+        state = await self._spare_time.run(self._dump(recount="recount" in request.query))
+        return web.Response(body=await asyncio.to_thread(_pretty, state), content_type="application/json")
 
-    def _dump(self, *, recount: bool) -> State:
+    def _dump(self, *, recount: bool) -> Generator[None, None, State]:
         sources, replica = self._sources, self._sources.replica()
-        return dump(
+        return dump_in_steps(
             sources.cluster,
             sources.queue,
             assumed=self._scheduler.informer.assumed,
@@ -228,7 +244,11 @@ class Serving:
 
     def print_state(self) -> None:
         """Write the state to standard error as one line of JSON, recounted; for SIGUSR2."""
-        state = self._dump(recount=True)
+        if self._printing is None or self._printing.done():
+            self._printing = asyncio.create_task(self._print_state(), name="print state")
+
+    async def _print_state(self) -> None:
+        state = await self._spare_time.run(self._dump(recount=True))
         for difference in state.differences or ():
             logger.error("a recount differs", extra={"difference": difference})
         sys.stderr.write(msgspec.json.encode(state).decode() + "\n")

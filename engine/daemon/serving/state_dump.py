@@ -6,18 +6,23 @@ the pods themselves, and every difference is named. In a scheduler without fault
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Generator, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from engine.cluster.cluster import Cluster
 from engine.daemon.replicas.sharing import Part
-from engine.framework.invariants import violations
+from engine.framework.invariants import MOST_WHOLE, checks
 from engine.framework.queue import Place, SchedulingQueue
 
 MOST_PODS = 1000
-"""Pods named for each place in the queue; how many there are is always told."""
+"""Pods named for each place in the queue, and of those that are assumed, nominated and stranded; `queue` and `columns`
+tell how many there are."""
+_AT_ONCE = 100
+"""Pending pods that are looked at in one step."""
 MOST_DIFFERENCES = 100
 
 
@@ -45,7 +50,7 @@ class State(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     for."""
 
 
-def dump(
+def dump_in_steps(
     cluster: Cluster,
     queue: SchedulingQueue,
     *,
@@ -54,8 +59,10 @@ def dump(
     leading: bool,
     recount: bool,
     part: Part | None = None,
-) -> State:
-    """Return the state of now. Call on the event loop; with 150,000 pods it takes about half a second.
+) -> Generator[None, None, State]:
+    """Return the state of now; between two steps anything may happen.
+
+    A recount of 150,000 pods is half a second of work.
 
     Args:
         cluster: what decisions read.
@@ -68,7 +75,11 @@ def dump(
     """
     nodes = cluster.nodes
     pending: dict[str, list[dict[str, Any]]] = {place.value: [] for place in Place}
-    for queued in queue:
+    counts: Counter[Place] = Counter()
+    for at, queued in enumerate(list(queue)):
+        if at % _AT_ONCE == _AT_ONCE - 1:
+            yield
+        counts[queued.place] += 1
         named = pending[queued.place.value]
         if len(named) < MOST_PODS:
             known: dict[str, Any] = {
@@ -83,24 +94,41 @@ def dump(
             }
             named.append({name: value for name, value in known.items() if value not in ([], "", None)})
     resources = ("cpu", "memory", "ephemeral-storage")
-    found = violations(cluster, queue, assumed) if recount else None
-    if found is not None and len(found) > MOST_DIFFERENCES:
-        found = [*found[:MOST_DIFFERENCES], f"and {len(found) - MOST_DIFFERENCES} more"]
+    differences: list[str] | None = None
+    if recount:
+        differences = queue.misplaced() if len(queue) <= MOST_WHOLE else []
+        more = 0
+        for found in checks(cluster, queue, assumed):
+            differences += found
+            more += len(differences[MOST_DIFFERENCES:])
+            del differences[MOST_DIFFERENCES:]
+            yield
+        if more:
+            differences.append(f"and {more} more")
     return State(
         at=now,
-        queue={place.value: count for place, count in queue.counts().items()},
+        queue={place.value: counts[place] for place in Place},
         pending=pending,
-        assumed={cluster.pods[uid].key if uid in cluster.pods else uid: node for uid, node in assumed.items()},
-        nominated={node: sorted(pod.key for pod in pods.values()) for node, pods in cluster.nominated.items() if pods},
-        stranded=sorted(pod.key for pod in cluster.stranded.values()),
+        assumed={
+            cluster.pods[uid].key if uid in cluster.pods else uid: node
+            for uid, node in islice(assumed.items(), MOST_PODS)
+        },
+        nominated={
+            node: sorted(pod.key for pod in islice(pods.values(), MOST_PODS))
+            for node, pods in islice(cluster.nominated.items(), MOST_PODS)
+            if pods
+        },
+        stranded=sorted(pod.key for pod in islice(cluster.stranded.values(), MOST_PODS)),
         columns={
             "leading": leading,
             "nodes": nodes.size,
             "pods": len(cluster.pods),
+            "assumed": len(assumed),
+            "stranded": len(cluster.stranded),
             "templates": len(cluster.templates),
             "requested": {resource: int(nodes.requested(resource).sum()) for resource in resources},
             "allocatable": {resource: int(nodes.allocatable(resource).sum()) for resource in resources},
         },
         sharing=part,
-        differences=found,
+        differences=differences,
     )

@@ -1,0 +1,46 @@
+"""Long answers made on the event loop in slices, so that decisions hardly wait for people who look."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+SLICE_SECONDS = 0.001
+"""For so long at a time, plus what the last step takes."""
+SHARE = 0.1
+"""Of the time, for all answers together."""
+
+Made = TypeVar("Made")
+
+
+class SpareTime:
+    """Makes one answer at a time, in a share of the time."""
+
+    def __init__(
+        self, *, slice_seconds: float = SLICE_SECONDS, stopwatch: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._slice_seconds = slice_seconds
+        self._stopwatch = stopwatch
+        self._turn = asyncio.Lock()
+
+    async def run(self, steps: Generator[None, None, Made]) -> Made:
+        """Run steps to their end and return what they return; between two of them anything may happen.
+
+        What the steps raise is raised. Who asks meanwhile waits until the answer is made.
+        """
+        async with self._turn:
+            try:
+                while True:
+                    began = self._stopwatch()
+                    taken = 0.0
+                    while not taken or taken < self._slice_seconds:
+                        next(steps)
+                        taken = self._stopwatch() - began
+                    await asyncio.sleep(taken * (1 / SHARE - 1))
+            except StopIteration as end:
+                made: Made = end.value
+                return made
+            finally:
+                steps.close()
