@@ -27,8 +27,15 @@ from engine.adapters.spare_time import SpareTime
 
 log = logging.getLogger(__name__)
 
+
+class Remark(str):
+    """What a check that passes has to say to `?verbose`."""
+
+    __slots__ = ()
+
+
 Check = Callable[[], str | None]
-"""Answers None when all is well, else a short reason. Called on the event loop; must not block."""
+"""Answers None or a Remark when all is well, else a short reason. Called on the event loop; must not block."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -271,9 +278,10 @@ def _probe(path: str, checks: Mapping[str, Check]) -> Handler:
             if name in excluded:
                 lines.append(f"[+]{name} excluded: ok")
                 continue
-            reason = _ask(name, check)
-            healthy = healthy and reason is None
-            lines.append(f"[+]{name} ok" if reason is None else f"[-]{name} failed: {reason}")
+            said = _ask(name, check)
+            passes = said is None or isinstance(said, Remark)
+            healthy = healthy and passes
+            lines.append(f"[+]{name} ok{f': {said}' if said else ''}" if passes else f"[-]{name} failed: {said}")
         if healthy and "verbose" not in request.query:
             return web.Response(text="ok")
         end = f"{path} check {'passed' if healthy else 'failed'}"
@@ -287,8 +295,10 @@ def _single(checks: Mapping[str, Check]) -> Handler:
         name = request.match_info["name"]
         if name not in checks:
             return web.Response(text=f"no check {name}; there are: {', '.join(checks) or 'none'}\n", status=404)
-        reason = _ask(name, checks[name])
-        return web.Response(text="ok" if reason is None else f"{reason}\n", status=200 if reason is None else 500)
+        said = _ask(name, checks[name])
+        if said is None or isinstance(said, Remark):
+            return web.Response(text=f"ok: {said}\n" if said and "verbose" in request.query else "ok")
+        return web.Response(text=f"{said}\n", status=500)
 
     return answer
 

@@ -13,6 +13,7 @@ from random import Random
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from engine.adapters.http_server import Remark
 from engine.adapters.kube.binding import Binder
 from engine.adapters.kube.eviction import Evictor
 from engine.adapters.open_telemetry import SpanExporter
@@ -20,7 +21,7 @@ from engine.adapters.policy_directory import PolicyDirectory
 from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.settable_clock import SettableClock
 from engine.cluster.cluster import Cluster
-from engine.daemon.configuration.settings import Settings
+from engine.daemon.configuration.settings import PolicySettings, Settings
 from engine.daemon.modes.selection import make_mode, make_scheduler
 from engine.daemon.observing.live_metrics import PendingCensus
 from engine.daemon.observing.metrics import SchedulerMetrics
@@ -121,6 +122,7 @@ class Daemon:
             report=self._report_reload,
             clock=time.time,
             prepare=self._prime,
+            former=partial(self._telling.former_policies, proof=_proof(settings.policies)),
         )
         self._lists = FirstLists(api_server.reflectors, counts=self._counts)
         mode = make_mode(
@@ -137,7 +139,7 @@ class Daemon:
             reloader=self._reloader,
             transport=self._transport,
             metrics=self.metrics,
-            ready={"sync": self._lists.problem, "policies": self._check_policies, "shards": self._leading.problem},
+            ready={"sync": self._lists.problem, "policies": self._look_at_policies, "shards": self._leading.problem},
             replica=partial(self._describe, version, time.time()),
             signals=self._signals.rows,
             identity=self._identity,
@@ -192,7 +194,7 @@ class Daemon:
             self._api_server.tell(self._scheduler.informer)
             await self._lists.wait()
             scheduling = asyncio.create_task(guarded(self._scheduler.run()))
-            leading = asyncio.create_task(self._leading.run())
+            leading = asyncio.create_task(self._lead())
             stack.push_async_callback(self._end, scheduling, leading)
             reloading = self._reloader.task
             assert reloading is not None
@@ -212,6 +214,13 @@ class Daemon:
         await end([leading])
         await self._telling.drain(timeout_seconds=max(1.0, deadline - asyncio.get_running_loop().time()))
 
+    async def _lead(self) -> None:
+        """Act where we may, once there is something to decide by: a leader without policies keeps others from it."""
+        if not self._reloader.in_force.is_set() and self._leading.is_needed:
+            logger.warning("not taking part in the election of a leader: there are no policies to decide by")
+        await self._reloader.in_force.wait()
+        await self._leading.run()
+
     # --- policies and signals ------------------------------------------------------------------------
 
     async def _prime(self, policies: LivePolicies) -> None:
@@ -225,9 +234,7 @@ class Daemon:
 
     def _policy_directory(self) -> PolicyDirectory:
         policies = self._settings.policies
-        vouched = policies.checksums or policies.public_key_file is not None
-        proof = PolicyProof(policies.public_key_file) if vouched else None
-        return PolicyDirectory(policies.path, deliver=self._reloader.offer, proof=proof)
+        return PolicyDirectory(policies.path, deliver=self._reloader.offer, proof=_proof(policies))
 
     def _report_reload(self, record: ReloadRecord) -> None:
         self.observers.on_reloaded(record)
@@ -236,10 +243,12 @@ class Daemon:
     # --- what others may ask -------------------------------------------------------------------------
 
     def _check_policies(self) -> str | None:
-        if self._reloader.ready:
-            return None
-        last = self._reloader.last
-        return last.summary() if last is not None else "no policies have been read yet"
+        return None if self._reloader.ready else self._reloader.problem()
+
+    def _look_at_policies(self) -> str | None:
+        """Return why nothing can be decided, or as a remark why the newest policies do not decide."""
+        problem = self._reloader.problem()
+        return problem if problem is None or not self._reloader.ready else Remark(problem)
 
     def _describe(self, version: str, started: float) -> Replica:
         """Return what the status page tells about this process."""
@@ -288,3 +297,9 @@ class Daemon:
     def _counts(self) -> dict[str, int]:
         cluster = self._scheduler.cluster
         return {"nodes": cluster.nodes.size, "pods": len(cluster.pods), "pending": len(self._queue)}
+
+
+def _proof(policies: PolicySettings) -> PolicyProof | None:
+    """Return what has to vouch for policies, None where nothing has to."""
+    vouched = policies.checksums or policies.public_key_file is not None
+    return PolicyProof(policies.public_key_file) if vouched else None

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from engine.adapters.policy_sources import PolicySources, PolicySourcesError
 from engine.daemon.policies.reload import (
     EVENT_MESSAGE_LIMIT,
     Accepted,
+    FormerPolicies,
     PoliciesLost,
     PolicyReloader,
     Refused,
@@ -111,7 +112,7 @@ async def test_a_broken_set_changes_nothing_and_says_so(caplog: pytest.LogCaptur
         assert record.generation == 1
         assert "generation 1 stays in use" in record.summary()
         assert scheduler.reloader.last is record
-        assert scheduler.reloader.last_success is scheduler.records[0]
+        assert scheduler.reloader.active_record is scheduler.records[0]
     assert "a.policy:1:1: error[P001]: bad\n  | bad" in [r.message for r in caplog.records]
 
 
@@ -168,14 +169,22 @@ async def test_a_fault_of_the_activation_brings_the_last_good_set_back_and_ends_
         )
         assert activated == ["one", "two", "one"]
         assert scheduler.reloader.active == "one"
-        assert scheduler.reloader.last_success is scheduler.records[0]
+        assert scheduler.reloader.active_record is scheduler.records[0]
         record = await scheduler.offered(sources("three"))
         assert record.successful
         assert record.generation == 2
 
 
+async def ends(scheduler: Scheduler) -> None:
+    """Wait until the loading has ended; raises what it ended with."""
+    assert scheduler.reloader.task is not None
+    await asyncio.wait_for(asyncio.shield(scheduler.reloader.task), 20)
+
+
 @pytest.mark.parametrize("good", ["one", None], ids=["the last good set fails, too", "there is no good set"])
-async def test_where_no_set_is_whole_in_force_the_loading_ends_with_the_reason(good: str | None) -> None:
+async def test_where_no_set_is_whole_in_force_the_loading_ends_with_the_reason(
+    good: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
     broken: list[str] = []
 
     def activate(policies: str, _: ReloadRecord) -> None:
@@ -187,8 +196,117 @@ async def test_where_no_set_is_whole_in_force_the_loading_ends_with_the_reason(g
         if good is not None:
             await scheduler.offered(sources(good))
         scheduler.reloader.offer(sources("two"))
-        with pytest.raises(PoliciesLost, match="ZeroDivisionError"):
-            await asyncio.wait_for(asyncio.shield(scheduler.reloader.task), 20)
+        with pytest.raises(PoliciesLost):
+            await ends(scheduler)
+    assert "stopping: " in caplog.text
+
+
+class Former:
+    """What was accepted before the process began, the newest first."""
+
+    def __init__(self, *texts: str) -> None:
+        self.sets = [FormerPolicies(sources(text), f"revision {9 - at}") for at, text in enumerate(texts)]
+        self.asked = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def __call__(self) -> Sequence[FormerPolicies]:
+        self.asked += 1
+        await self.answers.wait()
+        return self.sets
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        (sources("bad"), "a.policy:1:1: error[P001]: bad; a.policy:2:1: error[P002]: more"),
+        (PolicySourcesError("/etc/p holds no .policy file"), "/etc/p holds no .policy file"),
+        (sources("crash"), "the compiler failed: ZeroDivisionError: a fault"),
+    ],
+)
+async def test_a_start_without_good_policies_goes_on_with_the_last_that_were_accepted(
+    found: PolicySources | PolicySourcesError, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(former=Former("one", "two")) as scheduler:
+        await scheduler.offered(found)
+        await scheduler.reloader.in_force.wait()
+        assert scheduler.activated == ["one"]
+        assert scheduler.reloader.ready
+        record = scheduler.records[-1]
+        assert (record.result, record.generation, record.hash) == (ReloadResult.RESTORED, 1, sources("one").hash)
+        assert not record.successful
+        summary = f"policies restored from revision 9 (hash {record.hash}), the newest cannot be used: {problem}"
+        assert record.summary() == summary
+        assert scheduler.reloader.problem() == summary
+        assert summary in caplog.text
+        assert scheduler.reloader.last is scheduler.records[0], "the newest candidate is what it was"
+
+        await scheduler.offered(sources("bad again"))
+        assert scheduler.activated == ["one"]
+        await scheduler.offered(sources("one"))
+        assert scheduler.reloader.problem() is None
+        assert (await scheduler.offered(sources("three"))).generation == 2
+        assert scheduler.activated == ["one", "three"]
+
+
+async def test_of_former_sets_the_newest_that_can_be_used_decides(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(former=Former("crash", "bad", "good", "older")) as scheduler:
+        await scheduler.offered(sources("bad"))
+        await scheduler.reloader.in_force.wait()
+        assert scheduler.activated == ["good"]
+        assert scheduler.records[-1].origin == "revision 7"
+    assert "revision 9 cannot be used either" in caplog.text
+    assert "revision 8 cannot be used either" in caplog.text
+
+
+async def test_where_there_is_nothing_to_start_from_good_policies_are_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    former = Former()
+    async with running(former=former) as scheduler:
+        await scheduler.offered(sources("bad"))
+        await scheduler.offered(sources("bad too"))
+        assert not scheduler.reloader.ready
+        assert not scheduler.reloader.in_force.is_set()
+        await scheduler.offered(sources("good"))
+        assert scheduler.reloader.in_force.is_set()
+    assert scheduler.activated == ["good"]
+    assert former.asked == 2
+    assert "nothing is scheduled until there are good ones" in caplog.text
+
+
+async def test_good_policies_that_come_while_former_ones_are_looked_for_go_first() -> None:
+    former = Former("one")
+    former.answers.clear()
+    async with running(former=former) as scheduler:
+        await scheduler.offered(sources("bad"))
+        assert (await scheduler.offered(sources("good"))).successful
+        former.answers.set()
+        assert (await scheduler.offered(sources("better"))).successful
+    assert scheduler.activated == ["good", "better"]
+
+
+async def test_former_policies_that_cannot_be_asked_for_end_nothing() -> None:
+    async def broken() -> Sequence[FormerPolicies]:
+        raise ZeroDivisionError
+
+    async with running(former=broken) as scheduler:
+        await scheduler.offered(sources("bad"))
+        assert (await scheduler.offered(sources("good"))).successful
+
+
+async def test_an_activation_that_breaks_at_the_start_leads_to_the_last_accepted_set() -> None:
+    activated: list[str] = []
+
+    def activate(policies: str, _: ReloadRecord) -> None:
+        activated.append(policies)
+        if policies == "two":
+            raise ZeroDivisionError("half-way")
+
+    async with running(activate=activate, former=Former("one")) as scheduler:
+        assert (await scheduler.offered(sources("two"))).result is ReloadResult.FAILED
+        await scheduler.reloader.in_force.wait()
+        assert activated == ["two", "one"]
 
 
 async def test_the_event_loop_goes_on_while_policies_compile_and_only_the_newest_waits() -> None:

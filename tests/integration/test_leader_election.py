@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
-from tests.integration.conftest import StartScheduler
+from tests.integration.conftest import ALL_GOOD, StartScheduler
 from tests.integration.front import Front
 from tests.integration.objects import Json, node, pod
 from tests.integration.process import SchedulerProcess
@@ -117,3 +118,27 @@ def test_a_leader_that_loses_the_api_server_ends_and_says_so(
     assert process.exit_code() == 1
     assert "stopping: the lease could not be renewed within 5 s" in process.log()
     assert "Traceback" not in process.log()
+
+
+def test_who_has_no_policies_to_decide_by_does_not_lead(
+    cluster: Cluster, scheduler: StartScheduler, config: str, policies: ConfigMapVolume, tmp_path: Path
+) -> None:
+    cluster.add_nodes(node("n1"))
+    empty = ConfigMapVolume(tmp_path / "empty")
+    without = scheduler("--leader-election", config, f"--policies={empty.path}").start_serving()
+    eventually(lambda: "there are no policies to decide by" in without.log())
+    eventually(lambda: "caches are synced" in without.log())
+    assert without.get("/readyz")[0] == 500
+    assert [each["metadata"]["name"] for each in cluster.api.list("leases", namespace="kube-system")] == []
+    other = scheduler("--leader-election", config).start_ready()
+    cluster.add_pods(pod("a"))
+    cluster.wait_bound("a")
+    assert leads(other)
+    assert not leads(without)
+
+    empty.update({"default.policy": ALL_GOOD})
+    eventually(lambda: without.get("/readyz")[0] == 200)
+    other.kill()
+    cluster.add_pods(pod("b"))
+    cluster.wait_bound("b")
+    assert leads(without)

@@ -17,9 +17,11 @@ from tests.deploy.manifests import NAMESPACE
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import ALL_GOOD, StartScheduler
+from tests.integration.objects import node, pod
 from tests.integration.process import SchedulerProcess
 
 BETTER = ALL_GOOD + "score most_allocated(cpu, mem)\n"
+ONLY_GOOD = ALL_GOOD + 'filter node.name == "good"\n'
 BROKEN = "filter node.redy\n"
 
 
@@ -138,6 +140,54 @@ def test_undo_goes_back_to_what_was_in_use_before(
     assert "revision 3 is in the ConfigMap already" in rollout("undo", "--to-revision=3", code=1)
     assert "revision 1 is not kept: there are 2, 3" in rollout("undo", "--to-revision=1", code=1)
     assert "is what it was in revision 2 " in rollout("undo", "--to-revision=2")
+
+
+def test_a_restart_with_broken_policies_starts_from_the_last_accepted_ones(
+    stage: Stage, policies: ConfigMapVolume
+) -> None:
+    cluster = stage.cluster
+    cluster.add_nodes(node("good"), node("better"))
+    stage.edit(ONLY_GOOD)
+    policies.update({"default.policy": ONLY_GOOD})
+    eventually(lambda: stage.status()[0] == 0, within=30, else_=lambda: stage.status()[1])
+    eventually(lambda: cluster.api.get("controllerrevisions", "policies-2", namespace=NAMESPACE))
+    first, second = stage.replicas
+    good = first.policies()["active"]
+    assert [replica.terminate() for replica in stage.replicas] == [0, 0]
+    stage.edit(BROKEN)
+    policies.update({"default.policy": BROKEN})
+
+    first.start_ready()
+    cluster.add_pods(pod("web"))
+    assert cluster.wait_bound("web") == {"web": "good"}
+    told = first.policies()
+    origin = f"revision 2 of configMap {NAMESPACE}/policies"
+    assert (told["active"], told["restored"], told["accepted"]) == (good, origin, False)
+    assert told["candidate"] != good
+    said = (
+        f"policies restored from {origin} (hash {good}), the newest cannot be used: default.policy:1:13: error[P0102]"
+    )
+    code, text = first.get("/readyz?verbose")
+    assert code == 200, "it does its work"
+    assert f"[+]policies ok: {said}" in text
+    assert f"ERROR   {said}" in first.log()
+    (event,) = eventually(lambda: cluster.events("policies", reason="PoliciesRestored", namespace=NAMESPACE))
+    assert event["type"] == "Warning"
+    assert said in event["note"]
+    metrics = first.metrics()
+    assert metrics["policy_scheduler_policy_last_reload_successful"] == 0
+    assert metrics['policy_scheduler_policy_reloads_total{result="restored"}'] == 1
+    assert f"The newest policies cannot be used: {origin} decides since the start" in first.get("/status")[1]
+    code, text = stage.status()
+    assert code == 1
+    assert "refused: default.policy:1:13: error[P0102]" in text
+
+    second.start_ready()
+    assert second.policies()["active"] == good
+    stage.edit(BETTER)
+    policies.update({"default.policy": BETTER})
+    eventually(lambda: stage.status()[0] == 0, within=30, else_=lambda: stage.status()[1])
+    assert "[+]policies ok\n" in first.get("/readyz?verbose")[1]
 
 
 def test_where_nothing_is_kept_there_is_no_way_back(

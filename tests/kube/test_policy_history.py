@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from engine.adapters.kube.credentials import find_credentials
-from engine.adapters.kube.policy_history import KEPT, PolicyHistory, Revision
+from engine.adapters.kube.policy_history import CONFIG_MAP_LABEL, KEPT, PolicyHistory, Revision
 from engine.adapters.kube.transport import MERGE_PATCH, Transport
+from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.policy_sources import PolicySources
 from engine.embedded.cluster import EmbeddedCluster
 
@@ -105,3 +106,42 @@ async def test_two_replicas_keep_it_once(stage: Stage) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+async def test_what_was_accepted_before_is_there_with_its_policies_the_newest_first(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    hashes = []
+    for number in range(1, 4):
+        hashes.append(await stage.write(f"score {number}"))
+        stage.history.accepted(hashes[-1])
+        await stage.until(lambda found, wanted=number: len(found) == wanted)  # type: ignore[misc]
+    other = PolicyHistory(stage.transport, namespace="default", name="policies")
+    found = await other.accepted_before(proof=None)
+    assert [(revision.number, policies.hash) for revision, policies in found] == [
+        (3, hashes[2]),
+        (2, hashes[1]),
+        (1, hashes[0]),
+    ]
+    assert await other.accepted_before(proof=PolicyProof()) == []
+    assert "SHA256SUMS is missing" in caplog.text
+
+
+async def test_one_that_somebody_spoilt_spoils_no_other(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.history.accepted(await stage.write("score 1"))
+    await stage.until(bool)
+    spoilt: list[Any] = [None, {"data": {"a.policy": 1}}, {"binaryData": {"a.policy": "?"}}, {"data": {"a.txt": ""}}]
+    for number, data in enumerate(spoilt, start=2):
+        body = {
+            "apiVersion": "apps/v1",
+            "kind": "ControllerRevision",
+            "metadata": {"name": f"policies-{number}", "labels": {CONFIG_MAP_LABEL: "policies"}},
+            "revision": number,
+            "data": data,
+        }
+        path = "/apis/apps/v1/namespaces/default/controllerrevisions"
+        await stage.transport.request("POST", path, body=msgspec.json.encode(body))
+    ((only, _),) = await stage.history.accepted_before(proof=None)
+    assert only.number == 1
+    assert caplog.text.count("cannot be read") == 3
+    assert "revision 5 of configMap default/policies holds no .policy file" in caplog.text

@@ -30,7 +30,8 @@ from engine.adapters.kube.errors import (
     Unreachable,
 )
 from engine.adapters.kube.transport import Transport
-from engine.adapters.policy_sources import PolicySourcesError, policies_of_config_map
+from engine.adapters.policy_proof import PolicyProof
+from engine.adapters.policy_sources import PolicySources, PolicySourcesError, policies_of_config_map
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class _ControllerRevision(msgspec.Struct):
 
 
 class _List(msgspec.Struct):
-    items: list[_ControllerRevision] | None = None
+    items: list[msgspec.Raw] | None = None
 
 
 class PolicyHistory:
@@ -112,10 +113,39 @@ class PolicyHistory:
         )
         try:
             items = msgspec.json.decode(answer, type=_List).items or []
-            found = [_revision(item) for item in items]
-        except (msgspec.MsgspecError, binascii.Error, ValueError) as error:
+        except msgspec.MsgspecError as error:
             raise MalformedAnswer(f"former versions of ConfigMap {self._name}: {error}") from error
+        found = []
+        for item in items:
+            try:
+                found.append(_revision(msgspec.json.decode(item, type=_ControllerRevision)))
+            except (msgspec.MsgspecError, binascii.Error, ValueError) as error:  # not ours: one of them spoils no other
+                logger.warning("a former version of ConfigMap %s cannot be read: %s", self._name, error)
         return tuple(sorted(found, key=lambda each: each.number, reverse=True))
+
+    async def accepted_before(self, *, proof: PolicyProof | None) -> list[tuple[Revision, PolicySources]]:
+        """Return what is kept with its policies, the newest first; waits until the API server answers.
+
+        proof: what has to vouch for the policies; None: nothing.
+        """
+        while True:
+            try:
+                revisions = await self.revisions()
+                break
+            except (Unreachable, UnknownOutcome, TooManyRequests, ServerError) as error:
+                logger.warning("former versions of ConfigMap %s cannot be asked for yet: %s", self._name, error)
+                await asyncio.sleep(RETRY_SECONDS)
+            except KubeError as error:
+                logger.error("former versions of ConfigMap %s cannot be read: %s", self._name, error)
+                return []
+        found = []
+        for each in revisions[:KEPT]:
+            shown = f"revision {each.number} of configMap {self._namespace}/{self._name}"
+            try:
+                found.append((each, policies_of_config_map(each.texts, each.binaries, shown=shown, proof=proof)))
+            except PolicySourcesError as error:
+                logger.warning("%s", error)
+        return found
 
     async def _keep(self, policy_set: str) -> None:
         now = await get_config_map(self._transport, self._namespace, self._name)

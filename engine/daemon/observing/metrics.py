@@ -141,7 +141,8 @@ class SchedulerMetrics(Observer):
             counter(
                 "policy_scheduler_policy_reloads",
                 "Policy sets that arrived, by result: accepted, refused (they have errors), unreadable (a file, its"
-                " name or the folder), failed (a fault of the scheduler).",
+                " name or the folder), failed (a fault of the scheduler), restored (the last accepted one, at a start"
+                " where the newest cannot be used).",
                 "result",
             )
         )
@@ -215,6 +216,7 @@ class SchedulerMetrics(Observer):
         self._reload_successful.set(1 if record.successful else 0)
         if record.successful:
             self._reload_success_at.set(record.at)
+        if record.successful or record.result is ReloadResult.RESTORED:
             self._policy_info.clear()
             self._policy_info.labels(record.hash or "", str(record.generation)).set(1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -15,12 +15,13 @@ from engine.adapters.kube.pod_status import PodStatusWriter
 from engine.adapters.kube.policy_history import PolicyHistory
 from engine.adapters.kube.replica_reports import ReplicaReports
 from engine.adapters.kube.transport import Transport
+from engine.adapters.policy_proof import PolicyProof
 from engine.cluster.cluster import Cluster
 from engine.cluster.objects import PodGroup
 from engine.daemon.configuration.settings import Settings
 from engine.daemon.observing.reporter import ApiReporter
 from engine.daemon.policies.config_map_events import ConfigMapEvents
-from engine.daemon.policies.reload import ReloadRecord, report_of
+from engine.daemon.policies.reload import FormerPolicies, ReloadRecord, report_of
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +106,19 @@ class Telling:
             self._history.accepted(record.hash)
         if self._reports is not None:
             self._reports.tell(**report_of(record))
+
+    async def former_policies(self, *, proof: PolicyProof | None) -> Sequence[FormerPolicies]:
+        """Return the policies that were accepted before, the newest first; none where no ConfigMap is named.
+
+        proof: what has to vouch for them; None: nothing.
+        """
+        if self._history is None:
+            return ()
+        former = await self._history.accepted_before(proof=proof)
+        return [
+            FormerPolicies(sources, f"revision {revision.number} of configMap {self._settings.policies.config_map}")
+            for revision, sources in former
+        ]
 
     async def drain_conditions(self, *, timeout_seconds: float) -> None:
         """Send what waits of conditions and nominations, while we may."""

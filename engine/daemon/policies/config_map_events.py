@@ -11,13 +11,15 @@ import msgspec
 from engine.adapters.kube.errors import ApiError, Forbidden, KubeError, NotFound
 from engine.adapters.kube.events import EventRecorder, Reference
 from engine.adapters.kube.transport import Transport
-from engine.daemon.policies.reload import ReloadRecord
+from engine.daemon.policies.reload import ReloadRecord, ReloadResult
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
 KEPT = 20
 """Reloads that wait for the API server; of more, the oldest are not told."""
+
+_REASONS = {ReloadResult.ACCEPTED: "PoliciesAccepted", ReloadResult.RESTORED: "PoliciesRestored"}
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -59,7 +61,7 @@ class ConfigMapEvents:
                 self._recorder.record(
                     reference,
                     type="Normal" if record.successful else "Warning",
-                    reason="PoliciesAccepted" if record.successful else "PoliciesRefused",
+                    reason=_REASONS.get(record.result, "PoliciesRefused"),
                     action="Reload",
                     note=record.summary(),
                 )

@@ -1,12 +1,13 @@
-"""Candidate policies accepted or refused; the last good set stays. Knows neither files nor the language."""
+"""Candidate policies accepted or refused; the last good set stays, over a restart too. Knows no files, no language."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from engine.adapters.policy_sources import PolicySources, PolicySourcesError
@@ -53,8 +54,19 @@ class ReloadResult(Enum):
     """It does not compile."""
     UNREADABLE = "unreadable"
     """There is nothing to compile."""
+    RESTORED = "restored"
+    """The newest could not be taken over at the start: a set that was accepted before decides."""
     FAILED = "failed"
     """It could not be compiled or taken over through a fault of the scheduler's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormerPolicies:
+    """A set that was accepted before this process began."""
+
+    sources: PolicySources
+    origin: str
+    """How people know it, such as `revision 5 of configMap policy-scheduler/policies`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +83,10 @@ class ReloadRecord:
     seconds: float
     """From the candidate's arrival to this record."""
     problems: tuple[str, ...] = ()
+    """What is wrong with the candidate; with RESTORED, with the newest policies."""
     warnings: tuple[str, ...] = ()
+    origin: str = ""
+    """With RESTORED: where the set comes from."""
 
     @property
     def successful(self) -> bool:
@@ -82,8 +97,11 @@ class ReloadRecord:
         """Return one message for an Event: what happened, and the first problems, within the API's limit."""
         if self.successful:
             return f"policies accepted: generation {self.generation}, hash {self.hash}"
-        stays = f"generation {self.generation} stays in use" if self.generation else "nothing is scheduled"
-        head = f"policies {self.result.value}, {stays}: "
+        if self.result is ReloadResult.RESTORED:
+            head = f"policies restored from {self.origin} (hash {self.hash}), the newest cannot be used: "
+        else:
+            stays = f"generation {self.generation} stays in use" if self.generation else "nothing is scheduled"
+            head = f"policies {self.result.value}, {stays}: "
         lines = [problem.partition("\n")[0] for problem in self.problems]
         room = EVENT_MESSAGE_LIMIT - len(head)
         for count in range(len(lines), 0, -1):
@@ -96,11 +114,12 @@ class ReloadRecord:
 
 def report_of(record: ReloadRecord) -> dict[str, Any]:
     """Return what other people's `policyctl rollout status` should know of a candidate's end."""
+    in_force = {"active": record.hash or "", "generation": record.generation, "since": record.at}
+    if record.result is ReloadResult.RESTORED:
+        return in_force  # of the candidate it was told before
     told: dict[str, Any] = {"candidate": record.hash or "", "result": record.result.value}
     told["problem"] = record.problems[0].partition("\n")[0] if record.problems else ""
-    if record.successful:
-        told |= {"active": record.hash or "", "generation": record.generation, "since": record.at}
-    return told
+    return told | in_force if record.successful else told
 
 
 def _named(error: Exception) -> str:
@@ -111,11 +130,16 @@ async def _nothing(_: object) -> None:
     return None
 
 
+async def _none() -> Sequence[FormerPolicies]:
+    return ()
+
+
 class PolicyReloader(Generic[PolicySetT]):
     """Takes candidates in the order of their arrival, one at a time; of several that wait, only the newest.
 
     A candidate is compiled in a thread, prepared (its metrics get first values), then activated in one call on
-    the event loop, hence between two decisions. Whatever goes wrong leaves the active set as it is.
+    the event loop, hence between two decisions. Whatever goes wrong leaves the active set as it is. Where there is none
+    yet, the last one that was accepted before this process began is put in force.
     """
 
     def __init__(
@@ -126,6 +150,7 @@ class PolicyReloader(Generic[PolicySetT]):
         report: Callable[[ReloadRecord], None],
         clock: Callable[[], float],
         prepare: Callable[[PolicySetT], Awaitable[object]] = _nothing,
+        former: Callable[[], Awaitable[Sequence[FormerPolicies]]] = _none,
     ) -> None:
         """Set up; nothing is active yet.
 
@@ -135,6 +160,7 @@ class PolicyReloader(Generic[PolicySetT]):
             report: told of every end of a candidate, after activation; not called on the decision path.
             clock: Unix seconds.
             prepare: awaited before activation, at most as long as it bounds itself.
+            former: returns what was accepted before, the newest first; asked where the first candidate is no good.
         """
         self._compile = compile_policies
         self._activate = activate
@@ -145,14 +171,18 @@ class PolicyReloader(Generic[PolicySetT]):
         self._arrived = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         """Takes candidates until it is cancelled; ends with `PoliciesLost` where nothing can decide any more."""
-        self._active_record: ReloadRecord | None = None
-        """Of the set's activation."""
+        self._former = former
         self.active: PolicySetT | None = None
         """The last good set; None until there is one."""
+        self.active_record: ReloadRecord | None = None
+        """Of the active set's activation."""
+        self._is_half_way = False
+        """Whether an activation broke half-way and no other set was activated since."""
+        self.in_force = asyncio.Event()
+        """Set once there is an active set; there is one from then on."""
         self.generation = 0
         self.last: ReloadRecord | None = None
         """The end of the newest candidate."""
-        self.last_success: ReloadRecord | None = None
         self.has_ended = asyncio.Event()
         """Set once a candidate has come to its end."""
 
@@ -160,6 +190,14 @@ class PolicyReloader(Generic[PolicySetT]):
     def ready(self) -> bool:
         """Whether there is a set to decide with."""
         return self.active is not None
+
+    def problem(self) -> str | None:
+        """Return why the newest policies are not those in force; None where they are."""
+        if self.active_record is not None and self.active_record.result is ReloadResult.RESTORED:
+            return self.active_record.summary()
+        if self.last is None:
+            return "no policies have been read yet"
+        return None if self.last.successful else self.last.summary()
 
     async def __aenter__(self) -> PolicyReloader[PolicySetT]:
         """Start taking candidates."""
@@ -179,89 +217,121 @@ class PolicyReloader(Generic[PolicySetT]):
         self._arrived.set()
 
     async def _run(self) -> None:
-        while True:
-            await self._arrived.wait()
-            self._arrived.clear()
-            if self._candidate is not None:
-                (found, arrived_at), self._candidate = self._candidate, None
-                try:
-                    await self._take(found, arrived_at=arrived_at)
-                except PoliciesLost as lost:
-                    log.critical("stopping: %s", lost)
-                    raise
+        try:
+            while True:
+                if self.last is not None and self.active is None:
+                    await self._restore()
+                await self._arrived.wait()
+                self._arrived.clear()
+                if self._candidate is not None:
+                    (found, arrived_at), self._candidate = self._candidate, None
+                    self._tell(await self._take(found, arrived_at=arrived_at))
+        except PoliciesLost as lost:
+            log.critical("stopping: %s", lost)
+            raise
 
-    async def _take(self, found: PolicySources | PolicySourcesError, *, arrived_at: float) -> None:
+    async def _take(self, found: PolicySources | PolicySourcesError, *, arrived_at: float) -> ReloadRecord:
         if isinstance(found, PolicySourcesError):
-            self._end(ReloadResult.UNREADABLE, arrived_at=arrived_at, problems=(str(found),))
-            return
-        if found.hash == self._active_hash:
+            return self._record(ReloadResult.UNREADABLE, arrived_at=arrived_at, problems=(str(found),))
+        active = self.active_record
+        if active is not None and found.hash == active.hash:
             # a bad edit was taken back
-            self._end(ReloadResult.ACCEPTED, arrived_at=arrived_at, hash=found.hash)
+            self.active_record = self._record(ReloadResult.ACCEPTED, arrived_at=arrived_at, hash=found.hash)
+            return self.active_record
+        return await self._put_in_force(found, arrived_at=arrived_at)
+
+    async def _restore(self) -> None:
+        """Put in force what was accepted last before this process began; newer policies that come go first.
+
+        Raises:
+            PoliciesLost: there is nothing, and something broke half-way before.
+        """
+        assert self.last is not None
+        log.warning("there are no policies in force: looking for those that were accepted last")
+        asking, newer = asyncio.ensure_future(self._former()), asyncio.ensure_future(self._arrived.wait())
+        try:
+            await asyncio.wait((asking, newer), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                return
+            found = asking.result()
+        except Exception:
+            log.exception("unexpected error while looking for the policies that were accepted last")
             return
+        finally:
+            asking.cancel()
+            newer.cancel()
+        for former in found:
+            record = await self._put_in_force(former.sources, arrived_at=self._clock(), origin=former.origin)
+            if record.result is ReloadResult.RESTORED:
+                self._tell(record)
+                return
+            log.error("%s cannot be used either: %s", former.origin, record.summary())
+        if self._is_half_way:
+            raise PoliciesLost("the activation of policies broke half-way, and there are none to go back to")
+        log.error("no policies that were accepted before can be used: nothing is scheduled until there are good ones")
+
+    async def _put_in_force(self, found: PolicySources, *, arrived_at: float, origin: str = "") -> ReloadRecord:
+        """Compile, prepare and activate a set; return what came of it.
+
+        origin: where it comes from, if it is not the newest.
+
+        Raises:
+            PoliciesLost: the activation broke half-way, and the last good set's broke, too.
+        """
+        ended = partial(self._record, arrived_at=arrived_at, hash=found.hash)
         try:
             compiled = await asyncio.to_thread(self._compile, found)
         except Exception as error:
             log.exception("unexpected error while compiling policies")
-            self._fail(f"the compiler failed: {_named(error)}", arrived_at=arrived_at, hash=found.hash)
-            return
+            return ended(ReloadResult.FAILED, problems=(f"the compiler failed: {_named(error)}",))
         if isinstance(compiled, Refused):
-            self._end(ReloadResult.REFUSED, arrived_at=arrived_at, hash=found.hash, problems=compiled.problems)
-            return
+            return ended(ReloadResult.REFUSED, problems=compiled.problems)
         try:
             await self._prepare(compiled.policies)
         except Exception:
             log.exception("unexpected error while preparing new policies; they are used nevertheless")
         self.generation += 1
-        record = self._record(ReloadResult.ACCEPTED, arrived_at=arrived_at, hash=found.hash, warnings=compiled.warnings)
+        if origin and self.last is not None:
+            record = ended(
+                ReloadResult.RESTORED, problems=self.last.problems, warnings=compiled.warnings, origin=origin
+            )
+        else:
+            record = ended(ReloadResult.ACCEPTED, warnings=compiled.warnings)
         try:
             self._activate(compiled.policies, record)
         except Exception as error:
             log.exception("unexpected error while activating new policies")
             self.generation -= 1
-            self._reactivate(error)
-            self._fail(f"activation failed: {_named(error)}", arrived_at=arrived_at, hash=found.hash)
-            return
-        self.active, self._active_record = compiled.policies, record
-        self._tell(record)
+            self._reactivate()
+            return ended(ReloadResult.FAILED, problems=(f"activation failed: {_named(error)}",))
+        self.active, self.active_record = compiled.policies, record
+        self._is_half_way = False
+        self.in_force.set()
+        return record
 
-    def _reactivate(self, error: Exception) -> None:
-        """Undo an activation that broke half-way.
+    def _reactivate(self) -> None:
+        """Undo an activation that broke half-way, if there is something to go back to.
 
         Raises:
-            PoliciesLost: that broke, too, or there is nothing to go back to.
+            PoliciesLost: that broke, too.
         """
-        if self.active is None or self._active_record is None:
-            raise PoliciesLost(f"activating the first policies failed: {_named(error)}") from error
+        if self.active is None or self.active_record is None:
+            self._is_half_way = True
+            return
         try:
-            self._activate(self.active, self._active_record)
+            self._activate(self.active, self.active_record)
         except Exception as again:
             raise PoliciesLost(f"activating the last good policies again failed: {_named(again)}") from again
-
-    def _fail(self, problem: str, *, arrived_at: float, hash: str) -> None:  # noqa: A002 - the record's word
-        self._end(ReloadResult.FAILED, arrived_at=arrived_at, hash=hash, problems=(problem,))
-
-    @property
-    def _active_hash(self) -> str | None:
-        return self._active_record.hash if self._active_record is not None else None
-
-    def _end(
-        self,
-        result: ReloadResult,
-        *,
-        arrived_at: float,
-        hash: str | None = None,  # noqa: A002 - the record's word
-        problems: tuple[str, ...] = (),
-    ) -> None:
-        self._tell(self._record(result, arrived_at=arrived_at, hash=hash, problems=problems))
 
     def _record(
         self,
         result: ReloadResult,
         *,
         arrived_at: float,
-        hash: str | None,  # noqa: A002 - the record's word
+        hash: str | None = None,  # noqa: A002 - the record's word
         problems: tuple[str, ...] = (),
         warnings: tuple[str, ...] = (),
+        origin: str = "",
     ) -> ReloadRecord:
         now = self._clock()
         return ReloadRecord(
@@ -272,20 +342,21 @@ class PolicyReloader(Generic[PolicySetT]):
             seconds=max(0.0, now - arrived_at),
             problems=problems,
             warnings=warnings,
+            origin=origin,
         )
 
     def _tell(self, record: ReloadRecord) -> None:
-        self.last = record
+        if record.result is not ReloadResult.RESTORED:
+            self.last = record
         self.has_ended.set()
         if record.successful:
-            self.last_success = record
             log.info("%s (%.0f ms)", record.summary(), 1000 * record.seconds)
-            for warning in record.warnings:
-                log.warning("%s", warning)
         else:
             log.error("%s", record.summary())
-            for problem in record.problems:
-                log.error("%s", problem)
+        for problem in record.problems if record.result is not ReloadResult.RESTORED else ():
+            log.error("%s", problem)
+        for warning in record.warnings:
+            log.warning("%s", warning)
         try:
             self._report(record)
         except Exception:

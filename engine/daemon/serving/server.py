@@ -187,11 +187,12 @@ class Serving:
         return [replace(row, missing_nodes=missing.get(row.query)) for row in self._fetched()]
 
     async def _policies(self, _: web.Request) -> web.Response:
-        last, success = self._reloader.last, self._reloader.last_success
+        last, active = self._reloader.last, self._reloader.active_record
         return web.json_response(
             {
-                "active": success.hash if success is not None else None,
+                "active": active.hash if active is not None else None,
                 "generation": self._reloader.generation,
+                "restored": active.origin or None if active is not None else None,
                 "candidate": last.hash if last is not None else None,
                 "accepted": last.successful if last is not None else False,
                 "problems": list(last.problems) if last is not None else [],

@@ -87,7 +87,9 @@ def _verdict(taken: Snapshot) -> shown.Verdict:
     worrying = []
     if not taken.node_names:
         worrying.append("there are no nodes")
-    if last is not None and last.result is not ReloadResult.ACCEPTED and not serious:
+    if last is not None and last.result is ReloadResult.RESTORED:
+        serious.append(f"the newest policies cannot be used: {last.origin} decides since the start")
+    elif last is not None and last.result is not ReloadResult.ACCEPTED and not serious:
         worrying.append("the newest policies were not taken over: those before them stay in use")
     degraded = sum(row.degraded for row in taken.metrics)
     if degraded:
