@@ -213,6 +213,25 @@ def test_a_filter_that_refuses_everything_is_a_problem() -> None:
     assert statuses == {"room": Status.PROBLEM, "any": Status.OK}
 
 
+@pytest.mark.parametrize(
+    ("tenants", "status", "text"),
+    [
+        (["red", "blue"], Status.OK, "refuses none of 2 kinds of pods"),
+        (["red", None], Status.OK, "refuses 1 of 2 kinds of pods, such as default/pod-1"),
+        ([None, None], Status.PROBLEM, "refuses each of 2 kinds of pods tried"),
+    ],
+)
+def test_a_require_is_a_problem_where_it_refuses_every_pod(
+    tenants: Sequence[str | None], status: Status, text: str
+) -> None:
+    labels = [{"tenant": tenant} if tenant else {"n": str(at)} for at, tenant in enumerate(tenants)]
+    things = [*nodes(), *(pod(f"pod-{at}", labels=each) for at, each in enumerate(labels))]
+
+    ((_, got, said, _),) = found(patient("require pod.label.tenant as tenants\n", things=things), "filters")
+
+    assert (got, said) == (status, text)
+
+
 def test_a_filter_whose_condition_never_holds_refuses_nothing() -> None:
     ((_, status, text, _),) = found(patient('filter node.ready if pod.namespace == "x" as only\n'), "filters")
 

@@ -52,11 +52,13 @@ def _presence(key: str, reads: Sequence[KeyRead], things: Mapping[str, Mapping[s
     if meant is not None:
         return _finding(reads[0], Status.PROBLEM, share, f"did you mean `{meant}`? it is on {known[meant]}")
     expected = all(read.negated for read in reads)
-    return _finding(reads[0], Status.OK if expected else Status.WARNING, share, "" if expected else _absent(noun))
+    advice = "" if expected else _absent(noun, compared=any(read.values for read in reads))
+    return _finding(reads[0], Status.OK if expected else Status.WARNING, share, advice)
 
 
-def _absent(noun: str) -> str:
-    return f"label {noun}s with it, or leave the clause out: an absent label equals nothing"
+def _absent(noun: str, *, compared: bool) -> str:
+    why = ": an absent label equals nothing" if compared else ""
+    return f"label {noun}s with it, or leave the clause out{why}"
 
 
 def meant_key(key: str, known: Mapping[str, int]) -> str | None:

@@ -10,6 +10,7 @@ import numpy as np
 from engine.cluster import objects
 from engine.cluster.nodes import FloatArray
 from engine.framework.evaluation import score
+from engine.lang.checked import ClauseKind
 from engine.lang.compiling.compiled import CompiledScore, CompiledTest
 from engine.policy.detail import called as called_by
 from engine.policy.policy import Policy
@@ -20,6 +21,7 @@ from engine.tooling.world import Rules, Situation, waiting
 MOST_PODS = 40
 """Kinds of pods tried for each policy: more say little that is new."""
 _EQUAL = 1e-9
+_ASK_WHY = "ask `policyctl why` of one of them: what it compares may be missing or misspelt"
 
 
 def rule_findings(patient: Patient) -> Iterator[Finding]:
@@ -41,6 +43,8 @@ def rule_findings(patient: Patient) -> Iterator[Finding]:
 class _Tried:
     """One pod, decided as if it waited."""
 
+    pod: str
+    """`namespace/name`"""
     nodes: int
     refused: Mapping[str, int]
     """Nodes refused, by filter."""
@@ -73,7 +77,7 @@ def _try(patient: Patient, policy: Policy, pod: objects.Pod) -> _Tried:
     for one in asked.filters:
         refused[one.name] = max(refused.get(one.name, 0), int(one.refused.sum()))
     scores = {name: np.asarray(values, np.float64) for name, values in made.items()}
-    return _Tried(cluster.nodes.size, refused, scores)
+    return _Tried(f"{pod.metadata.namespace}/{pod.metadata.name}", cluster.nodes.size, refused, scores)
 
 
 def _filters(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
@@ -82,20 +86,27 @@ def _filters(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
             continue
         asked = [(one.refused[clause.name], one.nodes) for one in tried if clause.name in one.refused]
         place = str(clause.span)
-        if not asked:
-            yield Finding(
-                "filters", clause.name, Status.OK, f"its condition holds for none of {_kinds_of(tried)}", place
-            )
+        if clause.kind is ClauseKind.REQUIRE:
+            yield _require(clause.name, place, [one.pod for one in tried if clause.name in one.refused], tried)
         elif all(refused == nodes for refused, nodes in asked):
             text = f"refuses every node for each of {_kinds_of(asked)} tried"
-            advice = "ask `policyctl why` of one of them: what it compares may be missing or misspelt"
-            yield Finding("filters", clause.name, Status.PROBLEM, text, place, advice)
+            yield Finding("filters", clause.name, Status.PROBLEM, text, place, _ASK_WHY)
         elif not any(refused for refused, _ in asked):
             yield Finding("filters", clause.name, Status.OK, "refuses no node now", place)
         else:
             least, most = min(refused for refused, _ in asked), max(refused for refused, _ in asked)
             share = f"{least}" if least == most else f"{least} to {most}"
             yield Finding("filters", clause.name, Status.OK, f"refuses {share} of {asked[0][1]} nodes", place)
+
+
+def _require(name: str, place: str, refused: Sequence[str], tried: Sequence[_Tried]) -> Finding:
+    """Say which pods a `require` refuses: it is there to refuse some, only not all."""
+    if not refused:
+        return Finding("filters", name, Status.OK, f"refuses none of {_kinds_of(tried)}", place)
+    if len(refused) < len(tried):
+        text = f"refuses {len(refused)} of {_kinds_of(tried)}, such as {refused[0]}"
+        return Finding("filters", name, Status.OK, text, place)
+    return Finding("filters", name, Status.PROBLEM, f"refuses each of {_kinds_of(tried)} tried", place, _ASK_WHY)
 
 
 def _scores(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
