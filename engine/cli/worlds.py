@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
@@ -53,8 +52,9 @@ class Url(click.ParamType):  # type: ignore[type-arg]  # older clicks know no ar
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return it as it is."""
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        from engine.documents.http_url import is_http_url
+
+        if not is_http_url(value):
             self.fail(f"expected a URL such as http://127.0.0.1:9090, got {value!r}", param, ctx)
         return str(value)
 

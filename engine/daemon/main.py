@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from engine.daemon import logs
-from engine.daemon.configuration.addresses import host_and_port
+from engine.daemon.configuration.addresses import host_and_port, url
 from engine.daemon.configuration.settings import PrometheusSettings, Settings, TlsSettings, load_settings
 from engine.documents.yaml_document import DocumentError
 
@@ -140,6 +140,8 @@ def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | N
     except DocumentError as error:
         sys.exit(_fail(str(error)))
     settings = override(settings, **flags)
+    if flags["policies"] is not None and not flags["policies"].exists():
+        raise click.BadParameter(f"{flags['policies']} does not exist", param_hint="--policies")
     logs.configure(settings.log)
     sys.exit(asyncio.run(_run(settings, http_address_file)))
 
@@ -171,10 +173,9 @@ def override(
     if policies is not None:
         changes["policies"] = replace(settings.policies, path=policies)
     if prometheus_url is not None:
+        address = url(prometheus_url, hint="--prometheus-url")
         before = settings.prometheus
-        changes["prometheus"] = (
-            replace(before, url=prometheus_url) if before else PrometheusSettings(url=prometheus_url)
-        )
+        changes["prometheus"] = replace(before, url=address) if before else PrometheusSettings(url=address)
     if scheduler_name:
         changes["scheduler_names"] = scheduler_name
     http = settings.http

@@ -47,3 +47,30 @@ def test_a_certificate_of_the_configuration_stays_with_that_flag() -> None:
 
 def test_help_says_what_the_flag_does() -> None:
     assert "--http-secure" in CliRunner().invoke(main, ["--help"]).output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--prometheus-url", "prometheus:9090"], "got 'prometheus:9090'"),
+        (["--prometheus-url", "http://prometheus:port"], "expected a URL such as http://prometheus:9090"),
+        (["--prometheus-url", "http://prometheus:99999"], "expected a URL such as"),
+        (["--prometheus-url", "http://[::1"], "expected a URL such as"),
+        (["--prometheus-url", "http://user@:9090"], "expected a URL such as"),
+        (["--policies", "/nowhere/policies"], "/nowhere/policies does not exist"),
+    ],
+)
+def test_a_flag_that_cannot_be_meant_ends_the_start(arguments: list[str], message: str) -> None:
+    ended = CliRunner().invoke(main, [*arguments, "--kubeconfig", "/nowhere"])
+    assert ended.exit_code == 2
+    assert message in ended.output
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://localhost:9090", "https://me:s3cret@prometheus/prefix?x=1", "http://[fd00::1]:9090/", "http://10.0.0.1"],
+)
+def test_a_url_is_taken_as_it_is(url: str) -> None:
+    made = override(Settings(), **NO_FLAGS | {"prometheus_url": url})  # type: ignore[arg-type]
+    assert made.prometheus is not None
+    assert made.prometheus.url == url

@@ -198,8 +198,12 @@ def test_policies_that_come_later_than_the_scheduler_are_waited_for(
     zones: Cluster, scheduler: StartScheduler, tmp_path: Path
 ) -> None:
     zones.add_pods(pod("waits"))
-    path = tmp_path / "later"
-    process = scheduler(f"--policies={path}").start_serving()
+    path, config = tmp_path / "later", tmp_path / "config.yaml"
+    head = "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n"
+    config.write_text(f"{head}policies: {{path: {path}}}\n")
+    kubeconfig = f"--kubeconfig={zones.kubeconfig(tmp_path / 'kubeconfig')}"
+    given = (f"--config={config}", kubeconfig, "--no-leader-election")
+    process = scheduler(*given, defaults=False).start_serving()
     eventually(lambda: "does not exist" in process.get("/readyz")[1])
     ConfigMapVolume(path).update(only("a"))
     assert zones.wait_bound("waits") == {"waits": "in-a"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
+from engine.documents.http_url import PATTERN
 from engine.documents.schema import EXPECTED
 from engine.documents.shape import DURATION_SECONDS, Shape
 
@@ -29,5 +30,5 @@ Name: TypeAlias = Annotated[
     ),
 ]
 Url: TypeAlias = Annotated[
-    str, Shape({"pattern": r"^https?://[^/\s]+\S*$", EXPECTED: "a URL such as http://prometheus.monitoring:9090"})
+    str, Shape({"pattern": PATTERN, EXPECTED: "a URL such as http://prometheus.monitoring:9090"})
 ]
