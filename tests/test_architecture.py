@@ -73,7 +73,7 @@ MAY_USE: dict[str, set[str]] = {
     "pages": {"jinja2", "matplotlib"},
     "adapters": {
         "aiohttp", "cryptography", "httptools", "kubernetes", "msgspec", "numpy", "opentelemetry", "orjson",
-        "prometheus_api_client", "prometheus_client", "requests", "urllib3", "watchdog", "yaml",
+        "prometheus_api_client", "prometheus_client", "promql_parser", "requests", "urllib3", "watchdog", "yaml",
     },
     "embedded": {"aiohttp", "cryptography", "msgspec", "orjson", "yaml"},
     "daemon": {"aiohttp", "click", "msgspec", "numpy", "orjson", "prometheus_client", "rich"},

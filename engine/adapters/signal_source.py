@@ -12,7 +12,10 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol
+
+import promql_parser
 
 from engine.adapters.prometheus import (
     PrometheusClient,
@@ -59,6 +62,8 @@ class QueryHealth:
     age_seconds: float | None
     stale: bool
     """Too old, or absent, for every policy that reads it."""
+    empty: bool
+    """Answered with no series, by a query that should have some: no node has a value."""
     series: int
     fetch_seconds: float
     """How long the last fetch took."""
@@ -68,7 +73,7 @@ class QueryHealth:
     @property
     def degraded(self) -> bool:
         """Whether an operator should look."""
-        return self.stale or self.failure is not None
+        return self.stale or self.empty or self.failure is not None
 
 
 @dataclass(slots=True)
@@ -81,6 +86,7 @@ class _Tracked:
     reading: Reading | None = None
     failure: Failure | None = None
     failure_logged: bool = False
+    empty: bool = False
     fetch_seconds: float = 0.0
     attempted: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -179,6 +185,7 @@ class SignalSource:
                     last_success_at=None if reading is None else reading.fetched_at,
                     age_seconds=None if reading is None else reading.age_seconds(now),
                     stale=not self.signals.usable(tracked.query, now=now),
+                    empty=tracked.empty,
                     series=0 if reading is None else len(reading.series),
                     fetch_seconds=tracked.fetch_seconds,
                     failure=tracked.failure,
@@ -283,7 +290,15 @@ class SignalSource:
         known = () if tracked.reading is None else tracked.reading.warnings
         if reading.warnings and reading.warnings != known:
             log.warning("prometheus warns about query %s: %s", tracked.query.promql, "; ".join(reading.warnings))
-        tracked.reading, tracked.failure = reading, None
+        empty = reading.scalar is None and not len(reading.series) and not _may_be_empty(reading.promql)
+        if empty and not tracked.empty:
+            log.warning(
+                "metric query matches no series, its value is missing on every node: %s: is the metric exported?",
+                tracked.query.promql,
+            )
+        elif tracked.empty and not empty:
+            log.info("metric query matches series again: %s", tracked.query.promql)
+        tracked.reading, tracked.failure, tracked.empty = reading, None, empty
         # a little early and never the same, so that several schedulers do not ask in step
         every = tracked.query.every_seconds * self._chance.uniform(0.9, 1.0)
         tracked.due = _loop_time() + every
@@ -347,6 +362,42 @@ def _merged(queries: Iterable[Query]) -> dict[str, Query]:
             stale_after_seconds=max(query.stale_after_seconds, other.stale_after_seconds),
         )
     return merged
+
+
+_FILTERS = frozenset({"==", "!=", "<", "<=", ">", ">=", "and", "unless"})
+"""Operators that leave out series, the comparisons without `bool`."""
+_ONLY_WHERE_SOMETHING_IS = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
+"""Series that are there while something is wrong."""
+
+
+@lru_cache(maxsize=256)
+def _may_be_empty(promql: str) -> bool:
+    """Return whether no series is an answer as good as any: the query asks for those that meet a condition."""
+    try:
+        parts: list[Any] = [promql_parser.parse(promql)]
+    except ValueError:
+        return False
+    while parts:
+        match parts.pop():
+            case promql_parser.BinaryExpr(op=operator, modifier=modifier, lhs=left, rhs=right):
+                if str(operator) in _FILTERS and not (modifier is not None and modifier.return_bool):
+                    return True
+                parts += [left, right]
+            case promql_parser.Call(func=function, args=arguments):
+                if function.name.startswith("absent"):
+                    return True
+                parts += arguments
+            case promql_parser.VectorSelector(name=name) if name in _ONLY_WHERE_SOMETHING_IS:
+                return True
+            case (
+                promql_parser.AggregateExpr(expr=inner)
+                | promql_parser.ParenExpr(expr=inner)
+                | promql_parser.UnaryExpr(expr=inner)
+            ):
+                parts.append(inner)
+            case _:
+                pass
+    return False
 
 
 def _loop_time() -> float:

@@ -35,9 +35,9 @@ class Unforeseen(Exception):
 
 @dataclass
 class ScriptedClient:
-    """Answers every query with its script's next step; the last step repeats."""
+    """Answers every query with its script's next step; the last step repeats. None is an answer without series."""
 
-    script: dict[str, list[float | Exception | Callable[[], float]]]
+    script: dict[str, list[float | Exception | Callable[[], float] | None]]
     asked: list[str] = field(default_factory=list)
 
     def fetch(self, query: Query) -> Reading:
@@ -48,9 +48,8 @@ class ScriptedClient:
             raise step
         value = step() if callable(step) else step
         now = time.time()
-        return Reading(
-            promql=query.promql, series=(Series({"node": "a"}, value, now),), evaluated_at=now, fetched_at=now
-        )
+        series = (Series({"node": "a"}, value, now),) if value is not None else ()
+        return Reading(promql=query.promql, series=series, evaluated_at=now, fetched_at=now)
 
     def close(self) -> None:
         pass
@@ -317,3 +316,36 @@ async def test_scraped_values_reach_nodes_by_address_and_by_label(scraped: Prome
     assert found.values.tolist() == [25.0, 75.0], "one by instance without its port, one by kubernetes_node"
     assert found.join is not None
     assert found.join.problems() == []
+
+
+@pytest.mark.parametrize(
+    ("query", "degraded"),
+    [
+        ("cpu_usage", True),
+        ("avg by (node) (rate(node_cpu_seconds_total[5m]))", True),
+        ("sum by (node) (a > bool 3)", True),
+        ("a or b", True),
+        ("node_problem == 1", False),
+        ("sum by (node) (a > 3)", False),
+        ("100 * (a unless b)", False),
+        ('ALERTS{alertname="NodeHot"}', False),
+        ("absent(up)", False),
+    ],
+)
+async def test_a_query_that_matches_no_series_is_degraded_unless_it_asks_for_a_condition(
+    query: str, degraded: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, published = ScriptedClient({query: [None, 1.0]}), Published()
+    with caplog.at_level(logging.INFO):
+        async with source_of(client, published) as source:
+            source.set_queries([Query(query, every_seconds=0.2)])
+            await published.until(lambda signals: query in signals.readings)
+            (before,) = source.health()
+            await published.until(lambda signals: len(signals.readings[query].series) == 1)
+            (after,) = source.health()
+    assert (before.degraded, before.series) == (degraded, 0)
+    assert (after.degraded, after.series) == (False, 1)
+    told = [record.message for record in caplog.records if "series" in record.message]
+    assert [message.partition(" series")[0] for message in told] == (
+        ["metric query matches no", "metric query matches"] if degraded else []
+    )

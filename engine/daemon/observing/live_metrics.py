@@ -138,7 +138,7 @@ def _signal_metrics(rows: Iterable[SignalRow]) -> Iterator[Metric]:
         return GaugeMetricFamily(f"policy_scheduler_signal_{name}", text, labels=["query"])
 
     age = family("age_seconds", "Age of the last reading of a query; absent before the first.")
-    degraded = family("degraded", "1 while a query fails or is older than its policies allow.")
+    degraded = family("degraded", "1 while a query fails, matches no series, or is older than its policies allow.")
     series = family("series", "Series in the last reading of a query.")
     missing = family("missing_nodes", "Nodes without a value in the last decision that read the query.")
     fetch = family("fetch_duration_seconds", "Time that the last fetch of a query took.")
