@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import json
 import logging
 import os
@@ -22,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from engine.adapters.http_access import Review, certified, guarded
 from engine.adapters.http_limits import HANDLER_LIMITS, ConnectionLimits
+from engine.adapters.loopback import is_loopback
 from engine.adapters.serving_certificate import ServingCertificate
 from engine.adapters.spare_time import SpareTime
 
@@ -255,14 +255,6 @@ def _known_host(listening_at: str) -> Any:
         return await handler(request)
 
     return checked
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address or name."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _reason(error: OSError) -> str:

@@ -106,10 +106,11 @@ class _Commands(click.Group):
     "--http-address", metavar="HOST:PORT", help="Where probes and metrics are served; port 0 takes a free one."
 )
 @click.option(
-    "--http-secure",
-    is_flag=True,
+    "--http-secure/--http-plain",
+    default=None,
     help="HTTPS (with a certificate made at the start, where the configuration names none), and tokens for all but"
-    " probes, as with kube-scheduler's port.",
+    " probes, as with kube-scheduler's port; or HTTP, for whoever can connect. Default: secure unless only this machine"
+    " can connect.",
 )
 @click.option("--http-address-file", type=click.Path(path_type=Path), help="Write the real HOST:PORT here.")
 @click.option(
@@ -155,7 +156,7 @@ def override(
     prometheus_url: str | None,
     scheduler_name: tuple[str, ...],
     http_address: str | None,
-    http_secure: bool,
+    http_secure: bool | None,
     leader_election: bool | None,
     sharding: bool | None,
     mode: Literal["scheduler", "shadow", "extender"] | None,
@@ -184,6 +185,8 @@ def override(
         http = replace(http, host=host, port=port)
     if http_secure:
         http = replace(http, tls=http.tls or TlsSettings(), authentication="kubernetes")
+    elif http_secure is False:
+        http = replace(http, tls=None, authentication="none")
     changes["http"] = http
     if leader_election is not None:
         changes["leader_election"] = replace(settings.leader_election, enabled=leader_election)

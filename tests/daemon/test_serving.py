@@ -15,7 +15,7 @@ from engine.daemon.serving.server import shown_settings, without_password
 NO_FLAGS = dict.fromkeys(
     ("kubeconfig", "context", "policies", "prometheus_url", "http_address", "leader_election", "sharding", "mode",
      "log_format", "log_level")
-) | {"scheduler_name": (), "http_secure": False}  # fmt: skip
+) | {"scheduler_name": (), "http_secure": None}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,37 @@ def test_a_certificate_of_the_configuration_stays_with_that_flag() -> None:
     own = TlsSettings(certificate_file=Path("a"), key_file=Path("b"))
     settings = replace(Settings(), http=HttpSettings(tls=own))
     assert override(settings, **NO_FLAGS | {"http_secure": True}).http.tls == own  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("http", "authentication", "tls"),
+    [
+        (HttpSettings(), "none", None),
+        (HttpSettings(host="localhost"), "none", None),
+        (HttpSettings(host="0.0.0.0"), "kubernetes", TlsSettings()),
+        (HttpSettings(host="::"), "kubernetes", TlsSettings()),
+        (
+            HttpSettings(host="10.1.2.3", tls=TlsSettings(client_names=("a",))),
+            "kubernetes",
+            TlsSettings(client_names=("a",)),
+        ),
+        (HttpSettings(host="0.0.0.0", authentication="none"), "none", None),
+        (HttpSettings(host="0.0.0.0", authentication="none", tls=TlsSettings()), "none", TlsSettings()),
+        (HttpSettings(authentication="kubernetes"), "kubernetes", TlsSettings()),
+    ],
+)
+def test_a_port_that_others_can_reach_is_secure_where_nothing_else_is_said(
+    http: HttpSettings, authentication: str, tls: TlsSettings | None
+) -> None:
+    for mode in ("scheduler", "shadow", "extender"):
+        made = replace(Settings(), http=http, mode=mode).effective().http
+        assert (made.authentication, made.tls) == (authentication, tls)
+
+
+def test_plain_http_is_a_choice() -> None:
+    settings = replace(Settings(), http=HttpSettings(host="0.0.0.0"))
+    made = override(settings, **NO_FLAGS | {"http_secure": False}).effective().http  # type: ignore[arg-type]
+    assert made == HttpSettings(host="0.0.0.0", authentication="none")
 
 
 def test_help_says_what_the_flag_does() -> None:

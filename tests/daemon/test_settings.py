@@ -84,7 +84,6 @@ tracing: {endpoint: "https://collector:4318", sampledShare: 0.5}
         "prometheus: {url: prometheus:9090, timeout: 5m, primeTimeout: -1s}",
         "prometheus: {url: 'http://p', clientKeyFile: k}",
         "http: {tls: {keyFile: k}}",
-        "http: {authentication: kubernetes}",
         "http: {tls: {}, authentication: basic}",
         "decisionLog: {kept: -1, detailShare: 2, files: 0}",
         "schedulerNames: []",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,27 @@ def _built(folder: Path) -> str:
 def built(folder: Path) -> list[Json]:
     """Return what kubectl builds from a folder with a kustomization."""
     return list(yaml.safe_load_all(_built(folder)))
+
+
+@functools.cache
+def _with_components(names: tuple[str, ...]) -> str:
+    text = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["../deploy/base"],
+        "components": [f"../deploy/components/{name}" for name in names],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(DEPLOY, Path(folder, "deploy"))
+        mine = Path(folder, "mine")
+        mine.mkdir()
+        (mine / "kustomization.yaml").write_text(yaml.safe_dump(text))
+        return _built(mine)
+
+
+def with_components(*names: str) -> list[Json]:
+    """Return the base with these components."""
+    return list(yaml.safe_load_all(_with_components(names)))
 
 
 def named(kind: str, name: str, *, among: Sequence[Json] | None = None) -> Json:

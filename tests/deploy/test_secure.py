@@ -1,18 +1,21 @@
-"""components/secure: what it adds to the base, and nothing else."""
+"""HTTPS and tokens are what every overlay has; who may look, and the one component that makes the port plain."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.deploy.manifests import DEPLOY, Json, built, objects, only, pod_spec
+from engine.daemon.configuration.settings import load_settings
+from tests.deploy.manifests import BASE, OVERLAYS, Json, built, named, only, pod_spec, with_components
 
-SECURE = DEPLOY / "components" / "secure"
 ROUTES = ["/", "/status", "/policies", "/metrics", "/configz", "/debug/decisions", "/debug/shadow", "/debug/state"]
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
 def written() -> dict[tuple[str, str], Json]:
-    found = yaml.safe_load_all((SECURE / "cluster-role.yaml").read_text())
+    found = yaml.safe_load_all((BASE / "access.yaml").read_text())
     return {(each["kind"], each["metadata"]["name"]): each for each in found}
 
 
@@ -22,15 +25,19 @@ def test_the_scheduler_itself_may_ask_about_others_and_no_more() -> None:
         (["authentication.k8s.io"], ["tokenreviews"], ["create"]),
         (["authorization.k8s.io"], ["subjectaccessreviews"], ["create"]),
     ]
-    bound = [each for (kind, _), each in written().items() if kind == "ClusterRoleBinding"]
-    assert [each["roleRef"]["name"] for each in bound] == ["policy-scheduler-reviews"], "who may look, people decide"
 
 
-def test_the_base_does_not_have_what_only_this_needs() -> None:
-    granted = {
-        name for each in objects() if each["kind"] == "ClusterRole" for r in each["rules"] for name in r["resources"]
+def test_nobody_may_look_but_one_account_that_nobody_uses() -> None:
+    bound = {
+        each["roleRef"]["name"]: [subject["name"] for subject in each["subjects"]]
+        for (kind, _), each in written().items()
+        if kind == "ClusterRoleBinding"
     }
-    assert not granted & {"tokenreviews", "subjectaccessreviews"}
+    assert bound == {
+        "policy-scheduler-reviews": ["policy-scheduler"],
+        "policy-scheduler-viewer": ["policy-scheduler-viewer"],
+    }
+    assert written()["ServiceAccount", "policy-scheduler-viewer"]["automountServiceAccountToken"] is False
 
 
 def test_the_viewer_sees_every_route_and_prometheus_one() -> None:
@@ -41,12 +48,45 @@ def test_the_viewer_sees_every_route_and_prometheus_one() -> None:
     ]
 
 
+def schemes(made: list[Json]) -> set[str]:
+    """Return what kubelets and Prometheus are told to speak."""
+    (container,) = pod_spec(named("Deployment", "policy-scheduler", among=made))["containers"]
+    found = {container[probe]["httpGet"].get("scheme", "HTTP").lower() for probe in PROBES}
+    found.add(named("Service", "policy-scheduler", among=made)["metadata"]["annotations"]["prometheus.io/scheme"])
+    for monitor in (o for o in made if o["kind"] == "ServiceMonitor"):
+        (endpoint,) = monitor["spec"]["endpoints"]
+        found.add(endpoint.get("scheme", "http"))
+        assert ("bearerTokenFile" in endpoint) == ("scheme" in endpoint), "a token is sent over TLS alone"
+    return found
+
+
 @pytest.mark.needs("kubectl")
-@pytest.mark.parametrize("overlay", ["secure", "main-scheduler"])
-def test_the_port_is_secure_and_its_probes_know(overlay: str) -> None:
-    made = built(DEPLOY / "overlays" / overlay)
-    (container,) = pod_spec(only("Deployment", among=made))["containers"]
-    assert "--http-secure" in container["args"]
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        assert container[probe]["httpGet"]["scheme"] == "HTTPS"
-    assert only("Service", among=made)["metadata"]["annotations"]["prometheus.io/scheme"] == "https"
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: str(path.name))
+def test_the_port_is_secure_and_its_probes_know(overlay: Path, tmp_path: Path) -> None:
+    made = built(overlay)
+    config = tmp_path / "config.yaml"
+    config.write_text(named("ConfigMap", "policy-scheduler", among=made)["data"]["config.yaml"])
+    http = load_settings(config).effective().http
+    assert http.host == "0.0.0.0"
+    assert http.authentication == "kubernetes"
+    assert http.tls is not None
+    (container,) = pod_spec(named("Deployment", "policy-scheduler", among=made))["containers"]
+    assert not [argument for argument in container["args"] if argument.startswith("--http")]
+    assert schemes(made) == {"https"}
+    (subject,) = next(
+        o["subjects"] for o in made if o["kind"] == "ClusterRoleBinding" and o["roleRef"]["name"].endswith("-reviews")
+    )
+    assert subject["namespace"] == only("Namespace", among=made)["metadata"]["name"]
+
+
+@pytest.mark.needs("kubectl")
+@pytest.mark.parametrize("components", [["plain-http"], ["monitoring", "plain-http"]], ids=lambda each: "+".join(each))
+def test_one_component_makes_it_plain_everywhere(components: list[str]) -> None:
+    made = with_components(*components)
+    (container,) = pod_spec(named("Deployment", "policy-scheduler", among=made))["containers"]
+    assert "--http-plain" in container["args"]
+    assert schemes(made) == {"http"}
+    granted = {
+        name for o in made if o["kind"] == "ClusterRole" for rule in o["rules"] for name in rule.get("resources", ())
+    }
+    assert not granted & {"tokenreviews", "subjectaccessreviews"}

@@ -60,6 +60,7 @@ def deployed(
     return scheduler(
         f"--config={config_file}",
         f"--policies={policies.path}",
+        "--http-secure",  # as it is where others can connect
         defaults=False,
         command=("-c", moved),
         environment={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(secure_front.port)},
@@ -97,6 +98,8 @@ def test_what_is_granted_is_what_is_used(
     if cluster.has_pod_groups:
         tells_of_a_group(cluster)
     eventually(lambda: ("coordination.k8s.io", "leases", "update") in used(secure_front))
+    viewer = f"Bearer {cluster.token(HOME, 'policy-scheduler-viewer')}"
+    assert deployed.get_securely("/policies", authorization=viewer)[0] == 200
     assert deployed.terminate() == 0
 
     denied = {(e.resource, e.verb) for e in secure_front.exchanges if e.code in (401, 403)}

@@ -1,13 +1,11 @@
-"""The port with TLS and tokens, as `deploy/overlays/secure` has it: who gets in, who does not, and what that needs."""
+"""The port with TLS and tokens, as every overlay has it: who gets in, who does not, and what that needs."""
 
 from __future__ import annotations
 
 import base64
-import http.client
 import json
 import re
 import signal
-import ssl
 from pathlib import Path
 
 import pytest
@@ -34,25 +32,15 @@ OPEN = ("/livez", "/readyz", "/healthz", "/livez/ping", "/readyz?verbose")
 CLOSED = ("/metrics", "/", "/status", "/policies", "/configz", "/debug/decisions", "/debug/state")
 
 
-def get(process: SchedulerProcess, path: str, *, authorization: str = "") -> tuple[int, str]:
-    """GET over TLS without checking the certificate, as kubelets and Prometheus do."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    connection = http.client.HTTPSConnection(process.address, context=context, timeout=10)
-    try:
-        connection.request("GET", path, headers={"Authorization": authorization} if authorization else {})
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        connection.close()
+get = SchedulerProcess.get_securely
 
 
 @pytest.fixture
 def secured(
     cluster: Cluster, secure_front: Front, scheduler: StartScheduler, policies: ConfigMapVolume, tmp_path: Path
 ) -> SchedulerProcess:
-    """The scheduler under the roles of deploy/overlays/secure."""
-    kubectl(cluster.kubeconfig(tmp_path / "admin"), "apply", "-k", str(DEPLOY / "overlays" / "secure"))
+    """The scheduler under the roles of deploy/base."""
+    kubectl(cluster.kubeconfig(tmp_path / "admin"), "apply", "-k", str(DEPLOY / "base"))
     config = secure_front.kubeconfig(tmp_path / "kubeconfig", user={"token": cluster.token(HOME, ACCOUNT)})
     process = scheduler("--http-secure", kubeconfig=config).start_serving()
     eventually(lambda: get(process, "/readyz")[0] == 200, else_=process.log)
@@ -119,9 +107,8 @@ def test_only_who_may_sees_more_than_the_probes(
 def test_prometheus_scrapes_as_its_operator_is_told_to(
     cluster: Cluster, secured: SchedulerProcess, tmp_path: Path
 ) -> None:
-    monitoring = DEPLOY / "components" / "monitoring-secure"
-    patch = yaml.safe_load((monitoring / "kustomization.yaml").read_text())["patches"][0]["patch"]
-    told = {each["path"].rpartition("/")[2]: each["value"] for each in yaml.safe_load(patch)}
+    monitoring = DEPLOY / "components" / "monitoring"
+    (told,) = yaml.safe_load((monitoring / "service-monitor.yaml").read_text())["spec"]["endpoints"]
     binding = yaml.safe_load((monitoring / "cluster-role-binding.yaml").read_text())
     cluster.ensure("clusterrolebindings", binding)
     (who,) = binding["subjects"]

@@ -19,7 +19,7 @@ EPILOG = """
 Examples:
   policy-scheduler config --print-defaults > config.yaml
   policy-scheduler config config.yaml                    # complains, or prints what is in force
-  policy-scheduler --http-secure config config.yaml      # with flags, as the Deployment gives them
+  policy-scheduler --http-plain config config.yaml       # with flags, as the Deployment gives them
 
 \b
 Exit codes: 0 all is well; 2 the file cannot be used: each problem has its line.
@@ -45,6 +45,7 @@ def config(given: Callable[[Settings], Settings], file: Path | None, print_defau
     except DocumentError as error:
         click.echo(str(error), err=True)
         sys.exit(2)
+    settings = replace(settings, http=settings.http.in_force())
     if settings.prometheus is not None:
         shown = replace(settings.prometheus, url=without_password(settings.prometheus.url))
         settings = replace(settings, prometheus=shown)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, assert_never
 
 from engine.adapters.kube.lease import JITTER
+from engine.adapters.loopback import is_loopback
 from engine.daemon.configuration.mode_settings import ExtenderSettings, ShadowSettings
 from engine.daemon.configuration.setting_types import Duration, Name, Port, PositiveDuration, Url
 from engine.daemon.configuration.tracing_settings import TracingSettings
@@ -97,15 +98,23 @@ class HttpSettings:
     """Where probes, metrics and the status page are served."""
 
     host: str = "127.0.0.1"
-    """`0.0.0.0` in a pod, so that the kubelet and Prometheus can reach it."""
+    """`0.0.0.0` in a pod, so that the kubelet and Prometheus can reach it. Where others can connect, the port speaks
+    HTTPS and asks for tokens, unless `authentication: none` says otherwise."""
     port: Port = 10259
     """As kube-scheduler's."""
     tls: TlsSettings | None = None
-    """None: plain HTTP, for this machine only or behind a proxy. Give `{}` or files wherever others can connect."""
-    authentication: Literal["none", "kubernetes"] = "none"
+    """None: with authentication a certificate that is made at the start, as `{}`; without it plain HTTP."""
+    authentication: Literal["none", "kubernetes"] | None = None
     """`kubernetes`: who asks for anything but the probes needs a token that the API server knows (TokenReview) and the
-    right to `get` the path (SubjectAccessReview of nonResourceURLs), as with kube-scheduler. Needs `tls`, and the
-    ClusterRole `system:auth-delegator` for ourselves. `none`: whoever can connect sees pods, nodes and policies."""
+    right to `get` the path (SubjectAccessReview of nonResourceURLs), as with kube-scheduler. Needs the ClusterRole
+    `system:auth-delegator` for ourselves. `none`: whoever can connect sees pods, nodes and policies. None: `kubernetes`
+    where others can connect to `host`, `none` where only this machine can."""
+
+    def in_force(self) -> HttpSettings:
+        """Return what is in force where nothing was said."""
+        authentication = self.authentication or ("none" if is_loopback(self.host) else "kubernetes")
+        tls = self.tls if authentication == "none" else self.tls or TlsSettings()
+        return replace(self, authentication=authentication, tls=tls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +233,10 @@ class Settings:
     def effective(self) -> Settings:
         """Return the settings as the mode has them: who places no pods elects nobody, and a shadow writes nothing."""
         if self.mode == "scheduler":
-            return self
+            return replace(self, http=self.http.in_force())
         return replace(
             self,
+            http=self.http.in_force(),
             leader_election=replace(self.leader_election, enabled=False),
             sharding=replace(self.sharding, enabled=False),
             policies=replace(self.policies, config_map=None) if self.mode == "shadow" else self.policies,
@@ -300,9 +310,6 @@ def _together(document: Document, settings: Settings) -> list[Diagnostic]:
     if tls is not None and tls.client_names and tls.client_ca_file is None:
         message = "http.tls.clientNames needs `clientCaFile` beside it: no client is asked for a certificate without"
         found.append(document.error(("http", "tls", "clientNames"), MISSING_KEY, message=message))
-    if settings.http.authentication != "none" and tls is None:
-        message = "http.authentication needs `tls` beside it: tokens would travel readable; `tls: {}` is enough"
-        found.append(document.error(("http", "authentication"), MISSING_KEY, message=message))
     config_map = settings.policies.config_map
     if config_map is not None and len([part for part in config_map.split("/") if part]) != 2:
         message = f"policies.configMap: expected NAMESPACE/NAME, got {config_map}"

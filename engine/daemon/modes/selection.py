@@ -9,7 +9,8 @@ from typing import Any, assert_never
 
 from aiohttp import web
 
-from engine.adapters.http_server import Handler, is_loopback
+from engine.adapters.http_server import Handler
+from engine.adapters.loopback import is_loopback
 from engine.daemon.configuration.settings import Settings
 from engine.daemon.modes.extender import Extender
 from engine.daemon.modes.extender_routes import ExtenderRoutes
