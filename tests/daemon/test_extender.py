@@ -153,14 +153,14 @@ async def test_a_refused_binding_gives_its_room_back() -> None:
     ("http", "binds"),
     [
         (HttpSettings(), True),
-        (HttpSettings(host="0.0.0.0"), False),
-        (HttpSettings(host="0.0.0.0", tls=TlsSettings()), False),
-        (HttpSettings(host="0.0.0.0", tls=TlsSettings(client_ca_file=Path("ca.crt"))), True),
-        (HttpSettings(host="0.0.0.0", tls=TlsSettings(), authentication="kubernetes"), True),
+        (HttpSettings(host="0.0.0.0"), True),
+        (HttpSettings(host="0.0.0.0", authentication="none"), False),
+        (HttpSettings(host="0.0.0.0", tls=TlsSettings(), authentication="none"), False),
+        (HttpSettings(host="0.0.0.0", tls=TlsSettings(client_ca_file=Path("ca.crt")), authentication="none"), True),
     ],
 )
 def test_nothing_is_bound_for_clients_that_nobody_knows(http: HttpSettings, binds: bool) -> None:
-    assert knows_clients(replace(Settings(), http=http)) is binds
+    assert knows_clients(replace(Settings(), http=http).effective()) is binds
 
 
 async def test_who_may_not_have_pods_bound_is_told() -> None:
