@@ -16,11 +16,12 @@ from engine.cluster.attached_volumes import AttachedVolumes
 from engine.cluster.counters import PodCounters
 from engine.cluster.devices import Chosen, Devices
 from engine.cluster.disks import DiskKey, disk_keys
-from engine.cluster.nodes import NodeTable
+from engine.cluster.nodes import IntArray, NodeTable
 from engine.cluster.object_store import ObjectStore, key_of, object_key
 from engine.cluster.pods import PodInfo, Templates
 from engine.cluster.ports import PortTable, host_ports
 from engine.cluster.priorities import PriorityTable
+from engine.cluster.quantity import MAX_INT64
 from engine.cluster.workload import Workload
 
 __all__ = ["Cluster", "Rehearsed", "object_key"]
@@ -76,15 +77,16 @@ class Cluster:
     def set_node(self, node: objects.Node) -> frozenset[str]:
         """Add or update a node; return what changed (see `engine.cluster.nodes.CHANGES`)."""
         changes = self.nodes.set(node)
+        row = self.nodes.rows[node.metadata.name]
+        self._follow_resources(but=row if "added" in changes else None)
         if "added" in changes:
             self.counters.resize(self.nodes.size)
-            row = self.nodes.rows[node.metadata.name]
             self.devices.add_node(row)
             for pod in self.on_node.get(node.metadata.name, {}).values():
                 del self.stranded[pod.uid]
                 self._count(pod, row, 1)
         elif "allocatable" in changes:
-            self.devices.set_node(node.metadata.name, self.nodes.rows[node.metadata.name])
+            self.devices.set_node(node.metadata.name, row)
         return changes
 
     def remove_node(self, name: str) -> None:
@@ -108,6 +110,21 @@ class Cluster:
         for pod in staying:
             self.ports.update(host_ports(pod.template), last.row, 1)
         self.counters.resize(self.nodes.size)
+        self._follow_resources()
+
+    def _follow_resources(self, *, but: int | None = None) -> None:
+        """Count pods for the resources that are offered since a node changed; `but` those on a row not counted yet."""
+        for resource in self.nodes.vanished:
+            self.priorities.forget(resource)
+            self.devices.forget(resource)
+        if not self.nodes.appeared:
+            return
+        for info in self.nodes.infos:
+            for pod in self.on_node.get(info.name, {}).values() if info.row != but else ():
+                for resource in self.nodes.appeared & pod.demand.requests.keys():
+                    amount = pod.demand.requests[resource]
+                    self.nodes.hold_more(info.row, resource, amount)
+                    self.priorities.add(pod.priority, info.row, resource, amount)
 
     # --- pods ----------------------------------------------------------------------------------------
 
@@ -205,8 +222,9 @@ class Cluster:
         return self.on_node.get(node_name, {})
 
     def _count(self, pod: PodInfo, row: int, step: int) -> None:
-        self.nodes.hold(row, pod.demand, sign=step)
-        self.priorities.update(pod.priority, row, pod.demand, step)
+        requests = self.nodes.counted_requests(pod.demand)
+        self.nodes.hold(row, pod.demand, requests, sign=step)
+        self.priorities.update(pod.priority, row, requests, step)
         if step > 0:
             self.counters.place(pod, row)
         else:
@@ -236,9 +254,24 @@ class Cluster:
                     if not mounting:
                         del self.disk_users[disk]
 
+    def held_from(self, priority: int, resource: str) -> IntArray:
+        """Return `int64[nodes]`: what pods of this priority and above hold; of "pods", how many there are."""
+        nodes = self.nodes
+        held = nodes.pod_count if resource == "pods" else nodes.requested(resource)
+        result: IntArray = held - self.priorities.below(priority, resource, nodes.size)
+        for row in nodes.overflowing(resource):
+            there = self.pods_on(nodes.infos[row].name).values()
+            total = sum(pod.demand.requests.get(resource, 0) for pod in there if pod.priority >= priority)
+            result[row] = min(total, MAX_INT64)
+        return result
+
     def recount(self, name: str) -> None:
         """Write the columns of a node in the table anew, from the pods there."""
-        self.nodes.recount(self.nodes.rows[name], (pod.demand for pod in self.pods_on(name).values()))
+        row, there = self.nodes.rows[name], self.pods_on(name).values()
+        self.nodes.recount(row, (pod.demand for pod in there))
+        self.priorities.clear(row)
+        for pod in there:
+            self.priorities.update(pod.priority, row, self.nodes.counted_requests(pod.demand), 1)
 
     # --- nominations ---------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ kube-scheduler's own filter keeps the sums; what is kept here is that a share mu
 The devices that a pod got are written to its annotation `policy-scheduler/devices` with the binding, so that they
 are known after a restart. Pods without it are taken to have got what this scheduler would have given them.
 
-Tables are made when somebody first asks for them, and then kept up to date: without devices this costs nothing.
+Tables are made when somebody first asks for them, and then kept up to date: without devices this costs nothing. They
+are made only of what some node offers: pods may ask for shares of whatever they like.
 """
 
 from __future__ import annotations
@@ -72,28 +73,16 @@ def ask_of(template: PodTemplate, resource: str) -> Ask:
     return known
 
 
-def shared_resources(template: PodTemplate) -> tuple[str, ...]:
-    """Return the device resources that pods of a template want shares of."""
-    key = "shared-devices"
-    known: tuple[str, ...] | None = template.memo.get(key)
-    if known is None:
-        names = sorted(template.requests)
-        found = tuple(n.removesuffix(SHARE_SUFFIX) for n in names if n.endswith(SHARE_SUFFIX) and "/" in n)
-        known = template.memo[key] = found
-    return known
-
-
 class DeviceTable:
     """The devices of one resource on all nodes."""
 
     def __init__(self, resource: str, nodes: NodeTable) -> None:
         self.resource = resource
         self._nodes = nodes
-        self._free: RoomArray = np.zeros((max(nodes.size, 1), 1), np.int32)
-        self._count: RoomArray = np.zeros(max(nodes.size, 1), np.int32)
         self._held: dict[str, Chosen] = {}
-        for row in range(nodes.size):
-            self.set_row(row, ())
+        self._count: RoomArray = np.clip(nodes.allocatable(resource), 0, MOST_DEVICES).astype(np.int32)
+        devices = np.arange(self._count.max(initial=1))
+        self._free: RoomArray = np.where(devices < self._count[:, None], WHOLE, 0).astype(np.int32)
 
     @property
     def free(self) -> RoomArray:
@@ -109,6 +98,10 @@ class DeviceTable:
         """Return the devices that a pod has, None where it has none here."""
         return self._held.get(uid)
 
+    def all_held(self) -> Mapping[str, Chosen]:
+        """Return the devices of all pods that have some, by uid."""
+        return self._held
+
     def fits(self, ask: Ask, rows: Rows) -> BoolArray:
         """Return `bool[rows]`: whether the devices that are free suffice."""
         free = self.free[rows]
@@ -121,7 +114,7 @@ class DeviceTable:
 
     def set_row(self, row: int, pods: Iterable[PodInfo]) -> None:
         """Take over how many devices a node has, with the pods that hold some of them."""
-        count = min(self._nodes.infos[row].allocatable.get(self.resource, 0), MOST_DEVICES)
+        count = max(min(self._nodes.infos[row].allocatable.get(self.resource, 0), MOST_DEVICES), 0)
         rows, width = self._free.shape
         if row >= rows or count > width:
             grown = np.zeros((max(rows, 2 * row if row >= rows else rows, row + 1), max(width, count)), np.int32)
@@ -232,9 +225,19 @@ class Devices:
         self._pods_by_node = pods_by_node
         self._wanted: dict[str, Mapping[str, Chosen]] = {}
 
+    def shared(self) -> tuple[str, ...]:
+        """Return the device resources that some node offers shares of."""
+        return self._nodes.derive("shared-devices", self._shared)
+
+    def _shared(self) -> tuple[str, ...]:
+        names = self._nodes.resources()
+        return tuple(n.removesuffix(SHARE_SUFFIX) for n in names if n.endswith(SHARE_SUFFIX) and "/" in n)
+
     def table(self, resource: str) -> DeviceTable:
-        """Return the devices of a resource, made at the first time."""
+        """Return the devices of a resource, made at the first time; an empty one is not kept where no node has any."""
         table = self.tables.get(resource)
+        if table is None and not {resource, resource + SHARE_SUFFIX} & self._nodes.counted:
+            return DeviceTable(resource, self._nodes)
         if table is None:
             table = self.tables[resource] = DeviceTable(resource, self._nodes)
             for info in self._nodes.infos:
@@ -244,6 +247,15 @@ class Devices:
                     table.place(pod, info.row, self._wanted.get(pod.uid, {}).get(resource))
             self._nodes.version += 1  # whole devices are now looked at one by one
         return table
+
+    def forget(self, resource: str) -> None:
+        """Forget the devices that no node offers any more; pods that come back with them get the same ones."""
+        table = self.tables.get(resource.removesuffix(SHARE_SUFFIX))
+        if table is None or {table.resource, table.resource + SHARE_SUFFIX} & self._nodes.counted:
+            return
+        del self.tables[table.resource]
+        for uid, chosen in table.all_held().items():
+            self.want(uid, {**self._wanted.get(uid, {}), table.resource: chosen})
 
     def add_node(self, row: int) -> None:
         """Follow a new node, before its pods are counted."""

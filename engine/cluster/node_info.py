@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.cluster import objects
-from engine.cluster.requests import Amounts, amounts
+from engine.cluster.requests import NATIVE, Amounts, amounts
 
+MOST_RESOURCES = 256
+"""Resources of one node that count, beside cpu, memory, ephemeral storage and pods. No real node has so many, and each
+costs columns over all nodes. Of more the first by name count."""
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 STATIC_CHANGES = frozenset(
     {"added", "labels", "taints", "unschedulable", "conditions", "annotations", "features", "addresses"}
@@ -38,7 +41,12 @@ class NodeInfo:
 
 def allocatable(node: objects.Node) -> Amounts:
     """Return what the node offers. Capacity counts for nothing: the API server copies it where that is meant."""
-    return amounts(node.status.allocatable)
+    found = amounts(node.status.allocatable)
+    if len(found) > MOST_RESOURCES:
+        others = sorted(found.keys() - NATIVE)
+        for resource in others[MOST_RESOURCES:]:
+            del found[resource]
+    return found
 
 
 def changes_between(old: NodeInfo, new: NodeInfo) -> frozenset[str]:

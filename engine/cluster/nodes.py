@@ -3,10 +3,14 @@
 Rows are 0..size-1 in no meaningful order; removing a node moves the last row into its place. Two kinds of
 change are told apart, because caches depend on them: *static* (labels, taints, conditions, the set of nodes)
 raises `version`; *dynamic* (what is requested) is written to a journal of rows.
+
+There are columns for cpu, memory, ephemeral storage and pods, and for each resource that some node offers. Of other
+resources pods may ask for as many as they like: no node has any of them, and that is all that has to be known.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -16,7 +20,8 @@ from numpy.typing import DTypeLike, NDArray
 from engine.cluster import objects
 from engine.cluster.images import ImageTable
 from engine.cluster.node_info import CHANGES, STATIC_CHANGES, NodeInfo, allocatable, changes_between
-from engine.cluster.requests import Demand
+from engine.cluster.quantity import MAX_INT64
+from engine.cluster.requests import NATIVE, Amounts, Demand
 from engine.cluster.static_columns import (
     ALL_ROWS,
     BoolArray,
@@ -27,6 +32,7 @@ from engine.cluster.static_columns import (
     Rows,
     ValueColumn,
 )
+from engine.cluster.sum_column import SumColumn
 
 __all__ = [
     "ALL_ROWS",
@@ -53,6 +59,8 @@ _JOURNAL_LIMIT = 1 << 16
 """Changed rows remembered; a reader that lags further behind recomputes everything."""
 _MAX_STATIC = 512
 """Static columns kept; beyond it all go, and those still in use are made anew."""
+MOST_NONZERO = MAX_INT64 // 2
+"""What the columns with the scoring defaults show at most: a pod may be added to them in thought."""
 
 
 class NodeTable:
@@ -71,7 +79,19 @@ class NodeTable:
         self.journal_start = 0
         """How many entries were dropped from the front of the journal."""
         self._capacity = _FIRST_CAPACITY
-        self._columns: dict[tuple[str, str], IntArray] = {}
+        self._allocatable: dict[str, IntArray] = {name: _no_amounts() for name in NATIVE}
+        self._requested = {name: SumColumn(_FIRST_CAPACITY) for name in NATIVE}
+        self._nonzero_cpu = SumColumn(_FIRST_CAPACITY, most=MOST_NONZERO)
+        self._nonzero_memory = SumColumn(_FIRST_CAPACITY, most=MOST_NONZERO)
+        self._pod_count = _no_amounts()
+        self._offers: Counter[str] = Counter()
+        """By how many nodes each resource is offered, of those that are not native."""
+        self.counted = self._requested.keys()
+        """The resources that there are columns for."""
+        self.appeared: set[str] = set()
+        """Resources that are counted since the last change of a node: what pods request of them is not counted yet."""
+        self.vanished: set[str] = set()
+        """Resources that are no longer counted since the last change of a node."""
         self._views: dict[tuple[str, str], IntArray] = {}
         """The columns cut to the number of nodes, made anew when that changes."""
         self._static: dict[Hashable, tuple[Callable[[NodeInfo], Any], RowColumn]] = {}
@@ -96,30 +116,51 @@ class NodeTable:
 
     def allocatable(self, resource: str) -> IntArray:
         """Return `int64[nodes]`: what the node offers, in column units (cpu millicores, others in units)."""
-        return self._column("allocatable", resource)
+        view = self._views.get(("allocatable", resource))
+        if view is None:
+            view = self._cut("allocatable", resource, self._allocatable.get(resource))
+        return view
 
     def requested(self, resource: str) -> IntArray:
-        """Return `int64[nodes]`: what the pods on the node request, in column units."""
-        return self._column("requested", resource)
+        """Return `int64[nodes]`: what the pods on the node request, in column units; at most the largest int64.
+
+        0 for resources that no node offers, whatever pods request of them.
+        """
+        view = self._views.get(("requested", resource))
+        if view is None:
+            column = self._requested.get(resource)
+            view = self._cut("requested", resource, None if column is None else column.whole)
+        return view
 
     def resources(self) -> list[str]:
-        """Return the resources that any node offers or any pod requests, by name."""
-        return sorted({resource for kind, resource in self._columns if kind in ("allocatable", "requested")})
+        """Return the resources that there are columns for, by name."""
+        return sorted(self.counted)
+
+    def overflowing(self, resource: str) -> list[int]:
+        """Return the rows where pods request more of a resource than `requested` can show."""
+        column = self._requested.get(resource)
+        return [] if column is None else column.beyond()
 
     @property
     def nonzero_cpu(self) -> IntArray:
-        """Return `int64[nodes]`: requested millicores with the scoring defaults for containers without any."""
-        return self._column("nonzero", "cpu")
+        """Return `int64[nodes]`: requested millicores with the scoring defaults for containers without any.
+
+        At most `MOST_NONZERO`, as `nonzero_memory`.
+        """
+        view = self._views.get(("nonzero", "cpu"))
+        return view if view is not None else self._cut("nonzero", "cpu", self._nonzero_cpu.whole)
 
     @property
     def nonzero_memory(self) -> IntArray:
         """Return `int64[nodes]`: requested bytes with the scoring defaults for containers without any."""
-        return self._column("nonzero", "memory")
+        view = self._views.get(("nonzero", "memory"))
+        return view if view is not None else self._cut("nonzero", "memory", self._nonzero_memory.whole)
 
     @property
     def pod_count(self) -> IntArray:
         """Return `int64[nodes]`: pods on the node."""
-        return self._column("count", "pods")
+        view = self._views.get(("count", "pods"))
+        return view if view is not None else self._cut("count", "pods", self._pod_count)
 
     @property
     def unschedulable(self) -> BoolArray:
@@ -176,6 +217,7 @@ class NodeTable:
     def set(self, node: objects.Node) -> frozenset[str]:
         """Add or update a node; return what changed, as names from `CHANGES` (empty: nothing that counts)."""
         name = node.metadata.name
+        self.appeared, self.vanished = set(), set()
         info = NodeInfo(
             name=name,
             row=self.rows.get(name, self.size),
@@ -193,6 +235,7 @@ class NodeTable:
             self._views.clear()
             self.identity_version += 1
             changes = frozenset({"added"})
+            self._offer(info, {}, info.allocatable)
         else:
             old = self.infos[info.row]
             changes = changes_between(old, info)
@@ -200,8 +243,8 @@ class NodeTable:
             if "images" in changes:
                 self.images.discard(info.row, old.images)
             self.infos[info.row] = info
-        if changes & {"added", "allocatable"}:
-            self._write_allocatable(info)
+            if "allocatable" in changes:
+                self._offer(info, old.allocatable, info.allocatable)
         if changes & STATIC_CHANGES:
             self.version += 1
             for read, column in self._static.values():
@@ -215,13 +258,17 @@ class NodeTable:
         """Remove a node that holds no pods; return the row that another node moved into, None where none did."""
         row = self.rows.pop(name)
         last = self.size - 1
-        self.images.discard(row, self.infos[row].images)
+        gone = self.infos[row]
+        self.appeared, self.vanished = set(), set()
+        self.images.discard(row, gone.images)
+        self._offer(gone, gone.allocatable, {})
         moved = self.infos.pop()
         self._views.clear()
-        for column in self._columns.values():
-            if row != last:
-                column[row] = column[last]
-            column[last] = 0
+        if row != last:
+            for column in (*self._allocatable.values(), self._pod_count):
+                column[row], column[last] = column[last], 0
+            for sums in self._sums():
+                sums.move(last, row)
         for _, static in self._static.values():
             static.remove(row)
         self.version += 1
@@ -236,24 +283,33 @@ class NodeTable:
         self.rows[moved.name] = row
         return row
 
-    def hold(self, row: int, demand: Demand, *, sign: int) -> None:
-        """Count a pod on a node (`sign` 1) or no longer (-1)."""
-        column = self._column_whole
-        for resource, value in demand.requests.items():
-            column("requested", resource)[row] += sign * value
-        column("nonzero", "cpu")[row] += sign * demand.nonzero_cpu_millis
-        column("nonzero", "memory")[row] += sign * demand.nonzero_memory_bytes
-        column("count", "pods")[row] += sign
+    def counted_requests(self, demand: Demand) -> list[tuple[str, int]]:
+        """Return what a pod requests of the resources that there are columns for."""
+        counted = self.counted
+        return [item for item in demand.requests.items() if item[0] in counted]
+
+    def hold(self, row: int, demand: Demand, requests: Iterable[tuple[str, int]], *, sign: int) -> None:
+        """Count a pod on a node (`sign` 1) or no longer (-1); `requests` are its `counted_requests`."""
+        requested = self._requested
+        for resource, amount in requests:
+            requested[resource].add(row, sign * amount)
+        self._nonzero_cpu.add(row, sign * demand.nonzero_cpu_millis)
+        self._nonzero_memory.add(row, sign * demand.nonzero_memory_bytes)
+        self._pod_count[row] += sign
         self.touch(row)
+
+    def hold_more(self, row: int, resource: str, amount: int) -> None:
+        """Count a request of a pod that is counted, for a resource that appeared after it."""
+        self._requested[resource].add(row, amount)
 
     def recount(self, row: int, demands: Iterable[Demand]) -> None:
         """Write all columns of a node anew: from what it offers, and the pods there."""
-        for (kind, _), column in self._columns.items():
-            if kind != "allocatable":
-                column[row] = 0
-        self._write_allocatable(self.infos[row])
+        for sums in self._sums():
+            sums.clear(row)
+        self._pod_count[row] = 0
+        self._write_allocatable(row, self.infos[row].allocatable)
         for demand in demands:
-            self.hold(row, demand, sign=1)
+            self.hold(row, demand, self.counted_requests(demand), sign=1)
 
     def touch(self, row: int) -> None:
         """Note in the journal that something dynamic about a row changed."""
@@ -276,29 +332,54 @@ class NodeTable:
 
     # --- storage -------------------------------------------------------------------------------------
 
-    def _column_whole(self, kind: str, resource: str) -> IntArray:
-        column = self._columns.get((kind, resource))
-        if column is None:
-            column = self._columns[kind, resource] = np.zeros(self._capacity, np.int64)
-        return column
+    def _sums(self) -> Iterable[SumColumn]:
+        return *self._requested.values(), self._nonzero_cpu, self._nonzero_memory
 
-    def _column(self, kind: str, resource: str) -> IntArray:
-        view = self._views.get((kind, resource))
+    def _cut(self, kind: str, resource: str, column: IntArray | None) -> IntArray:
+        """Return a column cut to the number of nodes; None: one of zeros, which is not kept for each name."""
+        key = (kind, resource) if column is not None else ("none", "")
+        view = self._views.get(key)
         if view is None:
-            view = self._views[kind, resource] = self._column_whole(kind, resource)[: self.size]
+            view = np.zeros(self.size, np.int64) if column is None else column[: self.size]
+            self._views[key] = view
         return view
 
     def _grow(self, size: int) -> None:
         if size <= self._capacity:
             return
         self._capacity = max(size, self._capacity * 2)
-        for key, column in self._columns.items():
-            self._columns[key] = np.concatenate((column, np.zeros(self._capacity - len(column), np.int64)))
+        for resource, column in self._allocatable.items():
+            self._allocatable[resource] = self._extended(column)
+        self._pod_count = self._extended(self._pod_count)
+        for sums in self._sums():
+            sums.extend(self._capacity)
 
-    def _write_allocatable(self, info: NodeInfo) -> None:
-        for (kind, resource), column in self._columns.items():
-            if kind == "allocatable" and resource not in info.allocatable:
-                column[info.row] = 0
-        for resource, value in info.allocatable.items():
-            self._column_whole("allocatable", resource)[info.row] = value
-        self.touch(info.row)
+    def _extended(self, column: IntArray) -> IntArray:
+        return np.concatenate((column, np.zeros(self._capacity - len(column), np.int64)))
+
+    def _offer(self, info: NodeInfo, before: Amounts, after: Amounts) -> None:
+        """Take over what a node offers: resources that it is the first one to offer, or was the last one to, change."""
+        for resource in after.keys() - before.keys() - NATIVE:
+            self._offers[resource] += 1
+            if self._offers[resource] == 1:
+                self._allocatable[resource] = np.zeros(self._capacity, np.int64)
+                self._requested[resource] = SumColumn(self._capacity)
+                self.appeared.add(resource)
+        for resource in before.keys() - after.keys() - NATIVE:
+            self._offers[resource] -= 1
+            if not self._offers[resource]:
+                del self._offers[resource], self._allocatable[resource], self._requested[resource]
+                self.vanished.add(resource)
+        if self.appeared or self.vanished:
+            self._views.clear()
+            self.version += 1  # whether anybody offers what a pod asks for is kept with its template
+        self._write_allocatable(info.row, after)
+
+    def _write_allocatable(self, row: int, offered: Amounts) -> None:
+        for resource, column in self._allocatable.items():
+            column[row] = offered.get(resource, 0)
+        self.touch(row)
+
+
+def _no_amounts() -> IntArray:
+    return np.zeros(_FIRST_CAPACITY, np.int64)

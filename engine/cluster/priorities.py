@@ -1,67 +1,159 @@
-"""What pods of each priority hold on each node: what preemption could free, without a look at any pod."""
+"""What pods of each priority hold on each node: what preemption could free, without a look at any pod.
+
+Sums wrap around as int64 does. That loses nothing: they are right again when pods leave, and where all pods of a node
+together hold less than 2**63, so do those of some priorities. (`Cluster.held_from` counts the other nodes' pods.)
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.cluster.requests import Demand
-
 _IntArray = NDArray[np.int64]
 _FIRST_CAPACITY = 64
+_DENSE_SHARE = 64
+"""Priorities whose pods are on more than one row in so many have columns, so that memory follows the pods: people may
+have as many priorities as they like."""
+_SPARSE_AGAIN = 4 * _DENSE_SHARE
 
 
 class PriorityTable:
-    """Requests and pod counts by priority, as columns over the rows of the node table."""
+    """Requests and pod counts by priority, over the rows of the node table."""
 
     def __init__(self) -> None:
-        self._held: dict[int, dict[str, _IntArray]] = {}
-        """By priority and resource; the resource "pods" counts pods."""
-        self._totals: dict[int, int] = {}
-        """Pods by priority."""
+        self._levels: dict[int, _Level] = {}
         self._capacity = _FIRST_CAPACITY
 
-    def update(self, priority: int, row: int, demand: Demand, step: int) -> None:
-        """Count a pod on a row (`step` 1) or no longer (-1)."""
-        total = self._totals.get(priority, 0) + step
-        if not total:
-            del self._totals[priority], self._held[priority]
-            return
-        self._totals[priority] = total
+    def update(self, priority: int, row: int, requests: Iterable[tuple[str, int]], step: int) -> None:
+        """Count a pod with these requests on a row (`step` 1) or no longer (-1)."""
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = _Level()
         if row >= self._capacity:
             self._grow(row + 1)
-        columns = self._held.setdefault(priority, {})
-        self._column(columns, "pods")[row] += step
-        for resource, value in demand.requests.items():
-            if resource != "pods":
-                self._column(columns, resource)[row] += step * value
+        level.update(row, requests, step)
+        if not level.pods:
+            del self._levels[priority]
+        else:
+            level.fit(self._capacity)
+
+    def add(self, priority: int, row: int, resource: str, amount: int) -> None:
+        """Count more of a resource for a pod that is counted."""
+        self._levels[priority].add(row, resource, amount)
+
+    def clear(self, row: int) -> None:
+        """Count nothing on a row."""
+        for priority, level in list(self._levels.items()):
+            level.clear(row)
+            if not level.pods:
+                del self._levels[priority]
+
+    def forget(self, resource: str) -> None:
+        """Count a resource no longer."""
+        for level in self._levels.values():
+            level.forget(resource)
 
     def move(self, source: int, target: int) -> None:
         """Follow a node from row `source` to row `target`, which holds nothing."""
-        if source >= self._capacity:
-            return  # no pod has been on so high a row: the node's columns are not there, and hold nothing
-        for columns in self._held.values():
-            for column in columns.values():
-                column[target], column[source] = column[source], 0
+        for level in self._levels.values():
+            level.move(source, target)
 
     def below(self, priority: int, resource: str, size: int) -> _IntArray:
         """Return `int64[size]`: what pods of lower priority hold of a resource ("pods": how many they are)."""
         total = np.zeros(max(size, self._capacity), np.int64)
-        for held, columns in self._held.items():
-            if held < priority and resource in columns:
-                column = columns[resource]
-                total[: len(column)] += column
+        for held, level in self._levels.items():
+            if held < priority:
+                level.add_to(total, resource)
         return total[:size]
 
-    def _column(self, columns: dict[str, _IntArray], resource: str) -> _IntArray:
-        column = columns.get(resource)
-        if column is None:
-            column = columns[resource] = np.zeros(self._capacity, np.int64)
-        return column
-
     def _grow(self, size: int) -> None:
-        more = max(size, self._capacity * 2) - self._capacity
-        self._capacity += more
-        for columns in self._held.values():
-            for resource, column in columns.items():
-                columns[resource] = np.concatenate((column, np.zeros(more, np.int64)))
+        self._capacity = max(size, self._capacity * 2)
+        for level in self._levels.values():
+            level.extend(self._capacity)
+
+
+class _Level:
+    """The pods of one priority: by row while they are on few, as columns once they are on many."""
+
+    __slots__ = ("_columns", "_rows", "pods")
+
+    def __init__(self) -> None:
+        self.pods = 0
+        self._rows: dict[int, dict[str, int]] = {}
+        """By row and resource; the resource "pods" counts pods. Unused where there are columns."""
+        self._columns: dict[str, _IntArray] | None = None
+
+    def update(self, row: int, requests: Iterable[tuple[str, int]], step: int) -> None:
+        self.pods += step
+        self.add(row, "pods", step)
+        for resource, amount in requests:
+            if resource != "pods":
+                self.add(row, resource, step * amount)
+        if self._columns is None and not self._rows[row]["pods"]:
+            del self._rows[row]
+
+    def add(self, row: int, resource: str, amount: int) -> None:
+        if self._columns is None:
+            held = self._rows.setdefault(row, {})
+            held[resource] = held.get(resource, 0) + amount
+            return
+        column = self._columns.get(resource)
+        if column is None:
+            column = self._columns[resource] = np.zeros(len(self._columns["pods"]), np.int64)
+        column[row] = _wrapped(column.item(row) + amount)
+
+    def add_to(self, total: _IntArray, resource: str) -> None:
+        if self._columns is not None:
+            column = self._columns.get(resource)
+            if column is not None:
+                total[: len(column)] += column
+            return
+        for row, held in self._rows.items():
+            if amount := held.get(resource):
+                total[row] = _wrapped(total.item(row) + amount)
+
+    def fit(self, capacity: int) -> None:
+        """Take the form that is the smaller one."""
+        if self._columns is None:
+            if len(self._rows) * _DENSE_SHARE > capacity:
+                rows, self._rows, self._columns = self._rows, {}, {"pods": np.zeros(capacity, np.int64)}
+                for row, held in rows.items():
+                    for resource, amount in held.items():
+                        self.add(row, resource, amount)
+        elif self.pods * _SPARSE_AGAIN < capacity:
+            columns, self._columns = self._columns, None
+            for row in np.flatnonzero(columns["pods"]).tolist():
+                self._rows[row] = {resource: column.item(row) for resource, column in columns.items()}
+
+    def clear(self, row: int) -> None:
+        if self._columns is None:
+            self.pods -= self._rows.pop(row, {"pods": 0})["pods"]
+        elif row < len(self._columns["pods"]):
+            self.pods -= self._columns["pods"].item(row)
+            for column in self._columns.values():
+                column[row] = 0
+
+    def forget(self, resource: str) -> None:
+        for held in (self._columns,) if self._columns is not None else self._rows.values():
+            held.pop(resource, None)
+
+    def move(self, source: int, target: int) -> None:
+        if self._columns is None:
+            if source in self._rows:
+                self._rows[target] = self._rows.pop(source)
+            return
+        for column in self._columns.values():
+            if source < len(column):  # else no pod of any priority was ever on so high a row
+                column[target], column[source] = column[source], 0
+
+    def extend(self, capacity: int) -> None:
+        if self._columns is not None:
+            for resource, column in self._columns.items():
+                self._columns[resource] = np.concatenate((column, np.zeros(capacity - len(column), np.int64)))
+
+
+def _wrapped(amount: int) -> int:
+    """Return an amount as int64 has it after an overflow."""
+    return amount if -(2**63) <= amount < 2**63 else (amount + 2**63) % 2**64 - 2**63

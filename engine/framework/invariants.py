@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from engine.cluster.cluster import Cluster
+from engine.cluster.nodes import MOST_NONZERO
+from engine.cluster.quantity import MAX_INT64
 from engine.framework.queue import Place, QueuedPod, SchedulingQueue
 
 _WITH_A_PLACE = (Place.IN_FLIGHT, Place.PERMIT)
@@ -62,12 +64,12 @@ def node_violations(cluster: Cluster, name: str) -> Iterator[str]:
     requested: Counter[str] = Counter()
     for pod in pods:
         requested.update(pod.demand.requests)
-    for resource in {*nodes.resources(), *requested}:
-        column = int(nodes.requested(resource)[row])
-        if column != requested[resource]:
-            yield f"{name}: requested {resource} is {column}, the pods there request {requested[resource]}"
-    cpu = sum(pod.demand.nonzero_cpu_millis for pod in pods)
-    memory = sum(pod.demand.nonzero_memory_bytes for pod in pods)
+    for resource in nodes.resources():
+        column, total = int(nodes.requested(resource)[row]), min(requested[resource], MAX_INT64)
+        if column != total:
+            yield f"{name}: requested {resource} is {column}, the pods there request {total}"
+    cpu = min(sum(pod.demand.nonzero_cpu_millis for pod in pods), MOST_NONZERO)
+    memory = min(sum(pod.demand.nonzero_memory_bytes for pod in pods), MOST_NONZERO)
     found = (int(nodes.nonzero_cpu[row]), int(nodes.nonzero_memory[row]), int(nodes.pod_count[row]))
     if found != (cpu, memory, len(pods)):
         yield f"{name}: (nonzero cpu, nonzero memory, pods) is {found}, expected {(cpu, memory, len(pods))}"
@@ -76,6 +78,15 @@ def node_violations(cluster: Cluster, name: str) -> Iterator[str]:
         offered = nodes.infos[row].allocatable.get(resource, 0)
         if column != offered:
             yield f"{name}: allocatable {resource} is {column}, the node offers {offered}"
+    for resource in nodes.infos[row].allocatable:
+        if resource not in nodes.counted:
+            yield f"{name}: offers {resource}, for which there is no column"
+    by_priority = Counter(pod.priority for pod in pods)
+    for priority in by_priority:
+        column = int(cluster.priorities.below(priority + 1, "pods", nodes.size)[row])
+        expected = sum(number for other, number in by_priority.items() if other <= priority)
+        if column != expected:
+            yield f"{name}: {column} pods are said to have priority {priority} or less, {expected} have"
 
 
 def pod_violations(cluster: Cluster, queued: QueuedPod, assumed: Mapping[str, str]) -> Iterator[str]:

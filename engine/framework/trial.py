@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.cluster.nodes import BoolArray, IntArray
 from engine.cluster.pods import PodInfo
+from engine.cluster.quantity import MAX_INT64
 from engine.framework.diagnosis import DiagnosisBuilder
 from engine.framework.frame import Frame
 from engine.framework.nominations import REFUSED, Active, nominated_for, verdict_with_nominated
@@ -176,23 +177,18 @@ class _Room:
         spared: _Spared | None,
     ) -> None:
         cluster, priority = frame.cluster, frame.pod.priority
-        nodes = cluster.nodes
         self._cluster = cluster
         self._wanted = wanted
-        self._offered = {name: nodes.allocatable(name)[rows] for name in ("pods", *(n for n, _ in wanted))}
-        held = {"pods": nodes.pod_count} | {name: nodes.requested(name) for name, _ in wanted}
-        self._held = {
-            name: (column - cluster.priorities.below(priority, name, nodes.size))[rows] for name, column in held.items()
-        }
+        names = ("pods", *(name for name, _ in wanted.amounts))
+        self._offered = {name: cluster.nodes.allocatable(name)[rows] for name in names}
+        self._held = {name: cluster.held_from(priority, name)[rows] for name in names}
         for position, others in (*nominated.items(), *(spared.by_position.items() if spared is not None else ())):
             for other in others:
                 self._held["pods"][position] += 1
-                for name, _ in wanted:
-                    self._held[name][position] += other.demand.requests.get(name, 0)
-        self._free = [
-            (self._offered[name] - self._held[name] - amount).tolist() for name, amount in (*wanted, ("pods", 1))
-        ]
-        """What is left with the pod on the node, in the order of `wanted`; last the number of pods."""
+                for name, _ in wanted.amounts:
+                    held = self._held[name]
+                    held[position] = min(held.item(position) + other.demand.requests.get(name, 0), MAX_INT64)
+        self._free = {name: (self._offered[name] - self._held[name]).tolist() for name in names}
 
     def shortages(self) -> list[Refusal]:
         """Return what is short for the pod even so, `[rows]`."""
@@ -208,12 +204,14 @@ class _Room:
         self, position: int, violating: Iterable[PodInfo], others: Iterable[PodInfo]
     ) -> tuple[list[PodInfo], list[PodInfo]]:
         """Let pods back in, in turn, where the incoming pod still fits; return those of both groups that cannot."""
-        free = [column[position] for column in self._free]
+        wanted = self._wanted.amounts
+        # with the pod on the node; last the number of pods
+        free = [self._free[name][position] - amount for name, amount in (*wanted, ("pods", 1))]
         leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
         for group, gone in zip((violating, others), leaving, strict=True):
             for pod in group:
                 requests = pod.demand.requests
-                left = [spare - requests.get(name, 0) for spare, (name, _) in zip(free, self._wanted, strict=False)]
+                left = [spare - requests.get(name, 0) for spare, (name, _) in zip(free, wanted, strict=False)]
                 left.append(free[-1] - 1)
                 if min(left) < 0:
                     gone.append(pod)

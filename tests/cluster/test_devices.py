@@ -164,8 +164,8 @@ _STEP = st.one_of(
 @given(st.lists(_STEP, max_size=25))
 def test_what_is_free_is_always_what_the_pods_there_leave(steps: list[Any]) -> None:
     cluster = Cluster()
-    table = cluster.devices.table(GPU)
     for step in steps:
+        cluster.devices.table(GPU)
         match step:
             case "place", number, name, whole, share:
                 cluster.place(pod(cluster, f"p{number}", whole=whole, share=share), name)
@@ -175,6 +175,7 @@ def test_what_is_free_is_always_what_the_pods_there_leave(steps: list[Any]) -> N
                 cluster.set_node(node(name, gpus))
             case "remove", name:
                 cluster.remove_node(name)
+    table = cluster.devices.table(GPU)
     for info in cluster.nodes.infos:
         count = int(table.count[info.row])
         assert count == info.allocatable.get(GPU, 0)

@@ -39,9 +39,10 @@ def test_a_column_that_is_wrong_is_found_told_and_counted_anew(caplog: pytest.Lo
         cluster = calm.process.scheduler.cluster
         for column in (cluster.nodes.requested("cpu"), cluster.nodes.pod_count, cluster.nodes.allocatable("memory")):
             column[0] += 1
+        cluster.priorities.update(0, 0, [("cpu", 500)], 1)
         assert violations(cluster, calm.process.scheduler.queue, {})
         recounting.look()
-        assert found == {"node": 3}
+        assert found == {"node": 4}
         assert violations(cluster, calm.process.scheduler.queue, {}) == []
         calm.pod("c", millis=3000)
         await calm.after(3)

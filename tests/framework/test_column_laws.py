@@ -42,7 +42,8 @@ def columns(cluster: Cluster) -> dict[str, Any]:
         "gpu": nodes.requested("example.com/gpu").tolist(),
         "nonzero": [nodes.nonzero_cpu.tolist(), nodes.nonzero_memory.tolist()],
         "count": nodes.pod_count.tolist(),
-        "below": [cluster.priorities.below(p, r, nodes.size).tolist() for p in (-1, 0, 5, 99) for r in ("cpu", "pods")],
+        "held": [cluster.held_from(p, r).tolist() for p in (-1, 0, 5, 99) for r in ("cpu", "memory", "pods")],
+        "resources": nodes.resources(),
         "placed": {name: set(pods) for name, pods in cluster.on_node.items()},
         "nominated": {name: set(pods) for name, pods in cluster.nominated.items()},
     }

@@ -32,6 +32,7 @@ def _affinity(kind: str, key: str) -> dict[str, Any]:
 PODS: tuple[dict[str, Any], ...] = (
     {},
     {"cpu": "1500m", "priority": 5},
+    {"memory": "8Ei", "priority": 1},
     {"cpu": "500m", "ports": [{"hostPort": 80}], "priority": 1},
     {"ports": [{"hostPort": 80, "hostIP": "10.0.0.1"}], "tolerations": [{"operator": "Exists"}]},
     {"cpu": "250m", "nodeSelector": {"zone": "b"}},
@@ -66,7 +67,7 @@ PODS: tuple[dict[str, Any], ...] = (
         },
     },
 )
-_OWN = {"cpu", "gpu", "ports", "labels", "image", "deleting"}
+_OWN = {"cpu", "memory", "gpu", "ports", "labels", "image", "deleting"}
 Event = tuple[str, int, int]
 """What happens, to which node or pod by number, and in which variant or where."""
 _KINDS = st.sampled_from(["node", "node", "node", "unnode", "pod", "pod", "pod", "pod", "unpod", "nominate"])
@@ -149,7 +150,7 @@ def make_node(name: str, short: dict[str, Any]) -> objects.Node:
 
 def make_pod(name: str, short: dict[str, Any]) -> objects.Pod:
     """Return a pod of one variant."""
-    requests = {"cpu": short["cpu"]} if "cpu" in short else {}
+    requests = {name: short[name] for name in ("cpu", "memory") if name in short}
     if "gpu" in short:
         requests["example.com/gpu"] = short["gpu"]
     container = {"name": "c", "image": short.get("image", "app:1"), "ports": short.get("ports", [])}

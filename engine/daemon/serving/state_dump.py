@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from engine.cluster.cluster import Cluster
+from engine.cluster.sum_column import exact_sum
 from engine.daemon.replicas.sharing import Part
 from engine.framework.invariants import MOST_WHOLE, checks
 from engine.framework.queue import Place, SchedulingQueue
@@ -126,8 +127,8 @@ def dump_in_steps(
             "assumed": len(assumed),
             "stranded": len(cluster.stranded),
             "templates": len(cluster.templates),
-            "requested": {resource: int(nodes.requested(resource).sum()) for resource in resources},
-            "allocatable": {resource: int(nodes.allocatable(resource).sum()) for resource in resources},
+            "requested": {resource: exact_sum(nodes.requested(resource)) for resource in resources},
+            "allocatable": {resource: exact_sum(nodes.allocatable(resource)) for resource in resources},
         },
         sharing=part,
         differences=differences,

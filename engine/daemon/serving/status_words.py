@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.cluster.nodes import BoolArray
+from engine.cluster.sum_column import exact_sum
 from engine.daemon.policies.reload import ReloadRecord, ReloadResult
 from engine.daemon.replicas.sharing import described
 from engine.daemon.serving.decision_words import explained
@@ -136,7 +137,7 @@ def _nodes(taken: Snapshot) -> Nodes:
 
 def _use(use: NodeUse, order: Sequence[int]) -> Use:
     scale, unit = _UNITS[use.resource]
-    taken, offered = int(use.requested.sum()), int(use.allocatable.sum())
+    taken, offered = exact_sum(use.requested), exact_sum(use.allocatable)
     digits = 1 if offered / scale < 100 else 0
     return Use(
         name=_NAMES[use.resource],

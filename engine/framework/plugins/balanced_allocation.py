@@ -6,6 +6,7 @@ import numpy as np
 
 from engine.cluster.nodes import BoolArray, FloatArray, IntArray
 from engine.cluster.requests import is_scalar
+from engine.cluster.sum_column import plus
 from engine.framework.frame import Frame
 from engine.framework.plugin import SKIP, Ready, Scope, Skip
 from engine.framework.plugins.base import MAX_SCORE, Score
@@ -39,10 +40,18 @@ class NodeResourcesBalancedAllocation(Score):
         """Return final scores, `int64[rows]`."""
         nodes, rows = frame.cluster.nodes, frame.rows
         capacities = [nodes.allocatable(name)[rows] for name, _ in state]
-        used = [nodes.requested(name)[rows] + np.array([[0], [amount]]) for name, amount in state]
+        used = [_with(nodes.requested(name)[rows], amount) for name, amount in state]
         before, after = _balance(used, capacities)
         result: IntArray = _HALF + (_HALF + after - before) // 2
         return result
+
+
+def _with(requested: IntArray, amount: int) -> IntArray:
+    """Return `int64[2, rows]`: what is requested, without and with the pod."""
+    both = np.empty((2, len(requested)), np.int64)
+    both[0] = requested
+    both[1] = plus(requested, amount)
+    return both
 
 
 def _balance(used: list[IntArray], capacities: list[IntArray]) -> IntArray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.cluster.devices import Ask, DeviceTable, ask_of, shared_resources
+from engine.cluster.devices import SHARE_SUFFIX, Ask, DeviceTable, ask_of
 from engine.cluster.nodes import BoolArray
 from engine.framework.frame import Frame
 from engine.framework.plugin import SKIP, PreFilterResult, Ready, Scope
@@ -21,8 +21,9 @@ Wanted = tuple[tuple[DeviceTable, Ask], ...]
 def wanted(frame: Frame) -> Wanted:
     """Return what the pod wants of the devices that are looked at one by one."""
     devices, template = frame.cluster.devices, frame.template
-    for resource in shared_resources(template):
-        devices.table(resource)
+    for resource in devices.shared():
+        if resource + SHARE_SUFFIX in template.requests:
+            devices.table(resource)
     asks = ((table, ask_of(template, table.resource)) for table in devices.tables.values())
     return tuple((table, ask) for table, ask in asks if ask.devices)
 

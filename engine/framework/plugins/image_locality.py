@@ -46,10 +46,11 @@ class ImageLocality(Score):
         if not images or not state.containers:  # without containers the upper bound would be below the lower one
             return np.zeros(frame.size, np.int64)
         present = np.zeros(nodes.size, np.int64)
-        for image in images:
-            # As in Go: an image counts as its size times the share of nodes that have it, cut to whole bytes.
-            present[image.row_array()] += int(image.size_bytes * (len(image.rows) / nodes.size))
         most = MOST_BYTES * state.containers
+        for image in images:
+            # As in Go: an image counts as its size times the share of nodes that have it, cut to whole bytes. More than
+            # counts for all of them need not be added up.
+            present[image.row_array()] += min(max(int(image.size_bytes * (len(image.rows) / nodes.size)), 0), most)
         present = np.clip(present[frame.rows], LEAST_BYTES, most)
         result: IntArray = MAX_SCORE * (present - LEAST_BYTES) // (most - LEAST_BYTES)
         return result

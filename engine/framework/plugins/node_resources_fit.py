@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from engine.cluster.cluster import Cluster
 from engine.cluster.nodes import BoolArray, IntArray
@@ -22,8 +25,19 @@ Columns = Callable[[str], IntArray]
 """A column `int64[rows]` by resource."""
 
 
-Wanted = tuple[tuple[str, int], ...]
-"""What one more pod takes: resource and amount in column units, native ones first, zeros left out."""
+Amounts = tuple[tuple[str, int], ...]
+"""Resource and amount in column units, native ones first, zeros left out."""
+MOST_REASONS = 64
+"""Resources that no node has of which each is named; of more the number is told. A pod may ask for thousands."""
+
+
+class Wanted(NamedTuple):
+    """What one more pod takes."""
+
+    amounts: Amounts
+    """Of resources that some node offers."""
+    unoffered: tuple[str, ...] = ()
+    """Resources that no node offers: where there is one, the pod fits nowhere."""
 
 
 class NodeResourcesFit(Filter):
@@ -40,13 +54,14 @@ class NodeResourcesFit(Filter):
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Compute what the pod wants; never skip: the number of pods is always limited."""
-        wanted = self.wanted(frame.template)
+        amounts, counted = self._amounts(frame.template), frame.cluster.nodes.counted
+        unoffered = tuple(name for name, _ in amounts if name not in counted)
+        wanted = Wanted(tuple(item for item in amounts if item[0] in counted) if unoffered else amounts, unoffered)
         return Ready(wanted, key=wanted)
 
-    def wanted(self, template: PodTemplate) -> Wanted:
-        """Return what one more pod of the template takes."""
+    def _amounts(self, template: PodTemplate) -> Amounts:
         key = (self.name, self._ignored_resources, self._ignored_groups)
-        known: Wanted | None = template.memo.get(key)
+        known: Amounts | None = template.memo.get(key)
         if known is None:
             known = template.memo[key] = tuple(
                 (name, template.requests[name])
@@ -63,8 +78,10 @@ class NodeResourcesFit(Filter):
     def filter(self, frame: Frame, state: Wanted) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
         nodes, rows = frame.cluster.nodes, frame.rows
+        if state.unoffered:
+            return np.zeros(frame.size, np.bool_)
         result: BoolArray = nodes.pod_count[rows] < nodes.allocatable("pods")[rows]
-        for resource, amount in state:
+        for resource, amount in state.amounts:
             result &= nodes.allocatable(resource)[rows] - nodes.requested(resource)[rows] >= amount
         return result
 
@@ -85,23 +102,40 @@ def shortages(
 ) -> list[Refusal]:
     """Return what is short for one more pod, for nodes given as columns."""
     found = [Refusal(Code.UNSCHEDULABLE, TOO_MANY_PODS, pod_count >= allocatable("pods"))]
-    for resource, amount in wanted:
+    for resource, amount in wanted.amounts:
         offered = allocatable(resource)
         short = offered - requested(resource) < amount
         if not short.any():
             continue
         hopeless = short & (amount > offered)
-        reason = f"Insufficient {resource}"
-        found.append(Refusal(Code.UNSCHEDULABLE, reason, short & ~hopeless))
+        found.append(Refusal(Code.UNSCHEDULABLE, _insufficient(resource), short & ~hopeless))
         device_class = device_class_of(resource, cluster)
         if device_class is not None:
-            # kube-scheduler would look for a device; here such a node is refused, and the reason says why.
             without = hopeless & (offered == 0)
-            more = f"{reason} (DeviceClass {device_class} has it, but this scheduler allocates no devices)"
-            found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, more, without))
+            found.append(_left_to_devices(resource, device_class, without))
             hopeless = hopeless & ~without
-        found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, hopeless))
+        found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, _insufficient(resource), hopeless))
+    everywhere = np.ones(len(pod_count), np.bool_)
+    for resource in wanted.unoffered[:MOST_REASONS]:
+        device_class = device_class_of(resource, cluster)
+        if device_class is not None:
+            found.append(_left_to_devices(resource, device_class, everywhere))
+        else:
+            found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, _insufficient(resource), everywhere))
+    if (more := len(wanted.unoffered) - MOST_REASONS) > 0:
+        reason = f"Insufficient amounts of {more} more resources, which no node offers"
+        found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, everywhere))
     return [refusal for refusal in found if refusal.where.any()]
+
+
+def _insufficient(resource: str) -> str:
+    return f"Insufficient {resource}"
+
+
+def _left_to_devices(resource: str, device_class: str, where: BoolArray) -> Refusal:
+    """Return the refusal of nodes for which kube-scheduler would look for a device: we do not, and say so."""
+    reason = f"{_insufficient(resource)} (DeviceClass {device_class} has it, but this scheduler allocates no devices)"
+    return Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, where)
 
 
 def device_class_of(resource: str, cluster: Cluster) -> str | None:

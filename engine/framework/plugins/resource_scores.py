@@ -1,6 +1,7 @@
 """How full a node would be: two scoring strategies of NodeResourcesFit; the third is imported as a policy.
 
-Scores are whole numbers, as in kube-scheduler: products of int64 that wrap around beyond 92 PB do so there too.
+Scores are whole numbers, as in kube-scheduler: products of int64 that wrap around beyond 92 PB do so there too. Sums do
+not: what is held and asked for is added up to the largest int64 at most.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.cluster.nodes import BoolArray, IntArray
+from engine.cluster.nodes import MOST_NONZERO, BoolArray, IntArray
 from engine.cluster.pods import PodTemplate
 from engine.cluster.quantity import column_scale, rounded
 from engine.cluster.requests import is_scalar, scoring_request
+from engine.cluster.sum_column import plus
 from engine.framework.frame import Frame
 from engine.framework.plugin import Ready, Scope, Skip
 from engine.framework.plugins.base import MAX_SCORE, Score
@@ -54,15 +56,13 @@ class ResourceScore(Score):
             capacity = nodes.allocatable(resource.name)[rows]
             match resource.name:
                 case "cpu":
-                    held = nodes.nonzero_cpu[rows]
+                    used = nodes.nonzero_cpu[rows] + resource.amount
                 case "memory":
-                    held = nodes.nonzero_memory[rows]
+                    used = nodes.nonzero_memory[rows] + resource.amount
                 case _:
-                    held = nodes.requested(resource.name)[rows]
+                    used = plus(nodes.requested(resource.name)[rows], resource.amount)
             offered: BoolArray | None = None if np.count_nonzero(capacity) == len(capacity) else capacity != 0
-            scores = self.resource_score(
-                held + resource.amount, capacity if offered is None else np.maximum(capacity, 1)
-            )
+            scores = self.resource_score(used, capacity if offered is None else np.maximum(capacity, 1))
             if offered is None:
                 total += scores if resource.weight == 1 else scores * resource.weight
                 weights = weights + resource.weight
@@ -99,8 +99,8 @@ def _amount(template: PodTemplate, resource: str) -> int:
     """Return what scoring counts of a resource for a pod of the template, in column units."""
     match resource:
         case "cpu":
-            return template.demand.nonzero_cpu_millis
+            return min(template.demand.nonzero_cpu_millis, MOST_NONZERO)
         case "memory":
-            return template.demand.nonzero_memory_bytes
+            return min(template.demand.nonzero_memory_bytes, MOST_NONZERO)
         case _:
             return rounded(scoring_request(template.spec).get(resource, 0), column_scale(resource))
