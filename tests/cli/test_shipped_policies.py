@@ -9,8 +9,8 @@ import pytest
 from engine.cli.main import OK, run
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = [ROOT / "policies", ROOT / "deploy/base/policies"]
-TESTS = sorted((ROOT / "policies").rglob("*.test.yaml"))
+FOLDERS = [ROOT / "policies", ROOT / "deploy"]
+TESTS = sorted(file for folder in FOLDERS for file in folder.rglob("*.test.yaml"))
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.relative_to(ROOT).as_posix())
@@ -29,5 +29,5 @@ def test_their_tests_pass(file: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_every_policy_has_a_test() -> None:
-    tested = {file.name.removesuffix(".test.yaml") for file in TESTS}
-    assert {file.name.removesuffix(".policy") for file in (ROOT / "policies").rglob("*.policy")} <= tested
+    tested = {file.with_name(file.name.removesuffix(".test.yaml")) for file in TESTS}
+    assert {file.with_suffix("") for folder in FOLDERS for file in folder.rglob("*.policy")} <= tested

@@ -259,4 +259,12 @@ def test_the_trial_needs_nothing_that_small_clusters_lack() -> None:
     (container,) = pod_spec(only("Deployment", among=made))["containers"]
     assert container["imagePullPolicy"] == "Never"
     assert "prometheus" not in named("ConfigMap", "policy-scheduler", among=made)["data"]["config.yaml"]
-    assert named("ConfigMap", "policies", among=made)["data"].keys() == {"trial.policy"}
+    assert "promql" not in named("ConfigMap", "policies", among=made)["data"]["default.policy"]
+
+
+def test_with_kube_prometheus_the_default_policy_reads_metrics_and_the_scheduler_asks_for_them() -> None:
+    made = with_component("kube-prometheus")
+    assert "--prometheus-url=http://prometheus-operated.monitoring:9090" in arguments(made)
+    policies = named("ConfigMap", "policies", among=made)["data"]
+    assert policies.keys() == {"default.policy"}
+    assert "node_cpu_seconds_total" in policies["default.policy"]
