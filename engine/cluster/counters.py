@@ -14,6 +14,7 @@ import numpy as np
 from engine.cluster.affinity import CarriedTerm, Carriers, carried_terms
 from engine.cluster.counter import Counter, CountKey, PodSet
 from engine.cluster.pods import PodInfo, PodTemplate
+from engine.cluster.tallies import GroupOf, Tallies
 
 _FIRST_CAPACITY = 64
 _MAX_COUNTERS = 4096
@@ -89,6 +90,7 @@ class PodCounters:
         self._capacity = _FIRST_CAPACITY
         self._placed: dict[PodTemplate, dict[int, list[int]]] = {}
         """Pods placed by template and row: [all, those terminating]."""
+        self._tallies = Tallies()
 
     def counter(self, pods: PodSet, *, terminating: bool) -> Counter:
         """Return the counter of a set of pods, made on first use."""
@@ -122,6 +124,14 @@ class PodCounters:
         known.carried_version = self.carried_version
         known.towards = tuple(known.carried)
         return known.towards
+
+    def group_size(self, group_of: GroupOf, group: Hashable) -> int:
+        """Return how many placed pods are in a group, without those that are terminating; costs the same for any."""
+        return self._tallies.size(group_of, group, self.placements(terminating=False))
+
+    def forget_groups(self) -> None:
+        """Take note that groups are told apart in other ways from now on."""
+        self._tallies.forget()
 
     def keep(self, template: PodTemplate, key: Hashable, totals: object) -> None:
         """Keep totals made of counters in a template's memo; beyond a limit the oldest of any template go."""
@@ -172,6 +182,8 @@ class PodCounters:
                 counter.bump(row, step)
         for carried in known.carries:
             self._carry(carried, step)
+        if not pod.terminating:
+            self._tallies.update(pod.template, step)
 
     def _known(self, template: PodTemplate) -> _Known:
         known: _Known | None = template.memo.get("counters")

@@ -72,15 +72,18 @@ class Cycle:
         self._seed = seed
         self._kept = KeptTemplates()
 
-    def decide(self, frame: Frame, profile: Profile) -> Decision:
-        """Return where the pod goes, or why nowhere."""
+    def decide(self, frame: Frame, profile: Profile, *, preempts: bool = True) -> Decision:
+        """Return where the pod goes, or why nowhere.
+
+        preempts: whether it is looked for pods to evict, where the profile does that.
+        """
         total = frame.cluster.nodes.size
         if not total:
             return Decision(frame.pod, None, message=NO_NODES)
         cache = self._kept.of(frame, profile)
         feasible = _feasible(frame, cache)
         if not len(feasible):
-            return self._no_fit(frame, profile)
+            return self._no_fit(frame, profile, preempts=preempts and profile.preempts)
         nodes, nominated = frame.cluster.nodes, frame.pod.nominated_node
         if len(feasible) == 1 or (nominated and (feasible == nodes.rows.get(nominated, -1)).any()):
             # room that preemption made is taken if it still does, without comparing; so does kube-scheduler
@@ -117,10 +120,10 @@ class Cycle:
             return _NO_DEVICES
         return choose_devices(frame, row, profile.devices, seed=self._seed)
 
-    def _no_fit(self, frame: Frame, profile: Profile) -> Decision:
+    def _no_fit(self, frame: Frame, profile: Profile, *, preempts: bool) -> Decision:
         prepared = pre_filter(frame, profile.filters)
         diagnosis = diagnose(frame, prepared)
-        preemption = post_filter(frame, profile, prepared, diagnosis, seed=self._seed) if profile.preempts else None
+        preemption = post_filter(frame, profile, prepared, diagnosis, seed=self._seed) if preempts else None
         return Decision(
             frame.pod,
             None,

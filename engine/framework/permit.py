@@ -5,19 +5,22 @@ Knows groups and how many of each are placed, not nodes: who waits holds its roo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import heapq
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 
-from engine.cluster.counter import PodSet
+from engine.cluster.tallies import GroupOf
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Pods that start together or not at all: of one namespace, with one key."""
+    """Pods that start together or not at all: of one namespace and scheduler, with one key."""
 
     rule: str
-    """The policy and its `gang` clause."""
+    """The policy and its `gang` clause, or the kind of the PodGroup."""
     namespace: str
+    scheduler_name: str
     key: str | None
     """None: the pods without a key are a group of their own."""
 
@@ -27,17 +30,25 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one `gang` clause asks for one of its pods."""
+    """What one `gang` clause, or one PodGroup, asks for one of its pods."""
 
     group: Group
     size: int
     """No member may bind before this many have a place."""
     within_seconds: float
     """How long places are held for the others, from the first member that has one."""
-    members: PodSet
-    """Who counts, once it is on a node."""
+    group_of: GroupOf
+    """Who is a member, once it is on a node."""
     text: str
     """The clause as written."""
+    policy: str = ""
+    """The name of the clause's policy; "" for a PodGroup."""
+    is_settled: bool = True
+    """Whether the size stays as it is while neither the pod nor its PodGroup changes."""
+
+    def __str__(self) -> str:
+        rule = f"policy {self.policy}: {self.text}" if self.policy else self.text
+        return f'gang "{self.group}" starts with {self.size} pods ({rule})'
 
 
 Placed = Callable[[Claim], int]
@@ -52,6 +63,9 @@ class Permit:
         self._members: dict[Group, dict[str, None]] = {}
         self._since: dict[Group, float] = {}
         self._due: dict[Group, float] = {}
+        self._numbers = count()
+        self._next_due: list[tuple[float, int, Group]] = []
+        """A heap; an entry is stale where its group is due at another time, or not at all."""
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -74,6 +88,10 @@ class Permit:
         """Return the uids of a group's pods that wait, in the order in which they came."""
         return tuple(self._members.get(group, ()))
 
+    def number(self, group: Group) -> int:
+        """Return how many of a group's pods wait."""
+        return len(self._members.get(group, ()))
+
     def wait(self, uid: str, claims: tuple[Claim, ...], now: float) -> None:
         """Let a pod that has a place wait."""
         self.leave(uid)
@@ -81,7 +99,8 @@ class Permit:
         for claim in claims:
             if claim.group not in self._since:
                 self._since[claim.group] = now
-                self._due[claim.group] = now + claim.within_seconds
+                due = self._due[claim.group] = now + claim.within_seconds
+                heapq.heappush(self._next_due, (due, next(self._numbers), claim.group))
             self._members.setdefault(claim.group, {})[uid] = None
 
     def leave(self, uid: str) -> bool:
@@ -101,15 +120,8 @@ class Permit:
         """
         if not all(placed(claim) >= claim.size for claim in self._claims[uid]):
             return []
-        staying: set[str] = set()
         together = self._connected(uid)
-        changed = True
-        while changed:
-            changed = False
-            for other in together:
-                if other not in staying and not self._complete(other, staying, placed):
-                    staying.add(other)
-                    changed = True
+        staying = self._staying(together, placed)
         released = [other for other in together if other not in staying]
         for other in released:
             self.leave(other)
@@ -118,7 +130,8 @@ class Permit:
     def expire(self, now: float) -> dict[str, Claim]:
         """Forget whoever waited too long, with all of its group; return them with the claim that ran out."""
         gone: dict[str, Claim] = {}
-        for group in [group for group, due in self._due.items() if due <= now]:
+        while (due := self.next_due()) is not None and due <= now:
+            group = heapq.heappop(self._next_due)[2]
             for uid in self.members(group):
                 gone[uid] = next(claim for claim in self._claims[uid] if claim.group == group)
                 self.leave(uid)
@@ -128,10 +141,15 @@ class Permit:
         """Move all times by as much as the clock was set."""
         self._since = {group: since + seconds for group, since in self._since.items()}
         self._due = {group: due + seconds for group, due in self._due.items()}
+        self._next_due = [(due, next(self._numbers), group) for group, due in self._due.items()]
+        heapq.heapify(self._next_due)
 
     def next_due(self) -> float | None:
         """Return when the next group's time is up, unix seconds."""
-        return min(self._due.values(), default=None)
+        heap = self._next_due
+        while heap and self._due.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
 
     def _connected(self, uid: str) -> list[str]:
         """Return all who wait for a group of the pod, or for a group of such a pod, and so on."""
@@ -146,9 +164,31 @@ class Permit:
                     ahead += fresh
         return list(found)
 
-    def _complete(self, uid: str, staying: Iterable[str], placed: Placed) -> bool:
-        for claim in self._claims[uid]:
-            members = self._members[claim.group]
-            if placed(claim) - sum(other in members for other in staying) < claim.size:
-                return False
-        return True
+    def _staying(self, together: list[str], placed: Placed) -> set[str]:
+        """Return who must go on waiting: a group of it would be too small without others who must."""
+        left: dict[Group, int] = {}
+        """By group: its members with a place, without those who stay."""
+        most: dict[Group, list[tuple[int, int, str]]] = {}
+        """By group: heaps of those who wait, who asks for the largest size first."""
+        for number, uid in enumerate(together):
+            for claim in self._claims[uid]:
+                if claim.group not in left:
+                    left[claim.group] = placed(claim)
+                most.setdefault(claim.group, []).append((-claim.size, number, uid))
+        for heap in most.values():
+            heapq.heapify(heap)
+        staying: set[str] = set()
+        ahead = list(most)
+        while ahead:
+            group = ahead.pop()
+            heap = most[group]
+            while heap and -heap[0][0] > left[group]:
+                uid = heapq.heappop(heap)[2]
+                if uid in staying:
+                    continue
+                staying.add(uid)
+                for claim in self._claims[uid]:
+                    left[claim.group] -= 1
+                    if claim.group != group:
+                        ahead.append(claim.group)
+        return staying

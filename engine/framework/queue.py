@@ -9,7 +9,7 @@ beside this one; here is how pods come from one to the other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import assert_never
 
@@ -18,11 +18,12 @@ from engine.framework.active_queue import ActiveQueue
 from engine.framework.attempt_events import AttemptEvents
 from engine.framework.backoff_queue import BackoffQueue, backoff_end
 from engine.framework.events import ClusterEvent, cares
-from engine.framework.queued_groups import QueuedGroups
+from engine.framework.permit import Group, Placed
+from engine.framework.queued_groups import Membership, QueuedGroups, ShortGroups
 from engine.framework.queued_pod import Place, QueuedPod, Turn, gates, priority_sort, priority_turn
 from engine.framework.unschedulable_pods import UnschedulablePods
 
-__all__ = ["Place", "QueuedPod", "SchedulingQueue", "Turn", "gates", "priority_sort", "priority_turn"]
+__all__ = ["Membership", "Place", "QueuedPod", "SchedulingQueue", "Turn", "gates", "priority_sort", "priority_turn"]
 
 UNSCHEDULABLE_TIMEOUT_SECONDS = 300.0
 """A rejected pod is tried again after this long even if no event concerned it."""
@@ -30,7 +31,7 @@ UNSCHEDULABLE_TIMEOUT_SECONDS = 300.0
 TurnOf = Callable[[QueuedPod], Turn]
 HoldReason = Callable[[QueuedPod], str | None]
 """PreEnqueue: why a pod must wait outside, or None."""
-GroupsOf = Callable[[QueuedPod], tuple[Hashable, ...]]
+MembershipOf = Callable[[QueuedPod], Membership]
 _READY = (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)
 
 
@@ -40,13 +41,20 @@ class SchedulingQueue:
     def __init__(self, *, turn: TurnOf = priority_turn, hold: HoldReason = gates) -> None:
         self._turn = turn
         self._hold = hold
-        self._groups_of: GroupsOf = lambda queued: ()
-        self._short: HoldReason = lambda queued: None
+        self._membership: MembershipOf = lambda queued: Membership()
+        self._placed: Placed = lambda claim: 0
         self._pods: dict[str, QueuedPod] = {}
         self._tickets = count(1)
         self._active = ActiveQueue(self._tickets)
         self._backoff = BackoffQueue(self._tickets)
+        self._gated: dict[str, QueuedPod] = {}
+        """Held by their scheduling gates: only an update of the pod lets them in."""
         self._held: dict[str, QueuedPod] = {}
+        """Held for a reason of their own, by a policy: they are asked again now and then."""
+        self._short = ShortGroups()
+        """Held until their group is large enough, or there."""
+        self._untold: dict[str, QueuedPod] = {}
+        """Of those held, the pods whose reason was not told yet; not those with gates."""
         self._unschedulable = UnschedulablePods()
         self._groups = QueuedGroups()
         """Pods that nothing but their group's number may hold."""
@@ -67,7 +75,24 @@ class SchedulingQueue:
 
     def held(self) -> Iterator[QueuedPod]:
         """Return the pods that must wait outside."""
-        return iter(list(self._held.values()))
+        return iter([*self._gated.values(), *self._held.values(), *self._short])
+
+    def held_by_policy(self) -> list[QueuedPod]:
+        """Return the pods that are held for a reason of their own, other than scheduling gates."""
+        return list(self._held.values())
+
+    def short_groups(self) -> list[Group]:
+        """Return the groups that somebody is held for, because they are too small or not there."""
+        return self._short.groups()
+
+    def newly_held(self, *, since: float) -> list[QueuedPod]:
+        """Return the held pods that came at this time or before, and for whose reason `told` was not called yet."""
+        return [queued for queued in self._untold.values() if queued.queued <= since]
+
+    def told(self, queued: QueuedPod) -> None:
+        """Take note that people were told why a pod is held."""
+        queued.told = queued.held_because
+        self._untold.pop(queued.pod.uid, None)
 
     def counts(self) -> dict[Place, int]:
         """Return how many pods are in each place."""
@@ -85,9 +110,13 @@ class SchedulingQueue:
         """Return whether a pod could be popped that is not backing off."""
         return bool(self._active)
 
-    def group(self, group: Hashable) -> Mapping[str, QueuedPod]:
+    def group(self, group: Group) -> Mapping[str, QueuedPod]:
         """Return the pending pods of a group by uid, without those held for a reason of their own."""
         return self._groups.members(group)
+
+    def without_place(self, group: Group) -> int:
+        """Return how many of these pods count on no node; costs the same for any group."""
+        return self._groups.without_place(group)
 
     def misplaced(self) -> list[str]:
         """Return which pods are not where they say they are, and so would never be found; nobody, if all is well."""
@@ -100,7 +129,7 @@ class SchedulingQueue:
                 case Place.ACTIVE | Place.BACKOFF:
                     right = queued.ticket in ready
                 case Place.HELD:
-                    right = self._held.get(uid) is queued
+                    right = (uid in self._gated) + (uid in self._held) + (uid in self._short) == 1
                 case Place.UNSCHEDULABLE:
                     right = self._unschedulable.would_be_found(queued)
                 case Place.IN_FLIGHT | Place.PERMIT:
@@ -109,8 +138,9 @@ class SchedulingQueue:
                     assert_never(queued.place)
             if not right:
                 found.append(f"pod {queued.pod.key} says that it is {queued.place.value}, and is not there")
-        gone = [*(self._held.keys() - self._pods.keys()), *(self._unschedulable.uids() - self._pods.keys())]
-        return found + [f"pod {uid} waits and is not pending any more" for uid in sorted(gone)]
+        waiting = {*(queued.pod.uid for queued in self.held()), *self._untold, *self._unschedulable.uids()}
+        found += [f"pod {uid} waits and is not pending any more" for uid in sorted(waiting - self._pods.keys())]
+        return found + self._groups.miscounted()
 
     def next_due(self) -> float | None:
         """Return when a pod may next come out of back-off, unix seconds; None where none backs off."""
@@ -195,6 +225,7 @@ class SchedulingQueue:
         """Let a pod that has a place wait for others; no event concerns it then."""
         self._leave(queued)
         queued.place = Place.PERMIT
+        self._groups.set_place(queued, True)
 
     def resume(self, queued: QueuedPod) -> None:
         """Go on with a pod that waited for others: it will be bound, or fail."""
@@ -210,10 +241,11 @@ class SchedulingQueue:
             queued.serves_time = True
             self._backoff.push(queued)
 
-    def hold(self, queued: QueuedPod, why: str, now: float) -> None:
-        """Put back a pod that must wait outside after all."""
+    def hold(self, queued: QueuedPod, membership: Membership, now: float) -> None:
+        """Put back a pod that must wait outside for its groups after all."""
         if self._land(queued, now):
-            self._hold_back(queued, why)
+            self._groups.join(queued, membership.groups)
+            self._hold_back(queued, membership)
 
     def activate(self, queued: QueuedPod, now: float) -> None:
         """Put back a pod that is to be tried again at once, as if it had not been."""
@@ -248,31 +280,51 @@ class SchedulingQueue:
         *,
         turn: TurnOf,
         hold: HoldReason,
-        groups: GroupsOf = lambda queued: (),
-        short: HoldReason = lambda queued: None,
+        membership: MembershipOf = lambda queued: Membership(),
+        placed: Placed = lambda claim: 0,
     ) -> None:
         """Order, hold and group pods by other rules from now on, those that wait included.
 
-        short: why a pod must wait outside until there are more pods of its groups, or None.
+        placed: how many members of a claim's group have a place.
         """
-        self._turn, self._hold, self._groups_of, self._short = turn, hold, groups, short
+        self._turn, self._hold, self._membership, self._placed = turn, hold, membership, placed
         self._active.clear()  # keys of two orders cannot be compared
         for queued in self._pods.values():
             if queued.place is not Place.HELD:
-                self._groups.join(queued, self._groups_of(queued))
+                self._groups.join(queued, membership(queued).groups)
         for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
             self._enqueue(queued)
         self.recheck_held()
 
     def recheck_held(self) -> int:
-        """Ask again about held pods; return how many were let in."""
-        held = [q for q in self._held.values() if gates(q) is None]  # gates go by an update of the pod
-        for queued in held:
-            if queued.place is Place.HELD:
-                self._leave(queued)
-                self._enqueue(queued)
-                self._let_in(queued)
-        return sum(q.place is not Place.HELD for q in held)
+        """Ask again about all held pods; return how many were let in."""
+        return sum(self.recheck(queued) for queued in [*self._held.values(), *self._short])
+
+    def recheck(self, queued: QueuedPod) -> bool:
+        """Ask again about a pod that is held for another reason than its gates; return whether it was let in."""
+        uid = queued.pod.uid
+        if queued.place is Place.HELD and self._pods.get(uid) is queued and uid not in self._gated:
+            self._leave(queued)
+            self._enqueue(queued)
+            self._let_in(queued)
+        return queued.place is not Place.HELD
+
+    def recheck_group(self, group: Group) -> int:
+        """Let in whom a group was too small for, if it is large enough now; return how many."""
+        claim = self._short.claim(group)
+        if claim is None:
+            return 0
+        number = self._groups.without_place(group) + self._placed(claim)
+        ready = self._short.ready(group, number)
+        for queued in ready:
+            self._leave(queued)
+            self._enqueue(queued)
+        return sum(queued.place is not Place.HELD for queued in ready)
+
+    def group_changed(self, rule: str, name: str) -> int:
+        """Ask again about the pods that wait for the group `namespace/key` of a rule; return how many were let in."""
+        waiting = [queued for group in self._short.named(rule, name) for queued in self._short.waiting(group)]
+        return sum(self.recheck(queued) for queued in waiting)
 
     def flush(self, now: float) -> None:
         """Make pods active whose back-off is over."""
@@ -301,29 +353,31 @@ class SchedulingQueue:
 
     def _enqueue(self, queued: QueuedPod) -> None:
         why = self._hold(queued)
-        if why is not None:
-            self._groups.quit(queued)
-        else:
-            self._groups.join(queued, self._groups_of(queued))
-            why = self._short(queued) if queued.groups else None
-        if why is None:
+        membership = self._membership(queued) if why is None else Membership(why=why)
+        self._groups.join(queued, membership.groups)
+        if membership.why is None:
             self._push_active(queued)
         else:
-            self._hold_back(queued, why)
+            self._hold_back(queued, membership)
 
-    def _hold_back(self, queued: QueuedPod, why: str) -> None:
+    def _hold_back(self, queued: QueuedPod, membership: Membership) -> None:
+        uid, why = queued.pod.uid, membership.why
+        assert why is not None
         queued.place, queued.held_because = Place.HELD, why
-        self._held[queued.pod.uid] = queued
+        if gates(queued) is not None:
+            self._gated[uid] = queued
+            return
+        if membership.waits_for is not None:
+            self._short.add(queued, membership)
+        else:
+            self._held[uid] = queued
+        if queued.told != why:
+            self._untold[uid] = queued
 
     def _let_in(self, queued: QueuedPod) -> None:
-        """Let the other pods of its groups in, now that a pod has come that is not held itself."""
-        if queued.place is Place.HELD:
-            return
+        """Let the other pods of its groups in, now that a pod has come that is not held for a reason of its own."""
         for group in queued.groups:
-            for other in list(self.group(group).values()):
-                if other.place is Place.HELD:
-                    self._leave(other)
-                    self._enqueue(other)
+            self.recheck_group(group)
 
     def _push_active(self, queued: QueuedPod) -> None:
         self._active.push(queued, self._turn(queued))
@@ -333,6 +387,7 @@ class SchedulingQueue:
         if self._pods.get(queued.pod.uid) is not queued:
             return False
         self._leave(queued)
+        self._groups.set_place(queued, False)
         queued.timestamp = now
         return True
 
@@ -342,7 +397,10 @@ class SchedulingQueue:
             case Place.IN_FLIGHT:
                 self._in_flight -= 1
             case Place.HELD:
-                del self._held[queued.pod.uid]
+                uid = queued.pod.uid
+                self._untold.pop(uid, None)
+                if self._gated.pop(uid, None) is None and self._held.pop(uid, None) is None:
+                    self._short.remove(uid)
             case Place.UNSCHEDULABLE:
                 self._unschedulable.remove(queued)
             case Place.ACTIVE | Place.BACKOFF | Place.PERMIT:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from engine.cluster.pods import PodInfo
 from engine.framework.events import ClusterEvent
+from engine.framework.permit import Group
 
 
 class Place(Enum):
@@ -45,9 +45,11 @@ class QueuedPod:
     refused_for: str = ""
     """What the last attempt that found no node said; "" where none has."""
     told: str = ""
-    """The reason for being held that people were told last."""
-    groups: tuple[Hashable, ...] = ()
+    """The reason for waiting, outside the queue or with a place, that people were told last."""
+    groups: tuple[Group, ...] = ()
     """The groups that it starts together with."""
+    has_place: bool = False
+    """Whether it counts on a node: it waits there for its groups, or is being bound with them."""
     serves_time: bool = False
     """Whether its back-off must pass even if there is nothing else to decide."""
     seen_events: int = 0

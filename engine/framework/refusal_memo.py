@@ -18,28 +18,32 @@ class RefusalMemo:
 
     def __init__(self) -> None:
         self._state: Hashable = None
-        self._kept: dict[tuple[PodTemplate, Profile], Decision] = {}
+        self._kept: dict[tuple[PodTemplate, Profile, bool], Decision] = {}
 
-    def get(self, pod: PodInfo, profile: Profile, state: Hashable) -> Decision | None:
-        """Return the decision on a pod of the same template, None where there is none of this state."""
+    def get(self, pod: PodInfo, profile: Profile, state: Hashable, *, preempts: bool = True) -> Decision | None:
+        """Return the decision on a pod of the same template, None where there is none of this state.
+
+        preempts: whether it was looked for pods to evict.
+        """
         if state != self._state:
             self._kept.clear()
             self._state = state
-        return self._kept.get((pod.template, profile)) if _is_alike(pod, profile) else None
+        return self._kept.get((pod.template, profile, preempts)) if is_alike(pod, profile) else None
 
-    def note(self, decision: Decision, profile: Profile, state: Hashable) -> None:
+    def note(self, decision: Decision, profile: Profile, state: Hashable, *, preempts: bool = True) -> None:
         """Keep a decision if it is a refusal that leads to nothing."""
         found = decision.preemption
-        if decision.host is None and _is_alike(decision.pod, profile) and (found is None or not found.victims):
+        if decision.host is None and is_alike(decision.pod, profile) and (found is None or not found.victims):
             if state != self._state:
                 self._kept.clear()
                 self._state = state
-            self._kept[decision.pod.template, profile] = decision
+            self._kept[decision.pod.template, profile, preempts] = decision
 
     def clear(self) -> None:
         """Forget all: something was placed, freed or nominated."""
         self._kept.clear()
 
 
-def _is_alike(pod: PodInfo, profile: Profile) -> bool:
+def is_alike(pod: PodInfo, profile: Profile) -> bool:
+    """Return whether a pod is decided as any other of its template, at one moment."""
     return profile.by_template and not pod.volumes and not pod.nominated_node

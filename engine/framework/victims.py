@@ -57,6 +57,14 @@ class Budgets:
             if selector is not None and not selector.empty:
                 self._budgets.append((budget, selector))
 
+    def covers(self, pods: Iterable[PodInfo]) -> bool:
+        """Return whether any budget protects any of some pods."""
+        return any(
+            pod.labels and budget.metadata.namespace == pod.namespace and selector.matches(pod.labels)
+            for pod in pods
+            for budget, selector in self._budgets
+        )
+
     def split(self, pods: Sequence[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
         """Return the pods that no budget lets go, and the others; both in the given order.
 

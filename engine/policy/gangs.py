@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
-from engine.cluster.affinity import NamespaceLabels
 from engine.cluster.pods import PodTemplate
 from engine.framework.frame import Frame
 from engine.framework.permit import Claim, Group
 from engine.lang.compiling.compiled import CompiledGang
-from engine.lang.environment import Members
+from engine.lang.environment import Item
 from engine.lang.types import Depends
 
 
 @dataclass(frozen=True, slots=True)
-class GangMembers:
-    """The pods of one gang, as the counters know sets: of one namespace and scheduler, with the same key."""
+class GangOf:
+    """Tells the gangs of one clause apart: by namespace and scheduler, and by its key."""
 
-    namespace: str
-    scheduler_name: str
-    members: Members
-    reads_namespaces: ClassVar[bool] = False
+    clause: CompiledGang
+    policy: str
 
-    def matches(self, template: PodTemplate, namespaces: NamespaceLabels) -> bool:
-        """Return whether pods of this template belong to the gang."""
-        return (
-            template.namespace == self.namespace
-            and template.spec.scheduler_name == self.scheduler_name
-            and bool(self.members(template))
-        )
+    def __call__(self, template: PodTemplate) -> Group | None:
+        """Return the gang of pods of this template; None where the clause does not concern them."""
+        clause, item = self.clause, Item(template)
+        if clause.condition is not None and not clause.depends & ~Depends.TEMPLATE and not clause.condition(item):
+            return None
+        return self.group(template, clause.key(item))
+
+    def group(self, template: PodTemplate, key: str | None) -> Group:
+        """Return the gang with a key."""
+        return Group(f"{self.policy}/{self.clause.name}", template.namespace, template.spec.scheduler_name, key)
 
 
 def claim_of(clause: CompiledGang, frame: Frame, *, policy: str) -> Claim | None:
@@ -42,19 +41,17 @@ def claim_of(clause: CompiledGang, frame: Frame, *, policy: str) -> Claim | None
     if clause.condition is not None and not clause.condition(frame):
         return None
     size = float(clause.size(frame))
-    key = clause.key(frame)
     if math.isnan(size):
         raise ValueError(f"{clause.text}: the size has no value for this pod")
     if size <= 1:
         return None
-    template = frame.template
-    members = GangMembers(template.namespace, template.spec.scheduler_name, _same_gang(clause, key))
-    group = Group(f"{policy}/{clause.name}", template.namespace, key)
-    return Claim(group, math.ceil(size), clause.within_seconds, members, clause.text)
-
-
-def _same_gang(clause: CompiledGang, key: str | None) -> Members:
-    asked, condition = clause.key, clause.condition
-    if condition is None or clause.depends & ~Depends.TEMPLATE:
-        return Members(clause, (key,), lambda item: asked(item) == item.captured[0])
-    return Members(clause, (key,), lambda item: asked(item) == item.captured[0] and bool(condition(item)))
+    gang_of = GangOf(clause, policy)
+    return Claim(
+        gang_of.group(frame.template, clause.key(frame)),
+        math.ceil(size),
+        clause.within_seconds,
+        gang_of,
+        clause.text,
+        policy=policy,
+        is_settled=not clause.depends & ~(Depends.TEMPLATE | Depends.POD),
+    )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from engine.cluster.affinity import NamespaceLabels
 from engine.cluster.objects import CoschedulingPodGroup, PodGroup
 from engine.cluster.pods import PodTemplate
 from engine.framework.frame import Frame
@@ -19,20 +17,23 @@ COSCHEDULING_WITHIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMembers:
-    """The pods of one PodGroup, as the counters know sets."""
+class PodGroupOf:
+    """Tells PodGroups of one kind apart: by namespace and name, and by who is to schedule the pods."""
 
-    namespace: str
-    scheduler_name: str
-    name: str
     is_native: bool
-    reads_namespaces: ClassVar[bool] = False
 
-    def matches(self, template: PodTemplate, namespaces: NamespaceLabels) -> bool:
-        """Return whether pods of this template belong to the group."""
-        if template.namespace != self.namespace or template.spec.scheduler_name != self.scheduler_name:
-            return False
-        return (native_group(template) if self.is_native else template.labels.get(COSCHEDULING_LABEL)) == self.name
+    @property
+    def rule(self) -> str:
+        """Return what the kind is called."""
+        return "PodGroup" if self.is_native else "PodGroup.scheduling.x-k8s.io"
+
+    def __call__(self, template: PodTemplate) -> Group | None:
+        """Return the group of pods of this template; None where they belong to none of this kind."""
+        name = native_group(template) if self.is_native else template.labels.get(COSCHEDULING_LABEL)
+        return Group(self.rule, template.namespace, template.spec.scheduler_name, name) if name else None
+
+
+NATIVE, COSCHEDULING = PodGroupOf(is_native=True), PodGroupOf(is_native=False)
 
 
 def native_group(template: PodTemplate) -> str | None:
@@ -46,56 +47,60 @@ def is_in_group(template: PodTemplate) -> bool:
     return native_group(template) is not None or bool(template.labels.get(COSCHEDULING_LABEL))
 
 
+class MissingPodGroupError(ValueError):
+    """Pods ask for a PodGroup that is not there yet."""
+
+    def __init__(self, group: Group) -> None:
+        if group.rule == NATIVE.rule:
+            # kube-scheduler's words, as they are
+            super().__init__(f'waiting for pods\'s pod group "{group.key}" to appear in scheduling queue')
+        else:
+            super().__init__(f"waiting for PodGroup {group} (scheduling.x-k8s.io), which is not there")
+        self.group = group
+
+
 def pod_group_claims(frame: Frame) -> tuple[Claim, ...]:
     """Return what the PodGroups of a pod ask for.
 
     Raises:
-        ValueError: a group is not there yet, or asks for what is not done here.
+        MissingPodGroupError: a group is not there yet.
+        ValueError: a group asks for what is not done here.
     """
-    template = frame.template
-    native, labelled = native_group(template), template.labels.get(COSCHEDULING_LABEL)
     found = []
-    if native is not None:
-        found.append(_native_claim(native, frame))
-    if labelled:
-        found.append(_coscheduling_claim(labelled, frame))
+    for group_of, claim in ((NATIVE, _native_claim), (COSCHEDULING, _coscheduling_claim)):
+        group = group_of(frame.template)
+        if group is not None:
+            found.append(claim(group, frame))
     return tuple(claim for claim in found if claim is not None)
 
 
-def _native_claim(name: str, frame: Frame) -> Claim | None:
-    template = frame.template
-    group = frame.cluster.get(PodGroup, f"{template.namespace}/{name}")
-    if group is None:
-        raise ValueError(f"waiting for PodGroup {template.namespace}/{name}, which is not there")
-    constraints = group.spec.scheduling_constraints
+def _native_claim(group: Group, frame: Frame) -> Claim | None:
+    there = frame.cluster.get(PodGroup, str(group))
+    if there is None:
+        raise MissingPodGroupError(group)
+    constraints = there.spec.scheduling_constraints
     if constraints is not None and constraints.topology:
         keys = ", ".join(str(constraint.get("key")) for constraint in constraints.topology)
         raise ValueError(
-            f"PodGroup {template.namespace}/{name} wants all pods in one domain of {keys}, which this scheduler does"
+            f"PodGroup {group} wants all pods in one domain of {keys}, which this scheduler does"
             " not do; write it as a rule: required pod affinity, or `pack` in a policy"
         )
-    gang = group.spec.scheduling_policy.gang
-    size = gang.min_count if gang is not None else 1
-    return _claim(name, frame, size=size, within_seconds=NATIVE_WITHIN_SECONDS, is_native=True)
+    gang = there.spec.scheduling_policy.gang
+    return _claim(group, NATIVE, size=gang.min_count if gang is not None else 1, within_seconds=NATIVE_WITHIN_SECONDS)
 
 
-def _coscheduling_claim(name: str, frame: Frame) -> Claim | None:
+def _coscheduling_claim(group: Group, frame: Frame) -> Claim | None:
     """Return the claim of a group of the scheduler-plugins; in a cluster without any the label means nothing."""
-    namespace = frame.template.namespace
-    group = frame.cluster.get(CoschedulingPodGroup, f"{namespace}/{name}")
-    if group is None:
+    there = frame.cluster.get(CoschedulingPodGroup, str(group))
+    if there is None:
         if any(True for _ in frame.cluster.all(CoschedulingPodGroup)):
-            raise ValueError(f"waiting for PodGroup {namespace}/{name} (scheduling.x-k8s.io), which is not there")
+            raise MissingPodGroupError(group)
         return None
-    within = float(group.spec.schedule_timeout_seconds or COSCHEDULING_WITHIN_SECONDS)
-    return _claim(name, frame, size=group.spec.min_member, within_seconds=within, is_native=False)
+    within = float(there.spec.schedule_timeout_seconds or COSCHEDULING_WITHIN_SECONDS)
+    return _claim(group, COSCHEDULING, size=there.spec.min_member, within_seconds=within)
 
 
-def _claim(name: str, frame: Frame, *, size: int, within_seconds: float, is_native: bool) -> Claim | None:
+def _claim(group: Group, group_of: PodGroupOf, *, size: int, within_seconds: float) -> Claim | None:
     if size <= 1:
         return None
-    template = frame.template
-    members = GroupMembers(template.namespace, template.spec.scheduler_name, name, is_native)
-    rule = "PodGroup" if is_native else "PodGroup.scheduling.x-k8s.io"
-    group = Group(rule, template.namespace, name)
-    return Claim(group, size, within_seconds, members, f"{rule} {name}")
+    return Claim(group, size, within_seconds, group_of, f"{group.rule} {group.key}")

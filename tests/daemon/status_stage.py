@@ -15,7 +15,7 @@ from engine.daemon.observing.live_metrics import SignalRow
 from engine.daemon.observing.observers import Held
 from engine.daemon.policies.reload import ReloadRecord, ReloadResult
 from engine.daemon.serving.status_snapshot import Onlooker, Replica, Snapshot, Sources, take
-from engine.framework.queue import SchedulingQueue
+from engine.framework.queue import Membership, SchedulingQueue
 from engine.policy.gang_state import GangState
 from tests.daemon.deciding_stage import NOW, Stage, policies, reading
 
@@ -93,7 +93,7 @@ class Scene:
             assert queued is not None
             if kind == 2:
                 why = self.stage.policy_set.policies[0].holds[0].reason
-                self.queue.hold(queued, why, NOW)
+                self.queue.hold(queued, Membership(why=why), NOW)
                 self.log.on_held(Held(pod=pod, why=why, at=NOW, policy="web", attempts=1, queued=NOW))
             elif kind == 1 and number > 8:
                 self.queue.rejected(queued, frozenset({"NodeResourcesFit"}), NOW)

@@ -30,7 +30,10 @@ def test_nothing_is_held_before_enough_members_are_there() -> None:
         gang(calm, "a", 3, members=2)
         await calm.after(10)
         assert (calm.on_nodes(), calm.waiting()) == ([], [])
-        assert "2 of 3 are there" in calm.told.why["a0"]
+        assert calm.told.why["a0"] == (
+            "waiting for minCount pods from a gang to appear in scheduling queue:"
+            f' gang "default/a" starts with 3 pods (policy p: {GANG.strip()})'
+        )
         calm.pod("a2", job="a", size="3")
         await calm.after(3)
         assert calm.on_nodes() == ["a0", "a1", "a2"]
@@ -48,7 +51,7 @@ def test_places_are_held_for_a_while_then_given_back_with_a_clear_reason() -> No
         (state,) = scheduler.permitting.states.of(next(iter(scheduler.queue)))
         assert (state.size, state.placed, state.holding, state.pending, state.missing) == (3, 2, 2, 1, 0)
         assert state.sentence().startswith('gang "default/a": 2 of 3 members have a place, 1 is pending, held until ')
-        assert 'gang "default/a": 2 of 3 members have a place' in calm.told.why[last]
+        assert 'gang "default/a" starts with 3 pods (policy p: gang by' in calm.told.why[last]
         calm.pod("small")
         await calm.after(20)
         assert calm.on_nodes() == []

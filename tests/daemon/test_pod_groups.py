@@ -47,7 +47,10 @@ def test_pods_of_a_group_wait_until_enough_of_them_fit() -> None:
         pods(calm, "train", "a", "b")
         await calm.after(10)
         assert (calm.on_nodes(), calm.waiting()) == ([], [])
-        assert calm.told.why["a"] == "waiting for more pods of gang default/train: 2 of 3 are there (PodGroup train)"
+        assert calm.told.why["a"] == (
+            "waiting for minCount pods from a gang to appear in scheduling queue:"
+            ' gang "default/train" starts with 3 pods (PodGroup train)'
+        )
         pods(calm, "train", "c")
         await calm.after(10)
         assert (calm.on_nodes(), len(calm.waiting())) == ([], 2)
@@ -63,7 +66,7 @@ def test_pods_wait_for_a_group_that_comes_after_them() -> None:
         pods(calm, "train", "a", "b")
         await calm.after(10)
         assert calm.on_nodes() == []
-        assert calm.told.why["a"] == "waiting for PodGroup default/train, which is not there"
+        assert calm.told.why["a"] == 'waiting for pods\'s pod group "train" to appear in scheduling queue'
         exists(calm, gang("train", 2))
         await calm.after(1)
         assert calm.on_nodes() == ["a", "b"]

@@ -31,7 +31,7 @@ BOUNDED = {
     "counter log": 8256,
     "log": 2000,
     "log by pod": 2000,
-    "rests": 100,
+    "gangs tried": 3000,
 }
 MOST_GROWTH_MB = 15.0
 

@@ -42,6 +42,7 @@ class Reports(Observer):
     statuses: PodStatusWriter
     told: Counter[str]
     why: dict[str, str] = field(default_factory=dict)
+    waits: dict[str, str] = field(default_factory=dict)
 
     def bound(self, pod: Any, node_name: str) -> None:
         self.told["bound"] += 1
@@ -57,6 +58,10 @@ class Reports(Observer):
     def held(self, pod: Any, why: str) -> None:
         self.told["held"] += 1
         self.why[pod.name] = why
+
+    def waiting(self, pod: Any, why: str) -> None:
+        self.told["waiting"] += 1
+        self.waits[pod.name] = why
 
     def failed(self, pod: Any, why: str) -> None:
         self.told["failed"] += 1

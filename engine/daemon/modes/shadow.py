@@ -195,6 +195,9 @@ class _Nobody:
     def held(self, pod: PodInfo, why: str) -> None:
         """Tell nobody."""
 
+    def waiting(self, pod: PodInfo, why: str) -> None:
+        """Tell nobody."""
+
     def failed(self, pod: PodInfo, why: str) -> None:
         """Tell nobody."""
 

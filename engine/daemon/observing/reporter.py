@@ -9,6 +9,11 @@ from engine.cluster.pods import PodInfo
 from engine.framework.cycle import Decision
 from engine.policy.pod_groups import native_group
 
+GATED = "SchedulingGated"
+"""Reason of events and conditions, as the API server's for scheduling gates; `kubectl get pods` shows it."""
+WAITING = "WaitingOnPermit"
+"""Reason of events; kube-scheduler has none for pods that wait at Permit."""
+
 
 class ApiReporter:
     """Reports to the API server, in the background."""
@@ -32,8 +37,13 @@ class ApiReporter:
         self._report(decision.pod, "Unschedulable", decision.message, nominated_node=nominated)
 
     def held(self, pod: PodInfo, why: str) -> None:
-        """Write the condition of a pod that a policy keeps out of the queue; no Event, as for scheduling gates."""
-        self._statuses.unschedulable(pod, reason="SchedulingGated", message=why)
+        """Record why a pod is kept out of the queue, as an event and its condition."""
+        self._waits(pod, GATED, why)
+        self._statuses.unschedulable(pod, reason=GATED, message=why)
+
+    def waiting(self, pod: PodInfo, why: str) -> None:
+        """Record an event for a pod that has a place and waits for others; its condition says nothing of it."""
+        self._waits(pod, WAITING, why)
 
     def failed(self, pod: PodInfo, why: str) -> None:
         """Record an attempt that broke."""
@@ -47,6 +57,11 @@ class ApiReporter:
     def nominated(self, pod: PodInfo, node_name: str) -> None:
         """Write which node is kept for the pod, "" for none."""
         self._statuses.nominate(pod, node=node_name)
+
+    def _waits(self, pod: PodInfo, reason: str, why: str) -> None:
+        self._events.record(
+            reference_to(pod), type="Normal", reason=reason, action="Scheduling", note=why, is_fenced=True
+        )
 
     def _report(self, pod: PodInfo, reason: str, message: str, *, nominated_node: str | None = None) -> None:
         self._events.failed_scheduling(pod, message=message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from engine.daemon.watching.informer import Informer
 from engine.framework.cycle import Decision
 from engine.framework.frame import Frame
 from engine.framework.permit import Claim
-from engine.framework.queue import QueuedPod, SchedulingQueue
+from engine.framework.queue import Membership, QueuedPod, SchedulingQueue
 from engine.framework.volume_reservation import VolumeReservation, reserve
 
 logger = logging.getLogger(__name__)
@@ -70,9 +70,13 @@ class Attempting:
             self._informer.disown(queued)
             return
         try:
-            claims, why = self._permitting.claims(queued)
-            if why is not None:
-                self._hold(queued, why)
+            membership = self._permitting.membership(queued)
+            if membership.why is not None:
+                self._hold(queued, membership)
+                return
+            claims = membership.claims
+            if claims and (why := self._permitting.rests(queued, claims)) is not None:
+                self._rest(queued, why, began)
                 return
             decision, others = self._decide(queued, claims)
         except Exception as error:
@@ -113,24 +117,25 @@ class Attempting:
             self._passing.give_back(queued)
         self._rejecting.reject(queued, decision)
 
-    def _hold(self, queued: QueuedPod, why: str) -> None:
-        self._queue.hold(queued, why, self._clock())
+    def _rest(self, queued: QueuedPod, why: str, began: float) -> None:
+        """Put back a pod whose group must hold no places now; the group itself is looked at again."""
+        self._holding.drop_nomination(queued)
+        decision = Decision(queued.pod, None, total=self._cluster.nodes.size, message=why)
+        self._tell_decided(queued, decision, began)
+        queued.refused_for = why
+        self._reporter.unschedulable(decision)
+        self._rejecting.rest(queued)
+
+    def _hold(self, queued: QueuedPod, membership: Membership) -> None:
+        self._queue.hold(queued, membership, self._clock())
         self._holding.drop_nomination(queued)
         self._holding.tell(queued, self._clock())
 
     def _decide(
         self, queued: QueuedPod, claims: tuple[Claim, ...]
-    ) -> tuple[Decision, list[tuple[QueuedPod, Decision]]]:
+    ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
         """Return what becomes of a pod, and of others of its group that evict at the same time."""
-        decision = self._deciding.decide(queued)
-        if not claims:
-            return decision, []
-        if decision.host is None and self._permitting.make_room(queued, claims):
-            decision = self._deciding.decide(queued)
-        if (why := self._permitting.resting(queued, claims)) is not None:
-            self._holding.drop_nomination(queued)
-            return Decision(queued.pod, None, total=self._cluster.nodes.size, message=why), []
-        return self._permitting.preempt(queued, claims, decision)
+        return self._permitting.decide(queued, claims) if claims else (self._deciding.decide(queued), ())
 
     def _tell_decided(self, queued: QueuedPod, decision: Decision, began: float, *, waits: str = "") -> None:
         seconds = self._stopwatch() - began

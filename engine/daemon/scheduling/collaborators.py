@@ -54,6 +54,10 @@ class Reporter(PreemptionReporter, Protocol):
         """Report that a pod must wait before it is decided at all."""
         ...
 
+    def waiting(self, pod: PodInfo, why: str) -> None:
+        """Report that a pod has a place and waits for others of its group."""
+        ...
+
     def failed(self, pod: PodInfo, why: str) -> None:
         """Report an attempt that broke."""
         ...
@@ -87,5 +91,10 @@ class Policies(Protocol):
         ...
 
     def claims(self, queued: QueuedPod, frame: FrameOf) -> tuple[Claim, ...]:
-        """Return the groups without which the pod must not bind; raises ValueError where a size has no value."""
+        """Return the groups without which the pod must not bind.
+
+        Raises:
+            MissingPodGroupError: a PodGroup is not there.
+            ValueError: a size has no value.
+        """
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 
 from engine.cluster.cluster import Cluster
@@ -17,7 +17,7 @@ from engine.framework.frame import Frame
 from engine.framework.permit import Claim
 from engine.framework.profile import Profile
 from engine.framework.queue import QueuedPod
-from engine.framework.refusal_memo import RefusalMemo
+from engine.framework.refusal_memo import RefusalMemo, is_alike
 
 NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a matching `for pods where`"
 
@@ -39,6 +39,7 @@ class Deciding:
         self._clock = clock
         self._changes = changes
         self._refused = RefusalMemo()
+        self._placements = 0
         self.sharding: Sharding | None = None
         """Which pods and nodes are ours; None: all of them."""
 
@@ -94,29 +95,40 @@ class Deciding:
         """Return the groups without which the pod must not bind; raises ValueError where a size has no value."""
         return self.policies.claims(queued, self.frame) if self.policies is not None else ()
 
-    def decide(self, queued: QueuedPod) -> Decision:
-        """Return the pod's node, or why there is none; a refusal is remembered until something changes."""
-        pod = queued.pod
+    @property
+    def state(self) -> Hashable:
+        """Return what is another value as soon as a pod may be decided otherwise."""
+        return self._changes(), self._placements
+
+    def decide(self, queued: QueuedPod, *, preempts: bool = True, memo: RefusalMemo | None = None) -> Decision:
+        """Return the pod's node, or why there is none; a refusal is remembered until something changes.
+
+        Args:
+            queued: the pod.
+            preempts: whether it is looked for pods to evict.
+            memo: where refusals are remembered, for whoever tries placements out.
+        """
+        pod, memo = queued.pod, memo if memo is not None else self._refused
         profile = self.profile(pod)
         if profile is None:
             return Decision(pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
-        known = self._refused.get(pod, profile, self._changes())
+        known = memo.get(pod, profile, self._changes(), preempts=preempts)
         if known is not None:
             return replace(known, pod=pod)
-        decision = self._decide(queued, profile)
-        self._refused.note(decision, profile, self._changes())
+        decision = self._decide(queued, profile, preempts=preempts)
+        memo.note(decision, profile, self._changes(), preempts=preempts)
         return decision
 
-    def _decide(self, queued: QueuedPod, profile: Profile) -> Decision:
+    def _decide(self, queued: QueuedPod, profile: Profile, *, preempts: bool) -> Decision:
         frame, sharding = self.frame(queued), self.sharding
         if sharding is None or sharding.is_alone:
-            return self.cycle.decide(frame, profile)
+            return self.cycle.decide(frame, profile, preempts=preempts)
         # a gang is all of one replica's, or part of it might bind though another replica refuses the rest
         is_bound_to_ours = bool(queued.groups)
-        decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=is_bound_to_ours))
+        decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=is_bound_to_ours), preempts=preempts)
         if decision.host is not None or is_bound_to_ours or sharding.was_passed_here(queued.pod):
             return decision
-        return self.cycle.decide(frame, profile)
+        return self.cycle.decide(frame, profile, preempts=preempts)
 
     def would_decide(self, frame: Frame, profile: Profile) -> Decision:
         """Return what a profile that does not govern the pod would decide; nothing of it is remembered."""
@@ -141,18 +153,27 @@ class Deciding:
             entered=queued.timestamp,
         )
 
+    def is_alike(self, queued: QueuedPod) -> bool:
+        """Return whether a pod is decided as any other of its template."""
+        profile = self.profile(queued.pod)
+        return profile is not None and is_alike(queued.pod, profile)
+
     def forget_refusals(self) -> None:
         """Take note that our own placements changed: who was refused may not be now, or the other way round."""
         self._refused.clear()
+        self._placements += 1
 
     def still_fits(self, queued: QueuedPod, host: str) -> bool:
         """Return whether a pod that counts on a node would still be placed there."""
-        pod, row = queued.pod, self._cluster.nodes.rows.get(host)
-        profile = self.profile(pod)
-        if row is None or profile is None:
+        if host not in self._cluster.nodes.rows:
             return False
-        self._cluster.displace(pod.uid)
+        self._cluster.displace(queued.pod.uid)
         try:
-            return passes(self.frame(queued), profile, row)
+            return self.passes(queued, host)
         finally:
-            self._cluster.place(pod, host)
+            self._cluster.place(queued.pod, host)
+
+    def passes(self, queued: QueuedPod, host: str) -> bool:
+        """Return whether a node passes every filter for a pod, as the cluster stands."""
+        row, profile = self._cluster.nodes.rows.get(host), self.profile(queued.pod)
+        return row is not None and profile is not None and passes(self.frame(queued), profile, row)

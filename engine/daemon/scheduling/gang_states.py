@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from engine.cluster.cluster import Cluster
 from engine.daemon.scheduling.deciding import Deciding
 from engine.daemon.scheduling.gang_trial import GangTrial
 from engine.framework.permit import Claim, Permit
@@ -17,7 +16,6 @@ class GangStates:
 
     def __init__(
         self,
-        cluster: Cluster,
         queue: SchedulingQueue,
         *,
         permit: Permit,
@@ -25,7 +23,6 @@ class GangStates:
         deciding: Deciding,
         clock: Callable[[], float],
     ) -> None:
-        self._cluster = cluster
         self._queue = queue
         self._permit = permit
         self._trial = trial
@@ -45,13 +42,11 @@ class GangStates:
 
     def _state(self, claim: Claim, *, joining: int = 0) -> GangState:
         """joining: how many pending members are about to get a place."""
-        there = self._queue.group(claim.group).values()
-        held = self._permit.members(claim.group)
         since = self._permit.since(claim.group)
         return gang_state(
             claim,
             placed=self._trial.placed(claim) + joining,
-            pending=sum(queued.pod.uid not in self._cluster.pods for queued in there) - joining,
-            holding=len(held) + joining,
+            pending=self._queue.without_place(claim.group) - joining,
+            holding=self._permit.number(claim.group) + joining,
             since=self._clock() if since is None and joining else since,
         )

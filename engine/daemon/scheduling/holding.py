@@ -1,23 +1,33 @@
-"""Pods that must wait before they are decided at all: let in when their time has come, told why until then."""
+"""Pods that must wait before they are decided at all: let in when their time has come, told why until then.
+
+Events let in most of them. What no event tells is looked for every few seconds, a little at a time: ten thousand pods
+that wait hold nobody else up.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 
 from engine.cluster.cluster import Cluster
 from engine.daemon.observing.observers import Held, Observer
 from engine.daemon.scheduling.collaborators import Reporter
 from engine.daemon.scheduling.deciding import Deciding
+from engine.daemon.scheduling.permitting import Permitting
 from engine.daemon.scheduling.preempting import nominate
 from engine.daemon.watching.informer import Informer
 from engine.framework.events import ClusterEvent
 from engine.framework.preemption import Preemption
-from engine.framework.queue import QueuedPod, SchedulingQueue, gates
+from engine.framework.queue import Place, QueuedPod, SchedulingQueue, gates
 
 HELD_EVERY_SECONDS = 5.0
-"""How late a pod may be let in that a policy holds until some hour, or while some metric is high."""
+"""How late a pod may be let in that a policy holds until some hour, or while some metric is high; and how long a pod
+waits, held or for its group, before people are told."""
+LOOK_SECONDS = 0.002
+"""For so long at a time; then decisions have their turn."""
 
 
 class Holding:
-    """Looks after pods that are held."""
+    """Looks after pods that are held, and tells of those that wait for their group."""
 
     def __init__(
         self,
@@ -26,45 +36,84 @@ class Holding:
         *,
         informer: Informer,
         deciding: Deciding,
+        permitting: Permitting,
         reporter: Reporter,
         observer: Observer,
+        stopwatch: Callable[[], float],
     ) -> None:
         self._cluster = cluster
         self._queue = queue
         self._informer = informer
         self._deciding = deciding
+        self._permitting = permitting
         self._reporter = reporter
         self._observer = observer
+        self._stopwatch = stopwatch
         self._looked_at = 0.0
+        self._round: Iterator[None] | None = None
 
-    def recheck(self, now: float) -> None:
-        """Let pods in whose time has come though no event said so."""
-        if 0 <= now - self._looked_at < HELD_EVERY_SECONDS:
-            return
-        self._looked_at = now
-        self._queue.recheck_held()
-        for queued in self._queue.held():
+    @property
+    def is_looking(self) -> bool:
+        """Whether a round has begun and is not over."""
+        return self._round is not None
+
+    def look(self, now: float) -> None:
+        """Begin a round when it is time, and go on with one for a little while."""
+        if self._round is None:
+            if 0 <= now - self._looked_at < HELD_EVERY_SECONDS:
+                return
+            self._looked_at = now
+            self._round = self._go_round(now)
+        end = self._stopwatch() + LOOK_SECONDS
+        for _ in self._round:
+            if self._stopwatch() > end:
+                return
+        self._round = None
+
+    def _go_round(self, now: float) -> Iterator[None]:
+        """Yield after each pod or group; between two of them anything may have happened."""
+        for group in self._queue.short_groups():
+            self._queue.recheck_group(group)
+            yield
+        for queued in self._queue.held_by_policy():
+            self._queue.recheck(queued)
+            yield
+        for queued in self._queue.newly_held(since=now - HELD_EVERY_SECONDS):
+            if self._queue.get(queued.pod.uid) is not queued or queued.place is not Place.HELD:
+                continue
             self.drop_nomination(queued)
             self.tell(queued, now)
+            yield
+        for queued in self._permitting.untold(since=now - HELD_EVERY_SECONDS):
+            self._tell_waiting(queued)
+            yield
         self._informer.happened(ClusterEvent.CLOCK)
 
     def tell(self, queued: QueuedPod, now: float) -> None:
         """Tell why a pod is held that has been for a while; of gates the API server tells itself."""
         why = queued.held_because
-        if queued.told != why and now - queued.queued >= HELD_EVERY_SECONDS and gates(queued) is None:
-            queued.told = why
-            self._reporter.held(queued.pod, why)
-            profile = self._deciding.profile(queued.pod)
-            self._observer.on_held(
-                Held(
-                    queued.pod,
-                    why,
-                    at=now,
-                    policy=profile.name if profile is not None else None,
-                    attempts=queued.attempts,
-                    queued=queued.queued,
-                )
+        if now - queued.queued < HELD_EVERY_SECONDS or gates(queued) is not None or queued.told == why:
+            return
+        self._queue.told(queued)
+        self._reporter.held(queued.pod, why)
+        profile = self._deciding.profile(queued.pod)
+        self._observer.on_held(
+            Held(
+                queued.pod,
+                why,
+                at=now,
+                policy=profile.name if profile is not None else None,
+                attempts=queued.attempts,
+                queued=queued.queued,
             )
+        )
+
+    def _tell_waiting(self, queued: QueuedPod) -> None:
+        """Tell what a pod waits for that has a place and waits for its group."""
+        why = self._permitting.waits_for(queued)
+        if why is not None and queued.told != why:
+            queued.told = why
+            self._reporter.waiting(queued.pod, why)
 
     def drop_nomination(self, queued: QueuedPod) -> None:
         """Keep no room for a pod that will not come to take it."""

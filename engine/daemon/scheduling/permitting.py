@@ -17,6 +17,7 @@ from engine.daemon.observing.observers import Observer
 from engine.daemon.scheduling.binding import Reserved
 from engine.daemon.scheduling.collaborators import Reporter
 from engine.daemon.scheduling.deciding import Deciding
+from engine.daemon.scheduling.gang_pacing import GangPacing
 from engine.daemon.scheduling.gang_states import GangStates
 from engine.daemon.scheduling.gang_trial import GangTrial
 from engine.daemon.watching.informer import Informer
@@ -24,13 +25,18 @@ from engine.framework.cycle import Decision
 from engine.framework.events import ClusterEvent
 from engine.framework.permit import Claim, Group, Permit
 from engine.framework.preemption import Preemption
-from engine.framework.queue import Place, QueuedPod, SchedulingQueue
+from engine.framework.queue import Membership, Place, QueuedPod, SchedulingQueue
 from engine.framework.volume_reservation import undo
+from engine.policy.pod_groups import MissingPodGroupError
 
 logger = logging.getLogger(__name__)
 
-MOST_RESTS = 4
-"""After this many time-outs a group's rests grow no longer: 2^4 times as long as it holds places."""
+GATHER_EVERY_SECONDS = 1.0
+"""How often, at most, the other members of a group are decided out of turn because one more of it found a place."""
+REST_LOOK_SECONDS = 5.0
+"""How often it is looked whether a group that rests would fit now."""
+NOT_AS_A_WHOLE = "preemption: nobody is evicted for a part of a gang that does not fit as a whole"
+NOT_NEEDED = "preemption: nobody need be evicted for its gang"
 
 
 class Permitting:
@@ -58,40 +64,44 @@ class Permitting:
         self._stopwatch = stopwatch
         self.permit = Permit()
         self._waiting: dict[str, Reserved] = {}
-        self.trial = GangTrial(cluster, queue, permit=self.permit, waiting=self._waiting)
-        self.states = GangStates(cluster, queue, permit=self.permit, trial=self.trial, deciding=deciding, clock=clock)
+        self._waiting_on: dict[str, dict[str, Reserved]] = {}
+        """By node and uid."""
+        self._untold: dict[str, float] = {}
+        """Since when those wait of whom people were not told yet, by uid, longest first."""
+        self.trial = GangTrial(
+            cluster, queue, permit=self.permit, waiting=self._waiting, deciding=deciding, stopwatch=stopwatch
+        )
+        self.states = GangStates(queue, permit=self.permit, trial=self.trial, deciding=deciding, clock=clock)
+        self.pacing = GangPacing(in_use=lambda group: bool(queue.group(group)))
         self._next: deque[str] = deque()
-        self._rests: dict[Group, tuple[float, int]] = {}
-        """Until when a group holds no places for members that have none yet, and how often its time was up."""
+        self._gathered_at: dict[Group, float] = {}
+        """When the others of a group of which somebody waits were last taken out of turn."""
 
     # --- before a member is decided ------------------------------------------------------------------
 
-    def groups(self, queued: QueuedPod) -> tuple[Group, ...]:
-        """Return the groups of a pod; none where a size has no value: its attempt tells."""
-        try:
-            return tuple(claim.group for claim in self._deciding.claims(queued))
-        except ValueError:
-            return ()
-
-    def short(self, queued: QueuedPod) -> str | None:
-        """Return why a pod's groups cannot be complete whatever room there is: too few of their pods are there."""
-        return self._short(self._deciding.claims(queued), queued)
-
-    def claims(self, queued: QueuedPod) -> tuple[tuple[Claim, ...], str | None]:
-        """Return the groups of a pod, and why it cannot be decided yet."""
+    def membership(self, queued: QueuedPod) -> Membership:
+        """Return a pod's groups, and why it can't be decided yet: one is not there, or has too few pods."""
         try:
             claims = self._deciding.claims(queued)
+        except MissingPodGroupError as missing:
+            return Membership((missing.group,), why=str(missing), waits_for=missing.group)
         except ValueError as error:
-            return (), str(error)
-        return claims, self._short(claims, queued) if claims else None
-
-    def _short(self, claims: Iterable[Claim], queued: QueuedPod) -> str | None:
+            return Membership(why=str(error))
+        if not claims:
+            return Membership()
+        groups = tuple(claim.group for claim in claims)
         for claim in claims:
-            there = self._queue.group(claim.group).keys() | {queued.pod.uid}
-            number = self.trial.placed(claim) + sum(uid not in self._cluster.pods for uid in there)
-            if number < claim.size:
-                return f"waiting for more pods of gang {claim.group}: {number} of {claim.size} are there ({claim.text})"
-        return None
+            if self._there(claim, queued) < claim.size:
+                # kube-scheduler's words; no number of those that are there: it would change with each that comes
+                why = f"waiting for minCount pods from a gang to appear in scheduling queue: {claim}"
+                waits_for = claim.group if claim.is_settled else None
+                return Membership(groups, claims, why=why, waits_for=waits_for, short_of=claim)
+        return Membership(groups, claims)
+
+    def _there(self, claim: Claim, queued: QueuedPod) -> int:
+        """Return how many pods of a group there are, with a place or without, a pending one of it included."""
+        pending = self._queue.without_place(claim.group) + (claim.group not in queued.groups)
+        return self.trial.placed(claim) + pending
 
     def next(self) -> QueuedPod | None:
         """Take the next member of a group that is being placed; None where none is."""
@@ -107,86 +117,126 @@ class Permitting:
 
     # --- a member is decided -------------------------------------------------------------------------
 
-    def make_room(self, queued: QueuedPod, claims: tuple[Claim, ...]) -> bool:
-        """Have others give their places back if the pod's group is complete then; return whether any did."""
-        if not len(self.permit):
-            return False
-        gone = self.trial.make_way(queued, claims, self._decide_anew)
-        self._deciding.forget_refusals()
-        if gone:
-            self._return_places(gone, f"gave its place back to {queued.pod.key}, which is complete with it")
-        return bool(gone)
-
-    def preempt(
-        self, queued: QueuedPod, claims: tuple[Claim, ...], decision: Decision
-    ) -> tuple[Decision, list[tuple[QueuedPod, Decision]]]:
-        """Have others evicted only if the pod's group is complete then.
-
-        Returns what becomes of the pod, and the other members that must have somebody evicted at the same time: they
-        are taken out of the queue.
-        """
-        preemption = decision.preemption
-        if preemption is None or not preemption.victims:
-            return decision, []
-        if all(self.trial.placed(claim) >= claim.size for claim in claims):
-            return decision, []  # one more of a group that is complete without it
-        found = self.trial.preempt(queued, claims[0], self._decide_anew) if len(claims) == 1 else None
-        self._deciding.forget_refusals()
-        if found is None or queued.pod.uid not in found:
-            why = "preemption: nobody is evicted for a part of a gang that does not fit as a whole"
-            if found is not None:
-                why = "preemption: nobody need be evicted for its gang"
-            return replace(decision, preemption=Preemption(), message=f"{_without_dot(decision)}. {why}."), []
-        others = ((uid, other) for uid, other in found.items() if uid != queued.pod.uid)
-        taken = [(member, other) for uid, other in others if (member := self._queue.take(uid)) is not None]
-        return found[queued.pod.uid], taken
-
-    def _decide_anew(self, queued: QueuedPod) -> Decision:
-        self._deciding.forget_refusals()
-        return self._deciding.decide(queued)
-
-    def resting(self, queued: QueuedPod, claims: Iterable[Claim]) -> str | None:
+    def rests(self, queued: QueuedPod, claims: Iterable[Claim]) -> str | None:
         """Return why a member must not take a place now, None where it may."""
         now = self._clock()
         for claim in claims:
-            until, times = self._rests.get(claim.group, (0.0, 0))
-            if until > now and self.trial.placed(claim) < claim.size and not self._fits(queued, claim):
-                return (
-                    f'gang "{claim.group}" does not fit as a whole, and held places in vain {times} times: '
-                    f"it holds none for {until - now:.0f} s ({claim.text})"
-                )
+            group = claim.group
+            if not self.pacing.rests(group, now) or self.trial.placed(claim) >= claim.size:
+                continue
+            if self._try_whole(queued, claim, now):
+                self.pacing.succeeded(group)
+                continue
+            self.pacing.look_again(group, now, after_seconds=REST_LOOK_SECONDS)
+            return f"{claim}; it does not fit as a whole, and held places in vain: it rests before it holds any again"
         return None
 
-    def _fits(self, queued: QueuedPod, claim: Claim) -> bool:
-        try:
-            return self.trial.fits_without((), queued, claim, self._decide_anew)
-        finally:
-            self._deciding.forget_refusals()
+    def _try_whole(self, queued: QueuedPod, claim: Claim, now: float) -> bool:
+        """Return whether a group would find free nodes for all that it needs."""
+        state = self._deciding.state
+        if not self.pacing.may_try(claim.group, state, now):
+            return False
+        began = self._stopwatch()
+        if self.trial.fits(queued, claim):
+            return True
+        self.pacing.failed(claim.group, state, now, seconds=self._stopwatch() - began, verdict="")
+        return False
+
+    def decide(
+        self, queued: QueuedPod, claims: tuple[Claim, ...]
+    ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
+        """Return what becomes of a member, and of others of its group that must have somebody evicted at the same time.
+
+        These others are taken out of the queue. Others give their places back, or are evicted, only if the pod's
+        group is complete then; whether that is so is tried for the group, not for each of its members.
+        """
+        if all(self.trial.placed(claim) >= claim.size for claim in claims):
+            return self._deciding.decide(queued), ()  # one more of a group that is complete without it
+        decision = self._deciding.decide(queued, preempts=bool(queued.pod.nominated_node))
+        waits_for_victims = decision.preemption is not None and decision.preemption.keeps_nomination
+        if decision.host is not None or waits_for_victims:
+            return decision, ()
+        if len(claims) != 1:
+            return _as_told(decision, NOT_AS_A_WHOLE), ()
+        (claim,), now = claims, self._clock()
+        state = self._deciding.state
+        if not self.pacing.may_try(claim.group, state, now):
+            return _as_told(decision, self.pacing.verdict(claim.group)), ()
+        began = self._stopwatch()
+        if gone := self.trial.make_way(queued, claim):
+            self.pacing.succeeded(claim.group)
+            self._return_places(gone, f"its place goes to gang {claim.group}, which is complete with it")
+            return self._deciding.decide(queued, preempts=False), ()
+        found, verdict = self._preempt(queued, claim)
+        if found is not None:
+            self.pacing.succeeded(claim.group)
+            others = ((uid, other) for uid, other in found.items() if uid != queued.pod.uid)
+            taken = [(member, other) for uid, other in others if (member := self._queue.take(uid)) is not None]
+            return found[queued.pod.uid], taken
+        self.pacing.failed(claim.group, state, now, seconds=self._stopwatch() - began, verdict=verdict)
+        return _as_told(decision, verdict), ()
+
+    def _preempt(self, queued: QueuedPod, claim: Claim) -> tuple[dict[str, Decision] | None, str]:
+        """Return for whom others must be evicted, or None and why nobody is."""
+        preemption = self._deciding.decide(queued).preemption
+        if preemption is None or not preemption.victims:
+            return None, preemption.message.rstrip(".") if preemption is not None else ""
+        found = self.trial.preempt(queued, claim)
+        if found is None:
+            return None, NOT_AS_A_WHOLE
+        return (found, "") if queued.pod.uid in found else (None, NOT_NEEDED)
 
     def arrive(self, reserved: Reserved) -> list[Reserved]:
         """Let a pod wait that has a place; return who may bind now."""
-        queued = reserved.queued
+        queued, now = reserved.queued, self._clock()
         uid = queued.pod.uid
         self._waiting[uid] = reserved
-        self.permit.wait(uid, reserved.claims, self._clock())
+        self._waiting_on.setdefault(reserved.host, {})[uid] = reserved
+        self._untold[uid] = now
+        self.permit.wait(uid, reserved.claims, now)
         self._queue.wait(queued)
-        released = [self._waiting.pop(other) for other in self.permit.release(uid, self.trial.placed)]
+        released = [self._forget(other) for other in self.permit.release(uid, self.trial.placed)]
         for each in released:
             self._queue.resume(each.queued)
             for claim in each.claims:
-                self._rests.pop(claim.group, None)
+                self.pacing.complete(claim.group)
         if not released and not self._next:
-            self._next.extend(other.pod.uid for other in self.trial.siblings(reserved.claims))
+            self._gather(reserved.claims, now)
         return released
 
+    def _gather(self, claims: Sequence[Claim], now: float) -> None:
+        """Have the others of some groups decided out of turn."""
+        since = now - GATHER_EVERY_SECONDS
+        fresh = [claim for claim in claims if not since < self._gathered_at.get(claim.group, 0.0) <= now]
+        for claim in fresh:
+            self._gathered_at[claim.group] = now
+        self._next.extend(other.pod.uid for other in self.trial.siblings(fresh))
+
     def refused(self, claims: Sequence[Claim]) -> str:
-        """Let a group rest that has no room for one of its members; return how far it came, for people."""
+        """Go on with other groups where there is no room for a member; return what it waits for, for people."""
         self._next.clear()
-        parts = [
-            f'gang "{claim.group}": {min(self.trial.placed(claim), claim.size)} of {claim.size} members have a place'
-            for claim in claims
-        ]
-        return "; ".join(parts)
+        return "; ".join(map(str, claims))
+
+    # --- people --------------------------------------------------------------------------------------
+
+    def untold(self, *, since: float) -> list[QueuedPod]:
+        """Return who has a place and waits since this time or longer, and was not asked for here before."""
+        found = []
+        for uid, at in self._untold.items():
+            if at > since:
+                break
+            found.append(self._waiting[uid].queued)
+        for queued in found:
+            del self._untold[queued.pod.uid]
+        return found
+
+    def waits_for(self, queued: QueuedPod) -> str | None:
+        """Return what a pod that has a place waits for, for people; None where it waits no longer."""
+        reserved = self._waiting.get(queued.pod.uid)
+        if reserved is None:
+            return None
+        claims = reserved.claims
+        return f"waiting for minCount pods from a gang to be scheduled: {'; '.join(map(str, claims))}"
 
     # --- places are given back -----------------------------------------------------------------------
 
@@ -196,19 +246,34 @@ class Permitting:
         While a group rests it starts only where all of it fits at once: others get the room that it holds in vain,
         for twice as long as it held it, and longer each time.
         """
+        if (group := self.pacing.due(now)) is not None:
+            self._wake_one(group)
         gone = self.permit.expire(now)
         if not gone:
             return
-        self._rests = {group: rest for group, rest in self._rests.items() if rest[0] > now - 3600.0}
-        for claim in {claim.group: claim for claim in gone.values()}.values():
-            times = self._rests.get(claim.group, (0.0, 0))[1] + 1
-            self._rests[claim.group] = (now + claim.within_seconds * 2.0 ** min(times, MOST_RESTS), times)
-        self._return_places(gone, "not enough members had a place in time")
+        claims = {claim.group: claim for claim in gone.values()}
+        for claim in claims.values():
+            self.pacing.rest(claim.group, now, held_seconds=claim.within_seconds)
+        self._return_places(gone, "rejected due to timeout after waiting at permit: not enough members had a place")
+
+    def _wake_one(self, group: Group) -> None:
+        """Have one member of a group tried again: if there is room, the others follow it."""
+        waiting = self._queue.group(group).values()
+        queued = next((each for each in waiting if each.place is Place.UNSCHEDULABLE), None)
+        if queued is not None:
+            self._queue.activate(queued, self._clock())
+
+    def next_due(self) -> float | None:
+        """Return when time brings something to do, unix seconds."""
+        times = [at for at in (self.permit.next_due(), self.pacing.next_due()) if at is not None]
+        return min(times, default=None)
 
     def clock_was_set(self, seconds: float) -> None:
         """Move all times by as much as the clock was set."""
         self.permit.clock_was_set(seconds)
-        self._rests = {group: (until + seconds, times) for group, (until, times) in self._rests.items()}
+        self.pacing.clock_was_set(seconds)
+        self._untold = {uid: at + seconds for uid, at in self._untold.items()}
+        self._gathered_at.clear()
 
     def evict(self, victims: Iterable[PodInfo], *, by: PodInfo) -> frozenset[str]:
         """Have victims of a preemption that wait here give their places back; return their uids.
@@ -217,20 +282,22 @@ class Permitting:
         their places back.
         """
         waiting = [self._waiting[victim.uid] for victim in victims if victim.uid in self._waiting]
-        gone = {uid: claim for each in waiting for claim in each.claims for uid in self.permit.members(claim.group)}
+        claims = {claim.group: claim for each in waiting for claim in each.claims}
+        gone = {uid: claim for claim in claims.values() for uid in self.permit.members(claim.group)}
         if gone:
             self._return_places(gone, f"its place goes to {by.key}, of higher priority")
         return frozenset(each.queued.pod.uid for each in waiting)
 
     def _return_places(self, gone: Mapping[str, Claim], why: str) -> None:
         """Free the places first, then back off with all, and only then wake others: they are to have the room."""
-        numbers = {claim.group: self.trial.placed(claim) for claim in gone.values()}
         returned = [(reserved, gone[uid]) for uid in gone if (reserved := self._give_back(uid)) is not None]
+        groups: dict[Group, int] = {}
         for reserved, claim in returned:
-            text = f'gang "{claim.group}": {numbers[claim.group]} of {claim.size} members had a place'
-            self._tell_returned(reserved, f"{text}; {why} ({claim.text})")
+            groups[claim.group] = groups.get(claim.group, 0) + 1
+            self._tell_returned(reserved, f"{claim}; {why}")
+        for group, number in groups.items():
+            logger.info("Released assumed pods", extra={"gang": str(group), "pods": number, "why": why})
         # their siblings back off with them, or these would take the room again before anyone else can
-        groups = {claim.group for _, claim in returned}
         for queued in [queued for group in groups for queued in self._queue.group(group).values()]:
             if queued.place in (Place.PERMIT, Place.ACTIVE, Place.UNSCHEDULABLE):
                 self._queue.returned(queued, self._clock())
@@ -243,18 +310,29 @@ class Permitting:
         decision = Decision(queued.pod, None, message=why)
         self._observer.on_decided(self._deciding.record(queued, decision, seconds=self._stopwatch() - reserved.began))
         self._reporter.unschedulable(decision)
-        logger.info("Gave back a place", extra={"pod": queued.pod.key, "node": reserved.host, "why": why})
 
     def _give_back(self, uid: str) -> Reserved | None:
         """Free what a waiting pod holds, and return it; the caller puts it back into the queue."""
-        self.permit.leave(uid)
-        reserved = self._waiting.pop(uid, None)
-        if reserved is None:
+        if uid not in self._waiting:
             return None
+        self.permit.leave(uid)
+        reserved = self._forget(uid)
         if self._informer.assumed.pop(uid, None) is not None:
             self._cluster.displace(uid)
         if reserved.reservation is not None:
             undo(reserved.reservation, self._cluster)
+        return reserved
+
+    def _forget(self, uid: str) -> Reserved:
+        self._untold.pop(uid, None)
+        reserved = self._waiting.pop(uid)
+        there = self._waiting_on[reserved.host]
+        del there[uid]
+        if not there:
+            del self._waiting_on[reserved.host]
+        for claim in reserved.claims:
+            if not self.permit.number(claim.group):
+                self._gathered_at.pop(claim.group, None)
         return reserved
 
     def _withdraw(self, reserved: Reserved) -> None:
@@ -271,17 +349,21 @@ class Permitting:
     def forget(self, uid: str) -> None:
         """Drop a pod that is gone, or was bound by someone else; its room is not ours to free."""
         if self.permit.leave(uid):
-            reserved = self._waiting.pop(uid)
+            reserved = self._forget(uid)
             if reserved.reservation is not None:
                 undo(reserved.reservation, self._cluster)
 
     def node_changed(self, name: str) -> None:
         """Look again at the pods that wait with a place on a node: it may be gone, or no longer take them."""
-        for reserved in [reserved for reserved in self._waiting.values() if reserved.host == name]:
+        for reserved in list(self._waiting_on.get(name, {}).values()):
             if not self._deciding.still_fits(reserved.queued, reserved.host):
                 logger.info("a place is lost", extra={"pod": reserved.queued.pod.key, "node": name})
                 self._withdraw(reserved)
 
 
-def _without_dot(decision: Decision) -> str:
-    return decision.message.rstrip(".")
+def _as_told(decision: Decision, verdict: str) -> Decision:
+    """Return a refusal, with what became of the attempt to make room for the group as a whole."""
+    message = decision.message
+    if decision.diagnosis is not None:
+        message = decision.diagnosis.message(f"{verdict}." if verdict else "")
+    return replace(decision, preemption=Preemption(), message=message)

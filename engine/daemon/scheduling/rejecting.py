@@ -16,7 +16,9 @@ from engine.framework.events import ClusterEvent
 from engine.framework.preemption import Preemption
 from engine.framework.queue import QueuedPod, SchedulingQueue
 
-NOTHING_WAKES: Mapping[str, frozenset[ClusterEvent]] = {NO_POLICY: frozenset()}
+RESTS = "gang that rests"
+"""The rejector of pods whose gang must hold no places now: one of them is tried again when it is time, for all."""
+NOTHING_WAKES: Mapping[str, frozenset[ClusterEvent]] = {NO_POLICY: frozenset(), RESTS: frozenset()}
 """But other policies, which always do."""
 
 
@@ -47,7 +49,7 @@ class Rejecting:
     def reject(self, queued: QueuedPod, decision: Decision) -> None:
         """Put a pod back, and keep room for it if there will be some."""
         found = decision.preemption
-        if found is not None and not found.keeps_nomination:
+        if found is not None and not found.keeps_nomination and (found.nominated_node or queued.pod.nominated_node):
             nominate(self._cluster, queued, found, self._reporter)
             self._deciding.forget_refusals()
         if found is not None and found.victims:
@@ -56,6 +58,10 @@ class Rejecting:
             self._bindings.start(self._preempt(queued, decision.rejectors, found))
         else:
             self._wait_for_events(queued, decision.rejectors)
+
+    def rest(self, queued: QueuedPod) -> None:
+        """Put back a pod whose gang rests."""
+        self._queue.rejected(queued, frozenset((RESTS,)), self._clock(), wakes=NOTHING_WAKES)
 
     def _without_waiting(self, queued: QueuedPod, found: Preemption) -> Preemption:
         """Take their places from victims that wait at Permit; return whom that leaves to be evicted."""

@@ -111,7 +111,14 @@ class Scheduler:
             clock=clock,
         )
         self._holding = Holding(
-            cluster, queue, informer=self.informer, deciding=self.deciding, reporter=reporter, observer=observer
+            cluster,
+            queue,
+            informer=self.informer,
+            deciding=self.deciding,
+            permitting=self.permitting,
+            reporter=reporter,
+            observer=observer,
+            stopwatch=stopwatch,
         )
 
         self.passing = (
@@ -153,12 +160,13 @@ class Scheduler:
         self.deciding.policies = policies
         if self.deciding.sharding is not None:
             self.deciding.sharding.forget_profiles()
+        self.cluster.counters.forget_groups()
         frame = self.deciding.frame
         self.queue.use(
             turn=lambda queued: policies.turn(queued, frame),
             hold=lambda queued: policies.hold(queued, frame),
-            groups=self.permitting.groups,
-            short=self.permitting.short,
+            membership=self.permitting.membership,
+            placed=self.permitting.trial.placed,
         )
         self.permitting.withdraw_all()
         self.informer.policies_changed()
@@ -200,15 +208,20 @@ class Scheduler:
                 continue
             self._keep_queue()
             self.decide_batch()
-            if self._may_decide() and (self.permitting.has_next() or self.queue.has_active()):
+            if self._has_work():
                 await asyncio.sleep(0)
             else:
                 await self._wait()
 
+    def _has_work(self) -> bool:
+        if self.leading and self._holding.is_looking:
+            return True
+        return self._may_decide() and (self.permitting.has_next() or self.queue.has_active())
+
     async def _wait(self) -> None:
         # what may not be decided is not due either: it would be waited for in a busy loop
         due = self.queue.next_due() if self._may_decide() else None
-        ends = [at - self._clock() for at in (due, self.permitting.permit.next_due()) if at is not None]
+        ends = [at - self._clock() for at in (due, self.permitting.next_due()) if at is not None]
         pause = min(HELD_EVERY_SECONDS, *ends, HELD_EVERY_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(pause, 0.001)):
@@ -221,7 +234,7 @@ class Scheduler:
             self._leftovers_at = now
             self.queue.flush_leftovers(now)
         if self.leading:  # whoever does not decide says nothing of pods either
-            self._holding.recheck(now)
+            self._holding.look(now)
         self.permitting.expire(now)
 
     def _may_decide(self) -> bool:

@@ -17,6 +17,7 @@ from engine.daemon.replicas.passes import Passes
 from engine.daemon.watching.unusable import take_each
 from engine.framework.events import ClusterEvent, node_events
 from engine.framework.queue import Place, QueuedPod, SchedulingQueue
+from engine.policy.pod_groups import COSCHEDULING, NATIVE
 
 STORAGE_KINDS: tuple[type, ...] = (
     objects.PersistentVolumeClaim,
@@ -250,8 +251,10 @@ class Informer:
         if is_known:
             return
         self.happened(_event_of(type(thing)))
-        if isinstance(thing, GROUP_KINDS) and self._queue.recheck_held():
-            self._wake()
+        if isinstance(thing, GROUP_KINDS):
+            rule = NATIVE.rule if isinstance(thing, objects.PodGroup) else COSCHEDULING.rule
+            if self._queue.group_changed(rule, object_key(thing.metadata)):
+                self._wake()
 
     def _knows(self, group: objects.PodGroup) -> bool:
         """Return whether all that is new of a group is its status, which is ours."""

@@ -166,7 +166,7 @@ class Play:
         return replace(outcome, waits=waits)
 
     def _members(self, claim: Claim) -> int:
-        return int(self._scene.cluster.counters.counter(claim.members, terminating=False).per_node().sum())
+        return self._scene.cluster.counters.group_size(claim.group_of, claim.group)
 
     # --- what follows from it ------------------------------------------------------------------------
 

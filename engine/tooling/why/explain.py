@@ -139,8 +139,8 @@ def _gangs(
         return (), str(error)
     found = []
     for claim in claims:
-        placed = int(counters.counter(claim.members, terminating=False).per_node().sum())
-        others = [pod for pod in pending if pod.uid != own and claim.members.matches(pod.template, counters.namespaces)]
+        placed = counters.group_size(claim.group_of, claim.group)
+        others = [pod for pod in pending if pod.uid != own and claim.group_of(pod.template) == claim.group]
         found.append(gang_state(claim, placed=placed + is_placed, pending=len(others) + (not is_placed)))
     missing = next((gang for gang in found if gang.missing), None)
     return tuple(found), f"waiting for more pods of {missing.sentence()}" if missing is not None else ""

@@ -1,0 +1,124 @@
+"""A scheduler in virtual time with gangs of any size, and how much work they are to it, counted in calls."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from engine.adapters.kube.binding import Bound, Outcome
+from engine.cluster import objects
+from engine.cluster.cluster import Cluster
+from engine.daemon.observing.observers import Observer
+from engine.daemon.scheduling.scheduler import Scheduler
+from engine.framework.cycle import Cycle
+from engine.framework.queue import SchedulingQueue
+from tests.simulation.chaos import policies_of
+from tests.simulation.virtual_time import run
+
+GANG = "gang by pod.label.job size number(pod.label.size) within 60s if pod.label.job\n"
+START = 1_800_000_000.0
+
+
+class Told:
+    """What people were told, by pod; also binds, and evicts, whatever it is asked to."""
+
+    def __init__(self) -> None:
+        self.times: Counter[str] = Counter()
+        self.texts: dict[str, list[str]] = defaultdict(list)
+        """By pod, each as often as it was told."""
+
+    def unschedulable(self, decision: Any) -> None:
+        self._tell("unschedulable", decision.pod, decision.message)
+
+    def held(self, pod: Any, why: str) -> None:
+        self._tell("held", pod, why)
+
+    def waiting(self, pod: Any, why: str) -> None:
+        self._tell("waiting", pod, why)
+
+    def failed(self, pod: Any, why: str) -> None:
+        raise AssertionError(why)
+
+    def preempted(self, victim: Any, *, by: Any, node_name: str) -> None:
+        self.times["preempted"] += 1
+
+    def nominated(self, pod: Any, node_name: str) -> None:
+        self.times["nominated"] += 1
+
+    def bound(self, pod: Any, node_name: str) -> None:
+        self.times["bound"] += 1
+
+    def _tell(self, what: str, pod: Any, why: str) -> None:
+        self.times[what] += 1
+        self.texts[pod.name].append(why)
+
+    async def bind(self, *, namespace: str, name: str, uid: str, node: str, annotations: Any = None) -> Outcome:
+        await asyncio.sleep(0)
+        return Bound(node)
+
+    async def evict(self, victim: Any) -> None:
+        await asyncio.sleep(0)
+
+
+class GangStage:
+    """A scheduler, its nodes, and pods that the watch brings."""
+
+    def __init__(self, *, nodes: int, cpus: int, policy: str = GANG) -> None:
+        self.told = Told()
+        told: Any = self.told
+        steady, ticks = asyncio.get_running_loop().time, itertools.count()
+        self.scheduler = Scheduler(
+            Cluster(),
+            SchedulingQueue(),
+            cycle=Cycle(),
+            binder=told,
+            evictor=told,
+            volumes=told,
+            reporter=told,
+            observer=Observer(),
+            clock=lambda: START + steady(),
+            stopwatch=lambda: next(ticks) * 1e-5,
+        )
+        self.scheduler.use_policies(policies_of(policy))
+        for number in range(nodes):
+            status = {"allocatable": {"cpu": str(cpus), "memory": "256Gi", "pods": "1000"}}
+            node = {"metadata": {"name": f"n{number}"}, "status": status}
+            self.scheduler.informer.node_changed(msgspec.convert(node, objects.Node))
+        self._task = asyncio.create_task(self.scheduler.run())
+
+    def pod(self, name: str, *, job: str = "", size: int = 0, priority: int = 0, node: str = "") -> None:
+        """Let the watch show a pod that asks for one core."""
+        spec = {
+            "schedulerName": "policy-scheduler",
+            "priority": priority,
+            "nodeName": node,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+        }
+        labels = {"job": job, "size": str(size)} if job else {}
+        metadata = objects.ObjectMeta(name=name, namespace="default", uid=name, labels=labels, resource_version="1")
+        self.scheduler.informer.pod_changed(objects.Pod(metadata=metadata, spec=msgspec.convert(spec, objects.PodSpec)))
+
+
+def calls_of(story: Callable[[int], Awaitable[object]], size: int) -> int:
+    """Return how many functions a story of a size calls, Python's own included."""
+    calls = 0
+
+    def count(_: Any, event: str, __: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    async def main() -> None:
+        sys.setprofile(count)
+        try:
+            await story(size)
+        finally:
+            sys.setprofile(None)
+
+    run(main())
+    return calls

@@ -1,0 +1,129 @@
+"""Gangs of any size, complete or not, many or few: work grows with the pods, never with their square."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.daemon.gang_stage import GangStage, calls_of
+from tests.simulation.virtual_time import run
+
+Story = Callable[[int], Awaitable[object]]
+
+
+async def one_member_is_missing(size: int) -> None:
+    stage = GangStage(nodes=4, cpus=size)
+    for number in range(size - 1):
+        stage.pod(f"a{number}", job="a", size=size)
+        if number % 16 == 0:
+            await asyncio.sleep(1)
+    await asyncio.sleep(120)
+    stage.pod("last", job="a", size=size)
+    await asyncio.sleep(5)
+    assert stage.told.times["bound"] == size
+    assert stage.told.times["held"] == size - 1, "each is told once, whoever comes after it"
+
+
+async def every_member_asks_for_another_size(size: int) -> None:
+    stage = GangStage(nodes=4, cpus=size)
+    for number in range(size):
+        stage.pod(f"a{number}", job="a", size=size + number)
+    await asyncio.sleep(60)
+    assert stage.told.times["bound"] == 0
+
+
+async def there_is_room_for_half_of_it(size: int) -> None:
+    stage = GangStage(nodes=size // 2, cpus=1)
+    for number in range(size):
+        stage.pod(f"a{number}", job="a", size=size)
+    await asyncio.sleep(30)
+    assert len(stage.scheduler.permitting.permit) == size // 2
+    await asyncio.sleep(60)  # its time is up: it rests
+    assert len(stage.scheduler.permitting.permit) == 0
+    await asyncio.sleep(60)
+
+
+async def the_cluster_changes_all_the_time_while_it_rests(size: int) -> None:
+    stage = GangStage(nodes=size // 2, cpus=1)
+    for number in range(size):
+        stage.pod(f"a{number}", job="a", size=size)
+    for turn in range(150):
+        stage.pod(f"other{turn % 3}", node="elsewhere")
+        await asyncio.sleep(1)
+    assert stage.told.times["bound"] == 0
+
+
+async def it_would_have_to_evict_more_than_there_are(size: int) -> None:
+    stage = GangStage(nodes=size, cpus=1)
+    for number in range(size):
+        stage.pod(f"low{number}", node=f"n{number}")
+    for number in range(size + 1):
+        stage.pod(f"a{number}", job="a", size=size + 1, priority=10)
+    await asyncio.sleep(30)
+    assert stage.told.times["preempted"] == 0
+
+
+async def it_has_to_evict_for_every_member(size: int) -> None:
+    stage = GangStage(nodes=size, cpus=1)
+    for number in range(size):
+        stage.pod(f"low{number}", node=f"n{number}")
+    for number in range(size):
+        stage.pod(f"a{number}", job="a", size=size, priority=10)
+    await asyncio.sleep(10)
+    assert stage.told.times["preempted"] == size
+
+
+async def many_gangs_lack_a_member(size: int) -> None:
+    stage = GangStage(nodes=4, cpus=size)
+    for number in range(size):
+        stage.pod(f"a{number}", job=f"j{number}", size=2)
+    await asyncio.sleep(60)
+    for number in range(size):
+        stage.pod(f"b{number}", job=f"j{number}", size=2)
+    await asyncio.sleep(10)
+    assert stage.told.times["bound"] == 2 * size
+
+
+async def many_gangs_hold_places_in_vain(size: int) -> None:
+    stage = GangStage(nodes=size, cpus=1)
+    for number in range(size):
+        stage.pod(f"a{number}", job=f"j{number}", size=2)
+        stage.pod(f"big{number}", job=f"j{number}", size=2, priority=-number)
+    await asyncio.sleep(30)
+
+
+STORIES: list[Story] = [
+    one_member_is_missing,
+    every_member_asks_for_another_size,
+    there_is_room_for_half_of_it,
+    the_cluster_changes_all_the_time_while_it_rests,
+    it_would_have_to_evict_more_than_there_are,
+    it_has_to_evict_for_every_member,
+    many_gangs_lack_a_member,
+    many_gangs_hold_places_in_vain,
+]
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_four_times_the_size_is_about_four_times_the_work(story: Story) -> None:
+    small, large = calls_of(story, 32), calls_of(story, 128)
+    assert large < 7 * small, f"{small} calls became {large}"
+
+
+def test_what_people_are_told_of_a_gang_that_does_not_fit_stays_the_same() -> None:
+    async def tell() -> None:
+        stage = GangStage(nodes=3, cpus=1)
+        for number in range(6):
+            stage.pod(f"a{number}", job="a", size=6)
+            await asyncio.sleep(2)
+        for turn in range(60):
+            stage.pod(f"other{turn % 3}", node="elsewhere")  # something always changes
+            await asyncio.sleep(10)
+        for name, texts in stage.told.texts.items():
+            if name.startswith("a"):
+                assert len(set(texts)) <= 5, texts  # held, has a place, no room, time-out, rests
+                assert not any("of 6" in text for text in texts)
+
+    run(tell())
