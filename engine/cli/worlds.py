@@ -275,8 +275,13 @@ def _measured(url: str, queries: Sequence[Query]) -> Signals:
     return found.signals
 
 
-def write_page(path: Path, text: str) -> None:
-    """Write a report.
+def write_page(path: Path, text: str, *, plots: bool = False) -> None:
+    """Write a report, and say so where it has no plots though it could.
+
+    Args:
+        path: where to.
+        text: the page.
+        plots: whether it has plots where matplotlib is installed.
 
     Raises:
         click.ClickException: the file cannot be written.
@@ -287,3 +292,8 @@ def write_page(path: Path, text: str) -> None:
         write_file(path, [text])
     except OutputError as error:
         raise click.ClickException(str(error)) from error
+    if plots:
+        from engine.pages.charts import ADVICE, can_draw
+
+        if not can_draw():
+            click.echo(f"policyctl: {path} has no plots: {ADVICE}", err=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ADVICE = 'plots need matplotlib: pip install "kube-policy-scheduler[reports]"'
+ADVICE = "plots need matplotlib: pip install matplotlib"
 _SERIES = ("#2563eb", "#c2610c", "#0f8a6d", "#b8326f", "#7c4ddb", "#6b7280")
 _STAND_INS = tuple(f"#0100{number:02x}" for number in range(1, len(_SERIES) + 1))
 """What matplotlib draws series with; afterwards each becomes `var(--series-N)`."""
@@ -45,32 +45,26 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-class ChartsUnavailable(RuntimeError):
-    """matplotlib is not installed; the text says what to install."""
-
-
 @dataclass(frozen=True, slots=True)
 class Chart:
     """A picture that templates take as it is."""
 
     title: str
     svg: str
+    """Empty where matplotlib is not installed."""
 
     def __html__(self) -> str:
-        """Return the SVG element."""
-        return self.svg
+        """Return the SVG element, or what to install."""
+        return self.svg or f"<p>Not drawn: {ADVICE}.</p>"
 
 
-def require() -> None:
-    """Make sure that charts can be drawn, before long work whose result would be lost.
-
-    Raises:
-        ChartsUnavailable: they cannot.
-    """
+def can_draw() -> bool:
+    """Return whether matplotlib is installed; without it, reports have everything but plots."""
     try:
         import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise ChartsUnavailable(ADVICE) from error
+    except ImportError:
+        return False
+    return True
 
 
 def line_chart(
@@ -95,9 +89,6 @@ def line_chart(
         steps: a value holds until the next one, as counts do.
         low: where the vertical axis begins; None leaves that to the values.
         high: where it ends.
-
-    Raises:
-        ChartsUnavailable: matplotlib is not installed.
     """
 
     def draw(axes: Axes) -> None:
@@ -237,7 +228,8 @@ def _legend(axes: Axes, count: int) -> None:
 
 
 def _chart(title: str, about: str, draw: Any) -> Chart:
-    require()
+    if not can_draw():
+        return Chart(title, "")
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

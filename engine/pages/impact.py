@@ -20,9 +20,6 @@ def impact_page(found: Mapping[str, Any], *, sources: Mapping[str, str]) -> str:
     Args:
         found: what `policyctl impact --format json` prints.
         sources: texts of all policies by name, for excerpts.
-
-    Raises:
-        ChartsUnavailable: matplotlib is not installed.
     """
     excerpts: dict[str, Excerpt] = {}
     for cause in found["causes"]:

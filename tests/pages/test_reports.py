@@ -23,6 +23,9 @@ COMMANDS = {
     "doctor": ["doctor", "--policies", "new.policy", "--cluster", "c.json", "--strict"],
 }
 
+SIMULATE = ["simulate", "kubernetes", "old.policy", "--cluster", "c.json", "--pods", "pods.yaml"]
+EVERY = COMMANDS | {"simulate": SIMULATE}
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -37,6 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pod["spec"]["schedulerName"] = "policy-scheduler"
         items.append(pod)
     (tmp_path / "c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    (tmp_path / "pods.yaml").write_text("pods: [{name: web, cpu: 1, lasts: 1min}]\n")
     for name, text in POLICIES.items():
         (tmp_path / f"{name}.policy").write_text(text)
     return tmp_path
@@ -98,18 +102,27 @@ def test_the_same_gives_the_same_page(folder: Path) -> None:
     assert pages[0] == pages[1]
 
 
-def test_a_report_that_cannot_be_written_is_no_success(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*COMMANDS["drift"], "--html", "nowhere/report.html"]) == 2
-    assert "nowhere/report.html" in capsys.readouterr().err
+@pytest.mark.parametrize("command", EVERY)
+def test_a_report_that_cannot_be_written_is_no_success_and_the_text_is_there(
+    folder: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*EVERY[command], "--html", "nowhere/report.html"]) == 2
+    done = capsys.readouterr()
+    assert "nowhere/report.html" in done.err
+    assert len(done.out.splitlines()) > 2
 
 
-def test_without_matplotlib_impact_says_what_to_install_before_it_works(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", ["impact", "simulate"])
+def test_without_matplotlib_reports_have_all_but_plots_and_say_what_to_install(
+    folder: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert run([*COMMANDS["impact"], "--html", "report.html"]) == 2
-    assert "kube-policy-scheduler[reports]" in capsys.readouterr().err
-    assert not (folder / "report.html").exists()
-    assert run([*COMMANDS["drift"], "--html", "report.html"]) == 1, "drift draws nothing"
+    assert run([*EVERY[command], "--html", "report.html"]) == (1 if command == "impact" else 0)
+    done = capsys.readouterr()
+    assert len(done.out.splitlines()) > 2
+    assert "report.html has no plots: plots need matplotlib: pip install matplotlib" in done.err
+    text = (folder / "report.html").read_text()
+    assert "Not drawn: plots need matplotlib" in text
+    assert "<svg" not in text

@@ -89,6 +89,11 @@ def command(
         seed=seed,
     )
     found = examine(patient, access=None if clusters else _access(kubeconfig, context))
+    if form == "json":
+        click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
+    else:
+        for line in lines(found, to=terminal(), quiet=quiet):
+            click.echo(line)
     if html is not None:
         from engine.pages.doctor import doctor_page
 
@@ -97,11 +102,6 @@ def command(
         examined = f"{cluster} and {f'the metrics of {measures}' if measures else 'no metrics'}"
         texts = {source.name: source.text for source in sources}
         worlds.write_page(html, doctor_page(data(found), sources=texts, examined=examined))
-    if form == "json":
-        click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
-    else:
-        for line in lines(found, to=terminal(), quiet=quiet):
-            click.echo(line)
     unchecked = strict and any(one.status is Status.UNCHECKED for one in found)
     return 1 if is_found(found) or unchecked else 0
 

@@ -107,16 +107,16 @@ def command(
         chosen = " that --namespace and --selector choose" if namespaces or selector else ""
         which = f"no pod is left to look at: {left}" if left else f"no pod{chosen} is on a node"
         raise click.ClickException(f"{which}; where nothing is looked at, nothing is well")
-    if html is not None:
-        from engine.pages.drift import drift_page
-
-        texts = {source.name: source.text for source in sources}
-        worlds.write_page(html, drift_page(data(found), sources=texts, ruled_by=name))
     if form == "json":
         click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
     else:
         for line in lines(found, to=terminal(), most=len(found.drifted) if whole else 20):
             click.echo(line)
+    if html is not None:
+        from engine.pages.drift import drift_page
+
+        texts = {source.name: source.text for source in sources}
+        worlds.write_page(html, drift_page(data(found), sources=texts, ruled_by=name))
     return 1 if found.drifted else 0
 
 

@@ -106,8 +106,6 @@ def command(
     from engine.tooling.impact.report import Impact, Limits, data, lines, markdown
     from engine.tooling.world import world
 
-    if html is not None:
-        _need_charts()
     try:
         sides = (_ruleset(old), _ruleset(new))
         served = sorted(name for side in sides if side.policy_set is not None for name in side.policy_set.schedulers)
@@ -133,11 +131,6 @@ def command(
     before, after = (figures(side.cluster, uids, by=by) for side in (done.old, done.new))
     moved, share = max_moved if max_moved is not None else (None, None)
     found = Impact(old, new, done, before, after, Limits(moved, share, max_unschedulable))
-    if html is not None:
-        from engine.pages.impact import impact_page
-
-        texts = {source.name: source.text for side in sides for source in side.sources}
-        worlds.write_page(html, impact_page(data(found), sources=texts))
     if summary:
         _add_summary("\n".join(markdown(found)))
     if form == "json":
@@ -145,16 +138,12 @@ def command(
     else:
         for line in lines(found, to=terminal(), most=len(done.changes) if whole else 20):
             click.echo(line)
+    if html is not None:
+        from engine.pages.impact import impact_page
+
+        texts = {source.name: source.text for side in sides for source in side.sources}
+        worlds.write_page(html, impact_page(data(found), sources=texts), plots=True)
     return 1 if found.broken else 0
-
-
-def _need_charts() -> None:
-    from engine.pages.charts import ChartsUnavailable, require
-
-    try:
-        require()
-    except ChartsUnavailable as error:
-        raise click.ClickException(f"--html: {error}") from error
 
 
 def _ruleset(path: str) -> Ruleset:

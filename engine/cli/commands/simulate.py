@@ -105,8 +105,6 @@ def command(
     from engine.tooling.simulation import results as telling
 
     try:
-        if html is not None:
-            _need_charts()
         contenders = _contenders(policies or (_KUBERNETES,), metrics=metrics, now=now)
         made = _scenarios(clusters, pods, until=until, all_nodes=all_nodes, now=now)
         example = made(seed)
@@ -116,30 +114,20 @@ def command(
     except DocumentError as error:
         click.echo(files.rendered(error.diagnostics, err=True), err=True)
         return 2
+    if form == "json":
+        click.echo(json.dumps(telling.data(results, example), indent=2, ensure_ascii=False))
+    else:
+        click.echo(telling.summary(results, example))
+        for line in (*telling.lines(results, example, to=terminal()), *telling.refusals(results)):
+            click.echo(line)
+        if sys.stderr.isatty():
+            click.echo(telling.speed(results), err=True)
     if html is not None:
         from engine.pages.simulation import simulation_page
 
-        worlds.write_page(html, simulation_page(telling.data(results, example), telling.summary(results, example)))
-    if form == "json":
-        click.echo(json.dumps(telling.data(results, example), indent=2, ensure_ascii=False))
-        return 0
-    click.echo(telling.summary(results, example))
-    for line in telling.lines(results, example, to=terminal()):
-        click.echo(line)
-    for line in telling.refusals(results):
-        click.echo(line)
-    if sys.stderr.isatty():
-        click.echo(telling.speed(results), err=True)
+        page = simulation_page(telling.data(results, example), telling.summary(results, example))
+        worlds.write_page(html, page, plots=True)
     return 0
-
-
-def _need_charts() -> None:
-    from engine.pages.charts import ChartsUnavailable, require
-
-    try:
-        require()
-    except ChartsUnavailable as error:
-        raise click.ClickException(str(error)) from error
 
 
 def _contenders(names: Sequence[str], *, metrics: Path | None, now: float) -> list[Contender]:

@@ -127,13 +127,13 @@ def command(
         return 2
     except UnknownPod as error:
         raise click.ClickException(str(error)) from error
-    if html is not None:
-        worlds.write_page(html, why_page(data(found), sources={source.name: source.text for source in sources}))
     if form == "json":
         click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
     else:
         for line in lines(found, to=terminal()):
             click.echo(line)
+    if html is not None:
+        worlds.write_page(html, why_page(data(found), sources={source.name: source.text for source in sources}))
     return 0 if found.cause is None and found.fits and not found.short else 1
 
 
@@ -164,15 +164,15 @@ def _recorded(
 def _told(past: Recorded, *, form: str, html: Path | None) -> int:
     from engine.tooling.why.recorded import data, lines
 
-    if html is not None:
-        from engine.pages.recorded import recorded_page
-
-        worlds.write_page(html, recorded_page(data(past)))
     if form == "json":
         click.echo(json.dumps(data(past), indent=2, ensure_ascii=False))
     else:
         for line in lines(past, to=terminal()):
             click.echo(line)
+    if html is not None:
+        from engine.pages.recorded import recorded_page
+
+        worlds.write_page(html, recorded_page(data(past)))
     return 0 if past.good else 1
 
 
