@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -55,7 +56,8 @@ class Demo:
         self._placed: dict[str, str] = {}
         self._why: dict[str, str] = {}
         self._stirred = asyncio.Event()
-        self._status_url = ""
+        self._url = ""
+        """Of the scheduler's port; the status page is at its root."""
 
     async def run(self, *, stay: bool) -> None:
         """Play all steps; with `stay` keep everything up until cancelled.
@@ -87,12 +89,25 @@ class Demo:
                     raise DemoFailed(f"the scheduler ended with exit code {process.returncode}; {self._log_tail()}")
             self._show.say(f"all pods are where the policies say; one scheduler process, pid {process.pid}, all along")
             if stay:
-                self._show.say(f"try it: export KUBECONFIG={self.kubeconfig}; kubectl get nodes,pods -o wide")
-                self._show.say(f"edit {self._policies / POLICY_FILE} and watch; Ctrl-C ends everything")
+                for line in self._advice():
+                    self._show.keep(line)
                 edits = asyncio.create_task(self._follow_edits())
                 stack.callback(edits.cancel)
                 await process.wait()
                 raise DemoFailed(f"the scheduler ended with exit code {process.returncode}; {self._log_tail()}")
+
+    def _advice(self) -> tuple[str, ...]:
+        """Return what somebody at the terminal can do now."""
+        asks_for_us = json.dumps({"spec": {"schedulerName": SCHEDULER}})
+        return (
+            f"status page:     {self._url}",
+            f"in a second terminal:  export KUBECONFIG={self.kubeconfig}",
+            "  kubectl get nodes,pods -o wide",
+            f"  kubectl run mine --image=nginx --overrides='{asks_for_us}'",
+            f"a pod without schedulerName: {SCHEDULER} stays pending: no other scheduler runs here",
+            f"edit the policy: {self._policies / POLICY_FILE}",
+            "Ctrl-C ends everything",
+        )
 
     # --- pods, as the watch shows them ---------------------------------------------------------------
 
@@ -185,13 +200,14 @@ class Demo:
         try:
             for _ in range(int(STEP_SECONDS * 20)):
                 if address_file.exists() and (address := address_file.read_text(encoding="utf-8").strip()):
-                    self._status_url = f"http://{address}/policies"
+                    self._url = f"http://{address}"
                     break
                 if process.returncode is not None:
                     break
                 await asyncio.sleep(0.05)
-            if not self._status_url:
+            if not self._url:
                 raise DemoFailed(f"the scheduler did not start; {self._log_tail()}")
+            self._show.say(f"its status page is {self._url}")
             yield process
         finally:
             if process.returncode is None:
@@ -244,7 +260,7 @@ class Demo:
         async with ClientSession() as session:
             for _ in range(int(STEP_SECONDS * 20)):
                 try:
-                    async with session.get(self._status_url) as answer:
+                    async with session.get(f"{self._url}/policies") as answer:
                         status = await answer.json()
                 except ClientError:
                     status = {}

@@ -33,6 +33,9 @@ class Screen(Protocol):
     def say(self, text: str, *, style: str = "") -> None:
         """Tell one line."""
 
+    def keep(self, text: str) -> None:
+        """Tell one line that stays in sight."""
+
     def policy(self, text: str) -> None:
         """Show the policy file as it is now."""
 
@@ -70,6 +73,10 @@ class PlainLines:
         """Print one line."""
         print(f"{time.monotonic() - self._start:6.2f}s  {text}", flush=True)
 
+    def keep(self, text: str) -> None:
+        """Print one line."""
+        self.say(text)
+
     def policy(self, text: str) -> None:
         """Print the policy, indented."""
         for line in text.splitlines():
@@ -93,13 +100,14 @@ class PlainLines:
 class LivePicture:
     """A table of the nodes by zone with the tenants' pods on them, the policy, and the last lines."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, console: Console | None = None) -> None:
         self._nodes = nodes
-        self._console = Console()
+        self._console = console or Console()
         self._policy = ""
         self._lines: deque[Text] = deque(maxlen=_LINES)
+        self._kept: list[Text] = []
         self._pods: dict[str, tuple[str, str]] = {}
-        self._live = Live(self._picture(), console=self._console, refresh_per_second=12, get_renderable=self._picture)
+        self._live = Live(self.picture(), console=self._console, refresh_per_second=12, get_renderable=self.picture)
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -114,6 +122,10 @@ class LivePicture:
     def say(self, text: str, *, style: str = "") -> None:
         """Add a line below the table."""
         self._lines.append(Text(text, style=style))
+
+    def keep(self, text: str) -> None:
+        """Add a line at the bottom that no other pushes out; it can be copied whole."""
+        self._kept.append(Text(text, overflow="fold"))
 
     def policy(self, text: str) -> None:
         """Show the policy beside the table."""
@@ -131,7 +143,8 @@ class LivePicture:
         """Add a line that says why a pod waits."""
         self.say(f"{pod} waits: {why}", style="yellow")
 
-    def _picture(self) -> Group:
+    def picture(self) -> Group:
+        """Return what is shown now."""
         on_node: dict[str, list[str]] = {}
         for tenant, host in self._pods.values():
             on_node.setdefault(host, []).append(tenant)
@@ -145,11 +158,27 @@ class LivePicture:
             table.add_row(*row)
         legend = Text("  ").join(Text(f"● {tenant}", style=_style(tenant)) for tenant in TENANTS)
         policy = Panel(Text(self._policy), title="demo.policy", title_align="left", border_style="dim")
-        return Group(table, legend, policy, *self._lines)
+        # what is too much for the screen is left out: older lines first, then the policy
+        left = self._console.height - 1 - (table.row_count + 2) - sum(map(self._height, self._kept))
+        panel_lines = 2 + len(self._policy.splitlines())
+        shown: list[Panel | Text] = []
+        if panel_lines <= left:
+            shown, left = [policy], left - panel_lines
+        lines: list[Text] = []
+        for line in reversed(self._lines):
+            left -= self._height(line)
+            if left < 0:
+                break
+            lines.append(line)
+        return Group(table, legend, *shown, *reversed(lines), *self._kept)
+
+    def _height(self, line: Text) -> int:
+        """Return how many lines of the screen a line takes."""
+        return -(-max(1, line.cell_len) // self._console.width)
 
     def _cell(self, name: str, tenants: list[str] | tuple[()]) -> Text:
         node = self._nodes[name]
-        cell = Text(name.removeprefix("zone-"), style="" if node.ready else "dim strike")
+        cell = Text(name, style="" if node.ready else "dim strike")
         if node.ready:
             heat = _heat(node.usage_percent)
             cell.append(f" {node.usage_percent:3.0f}% ", style=heat)
