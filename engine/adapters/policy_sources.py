@@ -18,8 +18,8 @@ MAX_FILE_BYTES = 1 << 20
 """A ConfigMap holds at most 1 MiB in all; a larger file is not a policy."""
 MAX_FILES = 1000
 """So that a wrong directory is an error, not minutes of reading."""
-MAX_BYTES = 8 << 20
-"""Of all files together: several times what anybody writes, and little enough to be kept twice."""
+MAX_BYTES = 2 << 20
+"""Of all files together: twice what a ConfigMap can hold, and seconds of parsing."""
 ATTEMPTS = 50
 """Readings of one directory that may be overtaken by changes. The kubelet makes about one change a minute; what is
 still not there after so many (a few milliseconds) is not being changed but a link to nothing."""

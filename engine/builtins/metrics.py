@@ -13,11 +13,10 @@ from engine.cluster.nodes import FloatArray, NodeTable
 from engine.cluster.signal_join import SignalColumns
 from engine.cluster.signals import DEFAULT_EVERY_SECONDS, DEFAULT_STALE_AFTER_SECONDS, Query, Signals
 from engine.framework.frame import Frame
+from engine.lang.queries import size_problem
 from engine.lang.signature import ConstantDuration, ConstantText, MaybeNumber, MaybeNumberReader, Number, builtin
 from engine.lang.types import Depends, Shape
 
-MAX_QUERY = 2_000
-"""Characters of a query. Parsers of PromQL nest as deep as their input does, and end the process where that is much."""
 _MOST = 1e100
 """A metric beyond is missing: nothing real is, and sums and products of a few metrics can then not overflow."""
 
@@ -152,8 +151,8 @@ def query_of(text: str, *, max_age: float, every: float, by: str) -> Query:
     """
     if not text.strip():
         raise ValueError('the query is empty; write it like promql("node_load1")')
-    if len(text) > MAX_QUERY:
-        raise ValueError(f"a query of more than {MAX_QUERY:,} characters; record it with a rule and ask for that")
+    if problem := size_problem(text):
+        raise ValueError(problem)
     if every < 1:
         raise ValueError(f"every {every:g} s is too often; ask every 1s or less often")
     if max_age < every:

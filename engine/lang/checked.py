@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from engine.diagnostics import Source
 from engine.lang import syntax
@@ -149,6 +149,10 @@ class CheckedPolicy:
     definitions: Mapping[str, Definition]
     statements: tuple[syntax.Statement, ...]
     """As written, those of used files included."""
+    inputs: frozenset[Any]
+    """What it reads from outside: metric queries."""
+    steps: int
+    """Expressions that were looked at to check it: what it cost."""
     canary: Canary | None = None
     """What makes it one. Scheduler, pods and priority are then the stable policy's (`checking.canaries`)."""
 

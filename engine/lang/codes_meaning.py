@@ -111,7 +111,8 @@ COSTLY = Code(
     "P0115",
     "too-costly",
     "Expanded, the expression takes more operations for every pod than a decision may: names that use a name twice,"
-    " that uses a name twice, and so on.",
+    " that uses a name twice, and so on. A whole policy has a limit too, and all policies together have one: for the"
+    " steps of checking them, for the `for pods where` conditions, and for the metric queries.",
     bad="\n".join(["let a0 = node.free.cpu", *(f"let a{i + 1} = a{i} + a{i}" for i in range(14)), "score a14"]),
     good="score 16384 * node.free.cpu",
 )

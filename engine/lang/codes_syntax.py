@@ -12,8 +12,8 @@ UNEXPECTED = Code(
 TOO_LARGE = Code(
     "P0002",
     "too-large",
-    "A policy file, a statement, or the nesting in one expression is larger than any real policy. The limits keep"
-    " reading a policy a matter of milliseconds, whatever the text.",
+    "A policy file, a statement, the nesting in one expression, or all policies together are larger than any real"
+    " ones. The limits keep reading a policy a matter of milliseconds, whatever the text.",
     bad="let x = " + "(" * 70 + "1" + ")" * 70,
     good="let x = 1",
 )

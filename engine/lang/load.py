@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from posixpath import basename, dirname, join, normpath
+from typing import Any
 
 from engine.diagnostics import Diagnostic, Label, Source, Span, closest, errors, in_order
+from engine.lang import codes_meaning, codes_syntax, syntax, typed
 from engine.lang import codes_policy as codes
-from engine.lang import codes_syntax, syntax
 from engine.lang.checked import CheckedPolicy
 from engine.lang.checking.canaries import join_canaries
 from engine.lang.checking.check import check
@@ -17,6 +19,18 @@ from engine.lang.memo import Memo
 from engine.lang.reading.parse import MAX_STATEMENTS, parse
 
 SUFFIX = ".policy"
+MAX_SET_STATEMENTS = 10_000
+"""Of all policies together, those of a used file counted for each policy that uses it: seconds of checking."""
+MAX_SET_STEPS = 200_000
+"""Expressions looked at to check all policies together."""
+MAX_GOVERNS_COST = 10_000
+"""Operations of all `for pods where` conditions together: at 0.3 µs each 3 ms for a pod of a new kind."""
+MAX_SET_INPUTS = 500
+"""Metric queries of all policies together: each is asked every 15 s or so."""
+MAX_USE_LEVELS = 30
+"""Files that use files that use files."""
+MAX_ERRORS = 200
+"""Of all files together; who has more corrects these first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +62,8 @@ def check_sources(
 ) -> Checked:
     """Check policies together.
 
-    A file that another one takes in with `use` is a part of that policy and none itself.
+    A file that another one takes in with `use` is a part of that policy and none itself. A set that is larger than
+    any real one, or has very many errors, is looked at as far as the limits go.
 
     Args:
         sources: the policies; their names are paths.
@@ -57,25 +72,100 @@ def check_sources(
         memo: results for the same texts, and those of this time afterwards.
     """
     memo = memo or Memo()
-    parsed = {source.name: memo(parse, source) for source in sources}
-    others = {source.name: source for source in library if source.name not in parsed}
-    found = [diagnostic for _, diagnostics in parsed.values() for diagnostic in diagnostics]
-    gatherer = _Gatherer({name: file for name, (file, _) in parsed.items()}, others, memo)
-    used = gatherer.used()
-    policies = []
-    for name, (file, _) in parsed.items():
-        gathered = gatherer.gather(file)
-        if name in used and not _headers(file):
-            continue
-        policy, diagnostics = memo(_check, gathered, environment)
-        policies.append(policy)
+    parsed: dict[str, syntax.File] = {}
+    found: list[Diagnostic] = []
+    for source in sources:
+        parsed[source.name], diagnostics = memo(parse, source)
         found.extend(diagnostics)
+        if len(found) > MAX_ERRORS:
+            found.append(_too_many(source))
+            return Checked((), tuple(parsed.values()), in_order(found))
+    others = {source.name: source for source in library if source.name not in parsed}
+    gatherer = _Gatherer(parsed, others, memo)
+    policies = _checked(parsed, gatherer, environment, memo, found)
     found.extend(gatherer.found)
     found.extend(_same_names(policies))
     policies, misplaced = join_canaries(policies, memo)
     found.extend(misplaced)
     policies.sort(key=lambda policy: policy.name)
-    return Checked(tuple(policies), tuple(file for file, _ in parsed.values()), in_order(found))
+    found.extend(_costly_to_find(policies))
+    return Checked(tuple(policies), tuple(parsed.values()), in_order(found))
+
+
+def _checked(
+    parsed: Mapping[str, syntax.File],
+    gatherer: _Gatherer,
+    environment: Environment,
+    memo: Memo,
+    found: list[Diagnostic],
+) -> list[CheckedPolicy]:
+    """Return the policies, as many as the limits of a set allow; what is wrong is added to `found`."""
+    used = gatherer.used()
+    policies: list[CheckedPolicy] = []
+    statements = steps = 0
+    inputs: set[Any] = set()
+    for name, file in parsed.items():
+        if name in used and not _headers(file):
+            continue
+        gathered = gatherer.gather(file)
+        statements += len(gathered.statements)
+        if statements > MAX_SET_STATEMENTS:
+            message = f"with this policy all of them together have more than {MAX_SET_STATEMENTS:,} statements"
+            advice = "remove policies; a used file counts for each policy that uses it"
+            found.append(codes_syntax.TOO_LARGE.at(_start(file.source), message, help=advice))
+            return policies
+        policy, diagnostics = memo(_check, gathered, environment)
+        found.extend(diagnostics)
+        policies.append(policy)
+        steps += policy.steps
+        if steps > MAX_SET_STEPS:
+            message = f"with this policy all of them together take more than {MAX_SET_STEPS:,} steps to check"
+            advice = "remove policies, or call fewer functions of your own inside one another"
+            found.append(codes_meaning.COSTLY.at(_start(file.source), message, help=advice))
+            return policies
+        inputs |= policy.inputs
+        if len(inputs) > MAX_SET_INPUTS:
+            message = f"with this policy all of them together ask more than {MAX_SET_INPUTS:,} metric queries"
+            advice = "record what is asked of many metrics with a rule, and ask for that"
+            found.append(codes_meaning.COSTLY.at(_start(file.source), message, help=advice))
+            return policies
+        if len(found) + len(gatherer.found) > MAX_ERRORS:
+            found.append(_too_many(file.source))
+            return policies
+    _look_at_used(parsed, gatherer, used)
+    return policies
+
+
+def _look_at_used(parsed: Mapping[str, syntax.File], gatherer: _Gatherer, used: frozenset[str]) -> None:
+    """Find what is wrong with files that are no policies, as those that use each other in a ring."""
+    statements = 0
+    for name, file in parsed.items():
+        if name in used and not _headers(file):
+            statements += len(gatherer.gather(file).statements)
+            if statements > MAX_SET_STATEMENTS or len(gatherer.found) > MAX_ERRORS:
+                return
+
+
+def _start(source: Source) -> Span:
+    return Span(source, 0, min(1, len(source.text)))
+
+
+def _too_many(source: Source) -> Diagnostic:
+    message = f"more than {MAX_ERRORS} errors up to this file: the others are not looked at"
+    return codes_syntax.TOO_MANY.at(_start(source), message, help="correct these first")
+
+
+def _costly_to_find(policies: Sequence[CheckedPolicy]) -> Iterator[Diagnostic]:
+    """Yield a diagnostic where asking each policy whether it governs a pod takes too long."""
+    total = 0
+    for policy in policies:
+        if policy.governs is not None:
+            total += typed.cost(policy.governs, {})
+            if total > MAX_GOVERNS_COST:
+                message = f"with this, finding the policy of a pod takes more than {MAX_GOVERNS_COST:,} operations"
+                advice = "tell pods apart by one label, or simplify the conditions"
+                yield codes_meaning.COSTLY.at(policy.governs.span, message, help=advice)
+                return
 
 
 def _check(gathered: _Gathered, environment: Environment) -> tuple[CheckedPolicy, tuple[Diagnostic, ...]]:
@@ -106,7 +196,7 @@ def _headers(file: syntax.File) -> list[syntax.Statement]:
 class _Gatherer:
     """Takes used files in."""
 
-    def __init__(self, files: dict[str, syntax.File], library: dict[str, Source], memo: Memo) -> None:
+    def __init__(self, files: Mapping[str, syntax.File], library: Mapping[str, Source], memo: Memo) -> None:
         self._files = {normpath(name): file for name, file in files.items()}
         self._library = {normpath(name): source for name, source in library.items()}
         self._given = {normpath(name): name for name in files}
@@ -121,7 +211,8 @@ class _Gatherer:
     def gather(self, file: syntax.File) -> _Gathered:
         """Return the statements of a file, with those of used files in the place of their `use`."""
         taken: dict[str, Span] = {}
-        statements = self._gather(file, (normpath(file.source.name),), taken)
+        statements: list[syntax.Statement] = []
+        self._gather(file, (normpath(file.source.name),), taken, statements)
         if len(statements) > MAX_STATEMENTS:
             use = next(statement for statement in file.statements if isinstance(statement, syntax.UseFile))
             message = f"with what it takes in, the policy has more than {MAX_STATEMENTS:,} statements"
@@ -130,9 +221,13 @@ class _Gatherer:
             del statements[MAX_STATEMENTS:]
         return _Gathered((file.source, *(self._files[name].source for name in taken)), tuple(statements))
 
-    def _gather(self, file: syntax.File, path: tuple[str, ...], taken: dict[str, Span]) -> list[syntax.Statement]:
-        statements: list[syntax.Statement] = []
+    def _gather(
+        self, file: syntax.File, path: tuple[str, ...], taken: dict[str, Span], statements: list[syntax.Statement]
+    ) -> None:
+        """Add the statements of a file, up to one more than a policy may have."""
         for statement in file.statements:
+            if len(statements) > MAX_STATEMENTS:
+                return
             statements.append(statement)
             if not isinstance(statement, syntax.UseFile):
                 continue
@@ -146,14 +241,28 @@ class _Gatherer:
                 self.found.append(self._no_file(statement))
             elif target not in taken:
                 taken[target] = statement.span
-                for header in _headers(inner):
-                    word = header.span.text.split()[0]
-                    message = f"`{word}` in a file that others use"
-                    label = Label(statement.span, "used here")
-                    advice = "move the line to the policy itself"
-                    self.found.append(codes.HEADER_IN_USED.at(header.span, message, help=advice, labels=[label]))
-                statements.extend(self._gather(inner, (*path, target), taken))
-        return statements
+                self._take_in(inner, (*path, target), statement, taken, statements)
+
+    def _take_in(
+        self,
+        file: syntax.File,
+        path: tuple[str, ...],
+        use: syntax.UseFile,
+        taken: dict[str, Span],
+        statements: list[syntax.Statement],
+    ) -> None:
+        for header in _headers(file):
+            word = header.span.text.split()[0]
+            message = f"`{word}` in a file that others use"
+            label = Label(use.span, "used here")
+            advice = "move the line to the policy itself"
+            self.found.append(codes.HEADER_IN_USED.at(header.span, message, help=advice, labels=[label]))
+        if len(path) > MAX_USE_LEVELS:
+            message = f"more than {MAX_USE_LEVELS} files take each other in"
+            advice = "use the files that are needed from the policy itself"
+            self.found.append(codes_syntax.TOO_LARGE.at(use.path_span, message, help=advice))
+            return
+        self._gather(file, path, taken, statements)
 
     def _file(self, name: str) -> syntax.File | None:
         if name not in self._files and name in self._library:
@@ -162,9 +271,12 @@ class _Gatherer:
             self.found.extend(diagnostics)
         return self._files.get(name)
 
+    @cached_property
+    def _names(self) -> Sequence[str]:
+        return sorted({basename(name) for name in (*self._files, *self._library)})
+
     def _no_file(self, statement: syntax.UseFile) -> Diagnostic:
-        names = sorted({basename(name) for name in (*self._files, *self._library)})
-        meant = closest(statement.path, names)
+        meant = closest(statement.path, self._names)
         advice = f"did you mean `{meant}`?" if meant else "it is looked for beside the file that uses it"
         return codes.NO_FILE.at(statement.path_span, f"there is no file `{statement.path}`", help=advice)
 

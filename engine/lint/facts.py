@@ -1,7 +1,7 @@
 """What must be true of inputs when a condition holds: intervals, finite domains, presence. Contradictions are proofs.
 
 `assume` follows a condition as far as it can and never guesses: None means that the condition can't hold, anything
-else means that it was not shown to be impossible.
+else means that it was not shown to be impossible. A proof that takes more effort than it was given shows nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from engine.lang import typed
+from engine.lang.checked import CheckedPolicy
 from engine.lang.types import Kind
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
@@ -75,6 +76,27 @@ class Words:
         return Words(allowed, self.excluded | words, self.absent, self.present and not gone)
 
 
+_COPIED = 64
+"""Facts that are copied in the time that one expression takes."""
+
+
+@dataclass(slots=True)
+class Effort:
+    """How many expressions may still be looked at, by all proofs that share it."""
+
+    left: float = float("inf")
+
+    @property
+    def is_spent(self) -> bool:
+        """Return whether what follows from now on shows nothing."""
+        return self.left <= 0
+
+    def spend(self, facts: Facts) -> bool:
+        """Take note of one more expression, with facts that may be copied; return whether it may be looked at."""
+        self.left -= 1 + (len(facts.ranges) + len(facts.words) + len(facts.truths)) / _COPIED
+        return self.left > 0
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What is known of expressions, by their structure."""
@@ -82,6 +104,8 @@ class Facts:
     ranges: Mapping[Hashable, Range] = field(default_factory=lambda: _NOTHING)
     words: Mapping[Hashable, Words] = field(default_factory=lambda: _NOTHING)
     truths: Mapping[Hashable, bool] = field(default_factory=lambda: _NOTHING)
+    effort: Effort = field(default_factory=Effort, compare=False, repr=False)
+    """Shared by all facts that follow from these."""
 
     def range_of(self, value: typed.Typed) -> Range:
         """Return between which numbers a value lies."""
@@ -102,18 +126,18 @@ class Facts:
             return None
         if isinstance(_inner(value), typed.Constant):
             return self
-        return Facts({**self.ranges, key(value): known}, self.words, self.truths)
+        return replace(self, ranges={**self.ranges, key(value): known})
 
     def with_words(self, value: typed.Typed, known: Words) -> Facts | None:
         """Return the facts with a text narrowed; None where no text is left."""
-        return None if known.empty else Facts(self.ranges, {**self.words, key(value): known}, self.truths)
+        return None if known.empty else replace(self, words={**self.words, key(value): known})
 
     def with_truth(self, value: typed.Typed, truth: bool) -> Facts | None:
         """Return the facts with a truth settled; None where it was settled the other way."""
         known = self.truths.get(key(value))
         if known is not None and known is not truth:
             return None
-        return Facts(self.ranges, self.words, {**self.truths, key(value): truth})
+        return replace(self, truths={**self.truths, key(value): truth})
 
 
 NO_FACTS = Facts()
@@ -149,6 +173,8 @@ def key(value: typed.Typed) -> Hashable:
 
 def assume(value: typed.Typed, truth: bool, facts: Facts = NO_FACTS) -> Facts | None:
     """Return what is known where a condition is surely true (or surely false); None where it can't be."""
+    if not facts.effort.spend(facts):
+        return facts
     value = _inner(value)
     match value:
         case typed.Constant(value=constant):
@@ -176,9 +202,27 @@ def assume(value: typed.Typed, truth: bool, facts: Facts = NO_FACTS) -> Facts | 
             return facts.with_truth(value, truth)
 
 
-def holding(condition: typed.Typed | None) -> Facts | None:
-    """Return what is known where a condition holds, nothing where there is none; None where it can't hold."""
-    return NO_FACTS if condition is None else assume(condition, True)
+def holding(condition: typed.Typed | None, *, given: Facts = NO_FACTS) -> Facts | None:
+    """Return what is known where a condition holds, no more than given where there is none; None: it can't hold."""
+    return given if condition is None else assume(condition, True, given)
+
+
+EFFORT, EFFORT_PER_STEP = 200, 5
+"""Expressions that all proofs about one policy may look at, at 3 µs each: a floor, and more for what took more steps to
+check. Policies that people write take 1 to 5 for each step."""
+
+
+@lru_cache(maxsize=1)
+def nothing_of(policy: CheckedPolicy) -> Facts:
+    """Return no facts, with the effort that all proofs about a policy share."""
+    return Facts(effort=Effort(EFFORT + EFFORT_PER_STEP * policy.steps))
+
+
+@lru_cache(maxsize=1)
+def known_of(policy: CheckedPolicy) -> Facts:
+    """Return what is known of every pod that a policy governs."""
+    nothing = nothing_of(policy)
+    return holding(policy.governs, given=nothing) or nothing
 
 
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
@@ -70,12 +70,14 @@ def apply(
     problems: list[Diagnostic] = []
     for file in files:
         _collect(file, ignores, problems, known)
-    by_code: defaultdict[str, list[_Ignore]] = defaultdict(list)
+    places: defaultdict[tuple[str, Source], list[_Ignore]] = defaultdict(list)
     for ignore in ignores:
-        by_code[ignore.code].append(ignore)
+        places[ignore.code, ignore.source].append(ignore)
+    for each in places.values():
+        each.sort(key=lambda ignore: ignore.first_line)
     kept = []
     for diagnostic in found:
-        match = next((i for i in by_code[diagnostic.code] if _covers(i, diagnostic)), None)
+        match = _match(places.get((diagnostic.code, diagnostic.span.source), ()), diagnostic)
         if match is None:
             kept.append(diagnostic)
             continue
@@ -93,11 +95,15 @@ def apply(
     return kept + problems if judge else kept
 
 
-def _covers(ignore: _Ignore, diagnostic: Diagnostic) -> bool:
-    span = diagnostic.span
-    if ignore.code != diagnostic.code or ignore.source != span.source:
-        return False
-    return ignore.first_line <= span.source.position(span.start)[0] <= ignore.last_line
+def _match(ignores: Sequence[_Ignore], diagnostic: Diagnostic) -> _Ignore | None:
+    """Return the first ignore of a diagnostic; they come by line, and none overlaps another, as statements do not."""
+    if not ignores:
+        return None
+    line = diagnostic.span.source.position(diagnostic.span.start)[0]
+    after = bisect_right(ignores, line, key=lambda ignore: ignore.first_line)
+    if not after or ignores[after - 1].last_line < line:
+        return None
+    return ignores[bisect_left(ignores, ignores[after - 1].first_line, key=lambda ignore: ignore.first_line)]
 
 
 def _collect(file: syntax.File, ignores: list[_Ignore], problems: list[Diagnostic], known: Container[str]) -> None:
@@ -115,7 +121,7 @@ def _collect(file: syntax.File, ignores: list[_Ignore], problems: list[Diagnosti
             advice = f"write `# policy: ignore {match[1]} because …`"
             problems.append(WITHOUT_REASON.at(comment.span, "the reason is missing", help=advice))
         first, last = _about(lines, comment, position(comment.span.start)[0])
-        for code in (code.strip().upper() for code in match[1].split(",")):
+        for code in dict.fromkeys(code.strip().upper() for code in match[1].split(",")):
             if code not in known:
                 problems.append(MALFORMED.at(comment.span, f"there is no code {code}", help="correct the code"))
             ignores.append(_Ignore(code, comment.span, file.source, first, last))

@@ -89,6 +89,13 @@ class Policy:
         return canary is None or takes(frame, share=canary.share, salt=canary.of, gangs=self._gangs_of_both)
 
     @cached_property
+    def tells_pods_apart(self) -> bool:
+        """Return whether it may govern one pod of a template and not another."""
+        condition, canary = self.compiled.checked.governs, self.canary
+        by_pod = condition is not None and bool(condition.info.depends & ~Depends.TEMPLATE)
+        return by_pod or (canary is not None and canary.share < 1)
+
+    @cached_property
     def _gangs_of_both(self) -> tuple[CompiledGang, ...]:
         return (*(self.stable.gangs if self.stable is not None else ()), *self.gangs)
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 from engine.builtins.environment import environment
 from engine.cluster.cluster import Cluster
-from engine.cluster.pods import PodInfo
+from engine.cluster.pods import PodInfo, PodTemplate
 from engine.cluster.signals import Query
 from engine.diagnostics import Diagnostic, Source, errors, in_order
 from engine.framework.frame import Frame
@@ -28,6 +29,20 @@ _MANY_OBJECTS = 20_000
 DEFAULT_SCHEDULERS = frozenset({"policy-scheduler"})
 
 
+_REMEMBERED_PODS = 16
+"""An attempt asks several times for the policy of one pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """What the pods of one template have in common on their way to a policy."""
+
+    ask: tuple[Policy, ...]
+    """Those that may tell pods of the template apart, in order."""
+    otherwise: Policy | None
+    """Governs the pods that none of these takes."""
+
+
 @dataclass(frozen=True, eq=False)
 class PolicySet:
     """Policies in the order in which they are asked: by priority, the highest first, then by name; a canary comes
@@ -39,6 +54,9 @@ class PolicySet:
     stands_in_as: frozenset[str] = frozenset()
     """Pods of any scheduler are looked at as though they asked for one of these too."""
     _nothing: Cluster = field(default_factory=Cluster, repr=False)
+    _routes: WeakKeyDictionary[PodTemplate, _Route] = field(default_factory=WeakKeyDictionary, init=False, repr=False)
+    _asked: dict[int, tuple[PodInfo, Policy | None]] = field(default_factory=dict, init=False, repr=False)
+    """The pods last asked about, by identity, whose template alone does not decide."""
 
     @classmethod
     def of(cls, policies: Iterable[Policy], *, default_schedulers: frozenset[str] = DEFAULT_SCHEDULERS) -> PolicySet:
@@ -63,13 +81,37 @@ class PolicySet:
         return tuple(dict.fromkeys(query for policy in self.policies for query in policy.queries))
 
     def governing(self, pod: PodInfo) -> Policy | None:
-        """Return the policy that governs a pod: of those that match, the first; None where none does."""
+        """Return the policy that governs a pod: of those that match, the first; None where none does.
+
+        What follows from the template is asked once for all of its pods.
+        """
+        route = self._routes.get(pod.template)
+        if route is None:
+            route = self._routes[pod.template] = self._route(pod)
+        if not route.ask:
+            return route.otherwise
+        known = self._asked.get(id(pod))
+        if known is not None:  # the pod is kept, so the number is no other's
+            return known[1]
+        frame = Frame(pod, self._nothing, 0.0)
+        found = next((policy for policy in route.ask if policy.governs(frame)), route.otherwise)
+        if len(self._asked) >= _REMEMBERED_PODS:
+            self._asked.clear()
+        self._asked[id(pod)] = (pod, found)
+        return found
+
+    def _route(self, pod: PodInfo) -> _Route:
         frame = Frame(pod, self._nothing, 0.0)
         asked_for = self.stands_in_as | {pod.scheduler_name}
+        ask: list[Policy] = []
         for policy in self.policies:
-            if not asked_for.isdisjoint(self.served_by(policy)) and policy.governs(frame):
-                return policy
-        return None
+            if asked_for.isdisjoint(self.served_by(policy)):
+                continue
+            if policy.tells_pods_apart:
+                ask.append(policy)
+            elif policy.governs(frame):
+                return _Route(tuple(ask), policy)
+        return _Route(tuple(ask), None)
 
     def named(self, name: str) -> Policy | None:
         """Return a policy by its name."""

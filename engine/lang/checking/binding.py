@@ -185,7 +185,9 @@ class Binding:
             pairs = [(v.info.low, v.info.high) for v in values if v.info.type.kind is Kind.NUMBER]
             low, high = builtin.bounds(*pairs)
         info = Info(result, builtin.shape or shape, maybe, depends | builtin.depends, low, high)
-        value = typed.Apply(info, self.expr.span, builtin, kernel, tuple(values), tuple(getattr(kernel, "inputs", ())))
+        reads = tuple(getattr(kernel, "inputs", ()))
+        self.inference.inputs.update(reads)
+        value = typed.Apply(info, self.expr.span, builtin, kernel, tuple(values), reads)
         return value if self.inference.allowed(value, self.scope) else unknown(self.expr.span)
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine.diagnostics import Diagnostic, Label, Source, Span, closest, in_order
-from engine.lang import checked, syntax, typed
+from engine.lang import checked, codes_syntax, syntax, typed
 from engine.lang import codes_meaning as meaning
 from engine.lang import codes_policy as codes
 from engine.lang.checked import CheckedPolicy, ClauseKind
 from engine.lang.checking import operators
 from engine.lang.checking.clauses import ClauseChecks
-from engine.lang.checking.infer import Definition, Inference
+from engine.lang.checking.infer import MAX_POLICY_ERRORS, Definition, Inference
 from engine.lang.checking.scope import Scope
 from engine.lang.environment import Environment
 
@@ -31,8 +31,11 @@ def check(
     checker = _Checker(inference=Inference(environment), source=source, name=name)
     checker.define(statements)
     for statement in statements:
+        if checker.has_enough(statement):
+            break
         checker.statement(statement)
-    checker.finish()
+    else:
+        checker.finish()
     return checker.policy(tuple(statements)), in_order(checker.found)
 
 
@@ -73,6 +76,14 @@ class _Checker(ClauseChecks):
                 self.found.append(codes.BUILTIN_NAME.at(tree.name_span, message, help="choose another name"))
                 continue
             definitions[tree.name] = Definition(tree)
+
+    def has_enough(self, tree: syntax.Statement) -> bool:
+        """Return whether nothing more is to be looked at, reporting very many errors."""
+        if len(self.found) > MAX_POLICY_ERRORS:
+            message = f"more than {MAX_POLICY_ERRORS} errors: the rest of the policy is not looked at"
+            self.found.append(codes_syntax.TOO_MANY.at(tree.span, message, help="correct these first"))
+            return True
+        return self.inference.is_over
 
     def finish(self) -> None:
         """Look at what no statement used, so that its errors are found too."""
@@ -176,4 +187,6 @@ class _Checker(ClauseChecks):
             definitions=self.inference.definitions,
             statements=statements,
             canary=self.canary,
+            steps=self.inference.all_steps + self.inference.steps,
+            inputs=frozenset(self.inference.inputs),
         )

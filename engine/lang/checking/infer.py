@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import Any, assert_never
 
 from engine.diagnostics import Diagnostic, Span
 from engine.lang import codes_meaning as codes
@@ -43,6 +43,10 @@ MAX_STEPS = 20_000
 """Expressions looked at for one statement: what is called twice is looked at twice."""
 MAX_POLICY_COST = 20_000
 """Operations of all expressions of a policy together."""
+MAX_POLICY_STEPS = 50_000
+"""Expressions looked at for all statements of a policy together: about a second."""
+MAX_POLICY_ERRORS = 50
+"""As many as people read; what each one needs for its help is the dearest part of checking."""
 
 
 @dataclass(slots=True)
@@ -70,6 +74,12 @@ class Inference:
     """Operations so far."""
     steps: int = 0
     """Expressions looked at for the statement at hand, those of expanded names included."""
+    all_steps: int = 0
+    """The same for the statements before."""
+    inputs: set[Any] = field(default_factory=set)
+    """What is read from outside, by names that nothing uses too."""
+    is_over: bool = False
+    """Whether the policy is larger than one may be, or has very many errors: nothing more is looked at."""
     known_levels: dict[int, tuple[int, typed.Typed]] = field(default_factory=dict)
 
     def infer(self, expr: expressions.Expr, scope: Scope) -> typed.Typed:
@@ -81,12 +91,17 @@ class Inference:
             if self.level > MAX_LEVELS or self.steps > MAX_STEPS:
                 self.deepest = MAX_LEVELS + 1
                 return unknown(expr.span)
+            if self.is_over or len(self.found) > MAX_POLICY_ERRORS:
+                return unknown(expr.span)
             return self._infer(expr, scope)
         finally:
             self.level -= 1
 
     def top(self, expr: expressions.Expr, scope: Scope) -> typed.Typed:
         """Return what a whole expression of a statement means, or unknown where it is too large."""
+        if self.is_over:
+            return unknown(expr.span)
+        self.all_steps += self.steps
         self.deepest = self.steps = 0
         before = len(self.found)
         value = self.infer(expr, scope)
@@ -94,13 +109,19 @@ class Inference:
         if self.deepest > MAX_LEVELS or cost > MAX_COST:
             message = f"expanded, this takes more than {MAX_COST:,} operations or {MAX_LEVELS} levels"
             self.found.append(codes.COSTLY.at(expr.span, message, help="use each name once, or simplify"))
-            return unknown(expr.span)
-        if self.total <= MAX_POLICY_COST < self.total + cost:
-            message = f"with this the policy takes more than {MAX_POLICY_COST:,} operations for every pod"
-            advice = "split it into policies for different pods, or simplify"
-            self.found.append(codes.COSTLY.at(expr.span, message, help=advice))
+            value, cost = unknown(expr.span), 0
         self.total += cost
+        if self.total > MAX_POLICY_COST:
+            self._end(expr, f"with this the policy takes more than {MAX_POLICY_COST:,} operations for every pod")
+        elif self.all_steps + self.steps > MAX_POLICY_STEPS:
+            self._end(expr, f"with this the policy takes more than {MAX_POLICY_STEPS:,} steps to check")
         return value
+
+    def _end(self, expr: expressions.Expr, message: str) -> None:
+        """Report what is too much, and look at nothing more."""
+        advice = "split it into policies for different pods, or simplify"
+        self.found.append(codes.COSTLY.at(expr.span, message, help=advice))
+        self.is_over = True
 
     def _infer(self, expr: expressions.Expr, scope: Scope) -> typed.Typed:
         found, span = self.found, expr.span

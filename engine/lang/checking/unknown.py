@@ -16,6 +16,8 @@ from engine.lang.types import RESOURCE_WORDS
 if TYPE_CHECKING:
     from engine.lang.checking.infer import Inference
 
+_MOST_NAMES = 20
+"""Listed in an advice."""
 _GROUPING = frozenset({"spread", "pack", "limit", "gang"})
 
 
@@ -54,7 +56,9 @@ def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> 
     elif fields:
         advice = f"did you mean `{fields[0]}`?"
     elif scope.parameters or known:
-        advice = f"the names here are {', '.join(sorted(known))}; texts stand in quotes"
+        some = sorted(known)[:_MOST_NAMES]
+        more = f" and {len(known) - len(some)} more" if len(known) > len(some) else ""
+        advice = f"the names here are {', '.join(some)}{more}; texts stand in quotes"
     else:
         metric = f', metrics in `promql("{name}")`' if scope.scores else ""
         advice = f'texts stand in quotes: "{name}"{metric}; names are made with `let {name} = …`'

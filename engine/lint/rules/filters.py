@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from functools import lru_cache
 
 from engine.diagnostics import Edit, Fix, Label, Severity, Span
 from engine.lang import syntax, typed
 from engine.lang.checked import CheckedPolicy, ClauseKind, Test
 from engine.lang.types import Shape
-from engine.lint.facts import NO_FACTS, Facts, always, assume, holding, key, never
+from engine.lint.facts import Facts, always, assume, key, known_of, never, nothing_of
 from engine.lint.removal import removal
 from engine.lint.rule import Finding, rule, short
 
 
 def _tests(policy: CheckedPolicy, *kinds: ClauseKind) -> list[Test]:
     return [clause for clause in policy.clauses if isinstance(clause, Test) and clause.kind in kinds]
-
-
-@lru_cache(maxsize=1)
-def _given(policy: CheckedPolicy) -> Facts:
-    """Return what is known of every pod that the policy governs."""
-    return holding(policy.governs) or NO_FACTS
 
 
 @rule("P0301", severity=Severity.ERROR)
@@ -37,7 +30,7 @@ def impossible_filter(policy: CheckedPolicy) -> Iterator[Finding]:
 
         filter node.free.cpu > 4 and node.free.cpu < 8
     """
-    given = _given(policy)
+    given = known_of(policy)
     for test in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE):
         if test.condition is not None:
             if never(test.value, given=given) and always(test.condition, given):
@@ -61,7 +54,7 @@ def filter_without_effect(policy: CheckedPolicy) -> Iterator[Finding]:
 
         filter node.requested.cpu >= 2
     """
-    given = _given(policy)
+    given = known_of(policy)
     for test in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE):
         if always(test.value, given):
             message = f"`{short(test.value.span)}` always holds"
@@ -91,7 +84,7 @@ def implied_filter(policy: CheckedPolicy) -> Iterator[Finding]:
         filter node.free.cpu > 4
     """
     tests = [t for t in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE) if t.condition is None]
-    given = _given(policy)
+    given = known_of(policy)
     dropped: set[int] = set()
     inputs = {id(test): _inputs(test.value) for test in tests}
     shared = Counter(each for keys in inputs.values() for each in keys)
@@ -136,15 +129,15 @@ def contradicting_filters(policy: CheckedPolicy) -> Iterator[Finding]:
 
         filter node.zone in ["a", "b"]
     """
-    known: Facts | None = _given(policy)
+    known: Facts | None = known_of(policy)
     earlier: list[Test] = []
     for test in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE):
-        if test.condition is not None or never(test.value, given=_given(policy)):
+        if test.condition is not None or never(test.value, given=known_of(policy)):
             continue
         assert known is not None
         after = assume(test.value, True, known)
         if after is None:
-            partner = next((o for o in earlier if never(o.value, test.value, given=_given(policy))), earlier[-1])
+            partner = next((o for o in earlier if never(o.value, test.value, given=known_of(policy))), earlier[-1])
             message = f"`{short(test.value.span)}` can't hold together with the filters before it"
             yield Finding(test.value.span, message, _DELETE, (Label(partner.value.span, "contradicts this"),))
             return
@@ -166,7 +159,7 @@ def unreachable_clause(policy: CheckedPolicy) -> Iterator[Finding]:
         for pods where pod.namespace in ["batch", "web"]
         score 10 if pod.namespace == "web" and label disk=ssd
     """
-    given = _given(policy)
+    given = known_of(policy)
     for clause in policy.clauses:
         condition = getattr(clause, "condition", None)
         if condition is not None and never(condition, given=given):
@@ -190,7 +183,7 @@ def policy_without_pods(policy: CheckedPolicy) -> Iterator[Finding]:
         for pods where pod.namespace in ["a", "b"]
         filter node.ready
     """
-    if policy.governs is not None and never(policy.governs):
+    if policy.governs is not None and never(policy.governs, given=nothing_of(policy)):
         yield Finding(policy.governs.span, "no pod can ever meet this", "correct the condition")
 
 
@@ -211,7 +204,8 @@ def filter_of_the_pod_alone(policy: CheckedPolicy) -> Iterator[Finding]:
         conditions = [test.value] if test.condition is None else [test.value, test.condition]
         if any(c.info.shape is Shape.NODE or isinstance(_inner(c), typed.Constant) for c in conditions):
             continue
-        if not (always(test.value) or never(test.value)):
+        nothing = nothing_of(policy)
+        if not (always(test.value, nothing) or never(test.value, given=nothing)):
             span = Span(test.tree.span.source, test.tree.span.start, test.tree.span.start + len("filter"))
             fix = Fix("write require", (Edit(span, "require"),), safe=False)
             message = f"`{short(test.value.span)}` is the same for every node"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from enum import Enum
 from functools import lru_cache
 from typing import Any
 
@@ -12,14 +13,15 @@ import promql_parser
 from engine.diagnostics import Severity, Span
 from engine.lang import expressions
 from engine.lang.checked import CheckedPolicy
+from engine.lang.queries import size_problem
 from engine.lang.reading.literals import offsets
 from engine.lang.walk import walk
 from engine.lint.rule import Finding, rule
 
-_MAX_QUERY = 2_000
-"""Characters, as `promql` takes them."""
 _EXACTLY, _BEYOND = 200, 20
 """Ends of beginnings that are all tried, and those tried after the one found by halving."""
+_EXACTLY_SHOWN = 10
+"""Broken queries of a policy whose place is looked for: it takes a hundred trials."""
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
 
 
@@ -29,17 +31,30 @@ def _queries(policy: CheckedPolicy) -> tuple[expressions.Text, ...]:
     speaking = (statement for statement in policy.statements if "promql" in statement.span.text)
     calls = (tree for statement in speaking for tree in walk(statement) if isinstance(tree, expressions.Call))
     texts = (call.arguments[0] for call in calls if call.function == "promql" and call.arguments)
-    # a longer one is refused, and must not reach a parser that recurses
-    return tuple(text for text in texts if isinstance(text, expressions.Text) and len(text.value) <= _MAX_QUERY)
+    # a larger one is refused, and must not reach a parser that recurses
+    return tuple(text for text in texts if isinstance(text, expressions.Text) and not size_problem(text.value))
 
 
-@lru_cache(maxsize=256)
-def _parsed(query: str) -> Any:
-    """Return the query's tree, or the ValueError of a query that does not parse."""
+class _Answer(Enum):
+    """What comes of a query."""
+
+    SERIES = "series"
+    WITHOUT_LABELS = "without labels"
+    RANGE = "range"
+
+
+@lru_cache(maxsize=1024)
+def _answer(query: str) -> _Answer | str:
+    """Return what comes of a query, or in words why it does not parse. Trees are not kept: some take megabytes."""
     try:
-        return promql_parser.parse(query)
+        tree = promql_parser.parse(query)
     except ValueError as error:
-        return error
+        return str(error).splitlines()[0][:200]
+    if isinstance(tree, promql_parser.AggregateExpr) and _without_labels(tree):
+        return _Answer.WITHOUT_LABELS
+    if isinstance(tree, promql_parser.MatrixSelector | promql_parser.SubqueryExpr | promql_parser.StringLiteral):
+        return _Answer.RANGE
+    return _Answer.SERIES
 
 
 @rule("P0361", severity=Severity.ERROR, syntactic=True)
@@ -55,11 +70,14 @@ def promql_syntax_error(policy: CheckedPolicy) -> Iterator[Finding]:
         score 100 - promql("avg by (instance) (rate(node_cpu_seconds_total[5m]))") ?? 50
         score least_allocated()
     """
+    exactly = _EXACTLY_SHOWN
     for text in _queries(policy):
-        error = _parsed(text.value)
-        if isinstance(error, ValueError):
-            message = f"this query does not parse: {str(error).splitlines()[0][:200]}"
-            yield Finding(_inside(text), message, "correct it; try it in Prometheus' own console")
+        problem = _answer(text.value)
+        if isinstance(problem, str):
+            exactly -= 1
+            place = _inside(text) if exactly >= 0 else text.span
+            message = f"this query does not parse: {problem}"
+            yield Finding(place, message, "correct it; try it in Prometheus' own console")
 
 
 def _inside(text: expressions.Text) -> Span:
@@ -106,7 +124,15 @@ def _longest(query: str) -> int:
 
 def _begins(query: str, end: int) -> bool:
     prefix = query[:end]
-    return _unmatched(prefix) is None and not isinstance(_parsed(prefix), ValueError)
+    return _unmatched(prefix) is None and _parses(prefix)
+
+
+def _parses(query: str) -> bool:
+    try:
+        promql_parser.parse(query)
+    except ValueError:
+        return False
+    return True
 
 
 @rule("P0362", severity=Severity.ERROR, syntactic=True)
@@ -124,8 +150,7 @@ def query_without_nodes(policy: CheckedPolicy) -> Iterator[Finding]:
         score least_allocated()
     """
     for text in _queries(policy):
-        tree = _parsed(text.value)
-        if isinstance(tree, promql_parser.AggregateExpr) and _without_labels(tree):
+        if _answer(text.value) is _Answer.WITHOUT_LABELS:
             message = "the answer to this query has no labels, so it belongs to no node"
             yield Finding(text.span, message, "write `by (node)` or `by (instance)` after the aggregation")
 
@@ -152,7 +177,6 @@ def query_of_a_range(policy: CheckedPolicy) -> Iterator[Finding]:
         score least_allocated()
     """
     for text in _queries(policy):
-        tree = _parsed(text.value)
-        if isinstance(tree, promql_parser.MatrixSelector | promql_parser.SubqueryExpr | promql_parser.StringLiteral):
+        if _answer(text.value) is _Answer.RANGE:
             message = "this query does not give one value for each series"
             yield Finding(text.span, message, "write a function around it, such as `avg_over_time(…)`")

@@ -10,9 +10,12 @@ from engine.lang import syntax, typed
 from engine.lang.checked import CheckedPolicy, ClauseKind, Gang, Quota
 from engine.lang.checking.binding import constant_of
 from engine.lang.load import Checked
-from engine.lint.facts import NO_FACTS, Facts, always, assume, holding, never
+from engine.lint.facts import Effort, Facts, always, assume, holding, known_of, never, nothing_of
 from engine.lint.overlap import meeting
 from engine.lint.rule import Finding, rule, set_rule
+
+MAX_EFFORT = 300_000
+"""Expressions that may be looked at to compare policies in pairs, at 3 µs each."""
 
 
 def _place(policy: CheckedPolicy) -> Span:
@@ -32,7 +35,8 @@ def _compared(
 ) -> tuple[list[CheckedPolicy], list[Facts | None], list[list[int]]]:
     """Return those that are no canaries, what is known of the pods of each, and which others each could meet."""
     stable = [policy for policy in policies if policy.canary is None]
-    facts = [holding(policy.governs) for policy in stable]
+    nothing = Facts(effort=Effort(MAX_EFFORT))
+    facts = [holding(policy.governs, given=nothing) for policy in stable]
     return stable, facts, meeting(facts)
 
 
@@ -103,6 +107,7 @@ def undecided_overlap(checked: Checked) -> Iterator[Finding]:
             and one.priority == other.priority
             and known is not None
             and (other.governs is None or not never(other.governs, given=known))
+            and not known.effort.is_spent
         ]
         if rivals:
             more = f" and {len(rivals) - 1} more" if len(rivals) > 1 else ""
@@ -237,7 +242,7 @@ def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
         require pod.label.tenant else "pod missing tenant label"
         limit sum(request.cpu) by pod.label.tenant to 100
     """
-    known = holding(policy.governs) or NO_FACTS
+    known = known_of(policy)
     requires = [c for c in policy.clauses if c.kind is ClauseKind.REQUIRE and getattr(c, "condition", None) is None]
     for clause in policy.clauses:
         if not isinstance(clause, Quota | Gang) or not clause.key.info.maybe:
@@ -246,7 +251,9 @@ def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
         conditions = [value for r in requires if (value := getattr(r, "value", None)) is not None]
         conditions += [clause.condition] if clause.condition is not None else []
         for condition in conditions:
-            facts = assume(condition, True, facts) if facts is not None else assume(condition, True)
+            facts = assume(condition, True, facts or nothing_of(policy))
+        if known.effort.is_spent:
+            return
         if facts is None or facts.words_of(clause.key).absent:
             shown = " ".join(clause.key.span.text.split())
             message = f"pods without `{shown}` are all one group here"

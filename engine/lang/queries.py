@@ -1,0 +1,23 @@
+"""How large a PromQL query may be. Knows no Prometheus."""
+
+from __future__ import annotations
+
+import re
+
+MAX_CHARACTERS = 2_000
+MAX_OPERATORS = 100
+"""Parsers of PromQL nest as deep as their input does, end the process where that is much, and take time and memory with
+the square of the depth: 100 levels are 1 ms and 1 MB, 500 are 30 ms and 40 MB."""
+_TEXT = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|`[^`]*`')
+_OPERATOR = re.compile(r"[-+*/%^(\[{]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
+
+
+def size_problem(query: str) -> str | None:
+    """Return why a query is too large to be looked at, None where it is not; what to do stands behind a semicolon."""
+    advice = "record it with a rule and ask for that"
+    if len(query) > MAX_CHARACTERS:
+        return f"a query of more than {MAX_CHARACTERS:,} characters; {advice}"
+    operators = len(_OPERATOR.findall(_TEXT.sub("", query)))
+    if operators > MAX_OPERATORS:
+        return f"a query with more than {MAX_OPERATORS} operators and brackets; {advice}"
+    return None
