@@ -86,7 +86,10 @@ class SchedulingQueue:
         return self._short.groups()
 
     def newly_held(self, *, since: float) -> list[QueuedPod]:
-        """Return the held pods that came at this time or before, and for whose reason `told` was not called yet."""
+        """Return the held pods that came at this time or before, and for which `told` was not called since.
+
+        Not those that are held again for a reason that people know, unless room is kept for them.
+        """
         return [queued for queued in self._untold.values() if queued.queued <= since]
 
     def told(self, queued: QueuedPod) -> None:
@@ -371,7 +374,7 @@ class SchedulingQueue:
             self._short.add(queued, membership)
         else:
             self._held[uid] = queued
-        if queued.told != why:
+        if queued.told != why or queued.pod.nominated_node:
             self._untold[uid] = queued
 
     def _let_in(self, queued: QueuedPod) -> None:

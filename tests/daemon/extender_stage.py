@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ import aiohttp
 import msgspec
 
 from engine.adapters.http_server import HealthChecks, HttpServer
-from engine.adapters.kube.binding import Bound, Outcome
+from engine.adapters.kube.binding import Bound, Outcome, Unknown
 from engine.cluster import objects
 from engine.cluster.cluster import Cluster
 from engine.daemon.modes.extender import Extender
@@ -53,12 +54,28 @@ class FakeBinder:
 
     outcome: Outcome = field(default_factory=lambda: Bound(""))
     asked: list[tuple[str, str]] = field(default_factory=list)
+    error: Exception | None = None
+    truth: asyncio.Future[Outcome] | None = None
+    """What is found out where the outcome of a binding is unknown."""
 
     async def bind(
-        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+        self,
+        *,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str] | None = None,
+        after: Unknown | None = None,
     ) -> Outcome:
         self.asked.append((name, node))
+        if self.error is not None:
+            raise self.error
         return self.outcome
+
+    async def settle(self, *, namespace: str, name: str, uid: str, node: str, after: Unknown) -> Outcome:
+        assert self.truth is not None
+        return await self.truth
 
 
 @dataclass

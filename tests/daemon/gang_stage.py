@@ -58,7 +58,7 @@ class Told:
         self.times[what] += 1
         self.texts[pod.name].append(why)
 
-    async def bind(self, *, namespace: str, name: str, uid: str, node: str, annotations: Any = None) -> Outcome:
+    async def bind(self, *, node: str, **_: Any) -> Outcome:
         await asyncio.sleep(0)
         return Bound(node)
 

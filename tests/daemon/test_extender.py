@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from engine.adapters.extender_protocol import read_nodes, read_preemption, write_filtered
 from engine.adapters.http_access import Clients
-from engine.adapters.kube.binding import Reason, Refused
+from engine.adapters.kube.binding import Bound, Reason, Refused, Unknown
 from engine.adapters.serving_certificate import ServingCertificate
 from engine.daemon.configuration.settings import HttpSettings, Settings, TlsSettings
 from engine.daemon.modes.selection import knows_clients
@@ -147,6 +147,26 @@ async def test_a_refused_binding_gives_its_room_back() -> None:
         assert await client.ask("bind", body) == {"Error": "binding to slow failed: no such pod"}
     assert stage.cluster.pods == {}
     assert stage.scheduler.informer.assumed == {}
+
+
+@pytest.mark.parametrize("truth", [Bound("slow"), Refused(Reason.GONE, "no such pod")], ids=["bound", "not bound"])
+@pytest.mark.parametrize("broke", [True, False])
+async def test_a_binding_in_doubt_keeps_its_room_until_that_is_known(truth: Bound | Refused, broke: bool) -> None:
+    stage = three_nodes()
+    binder, found = stage.binder, asyncio.get_running_loop().create_future()
+    binder.outcome, binder.truth = Unknown("the answer was lost", since=0.0), found
+    binder.error = KeyError("a fault of ours") if broke else None
+    async with stage.served() as client:
+        await client.ask("filter", {"Pod": pod("p1"), "NodeNames": ["slow"]})
+        body = {"PodName": "p1", "PodUID": "uid-p1", "PodNamespace": "default", "Node": "slow"}
+        assert (await client.ask("bind", body))["Error"].startswith("binding to slow is in doubt: ")
+        assert stage.scheduler.informer.assumed == {"uid-p1": "slow"}
+        found.set_result(truth)
+        await asyncio.sleep(0.05)
+        assert ("uid-p1" in stage.scheduler.informer.assumed) is isinstance(truth, Bound)
+        binder.outcome, binder.error = Bound("slow"), None
+        assert await client.ask("bind", body) == {"Error": ""}
+    assert stage.scheduler.informer.assumed == {"uid-p1": "slow"}
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ class Answers:
             raise error_from_answer(404, b'{"message":"gone","reason":"NotFound","code":404}')
         return b"{}"
 
-    async def bind(self, *, namespace: str, name: str, uid: str, node: str, annotations: Any = None) -> Outcome:
+    async def bind(self, *, node: str, **_: Any) -> Outcome:
         await asyncio.sleep(0)
         return Bound(node)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -262,3 +264,18 @@ def test_other_policies_wake_every_rejected_pod() -> None:
 
     assert queue.happened(ClusterEvent.POD_DELETE, 20.0) == 0
     assert queue.happened(ClusterEvent.POLICY, 20.0) == 1
+
+
+def test_a_held_pod_for_which_room_is_kept_again_is_looked_at_again() -> None:
+    """The API server may still show a nomination that was dropped since."""
+    queue = SchedulingQueue(hold=lambda queued: "not now")
+    pod = make_pod("a")
+    queue.add(pod, 0.0)
+    (queued,) = queue.newly_held(since=0.0)
+    queue.told(queued)
+    queue.add(pod, 1.0)
+    assert queue.newly_held(since=1.0) == []
+    queue.add(replace(pod, nominated_node="n1"), 2.0)
+    assert queue.newly_held(since=2.0) == [queued]
+    queue.told(queued)
+    assert queue.newly_held(since=2.0) == []

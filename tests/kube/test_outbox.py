@@ -338,21 +338,27 @@ def test_what_was_under_way_when_sending_broke_off_is_sent_by_whoever_begins_aga
     run(main())
 
 
-def test_an_error_of_our_own_costs_one_item_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ValueError("a fault of ours"), refused(403)])
+def test_an_error_of_ours_and_a_missing_permission_are_tried_a_few_times_and_cost_no_other_item(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
         async def breaks() -> None:
-            raise ValueError("a fault of ours")
+            raise error
 
-        api.bad["default", "bad"] = breaks
-        box.put(("default", "bad"), "text")
-        box.put(("default", "good"), "text")
-        await asyncio.sleep(1.0)
-        assert list(api.taken) == [("default", "good")]
+        api.bad["default", "bad"] = api.bad["default", "brief"] = breaks
+        for name in ("bad", "brief", "good"):
+            box.put(("default", name), "text")
+        await asyncio.sleep(0.4)
+        del api.bad["default", "brief"]
+        await asyncio.sleep(60.0)
+        assert list(api.taken) == [("default", "good"), ("default", "brief")]
         assert box.counts.refused == 1
         assert len(box) == 0
+        assert 3 <= sum(key == ("default", "bad") for _, key in api.asked) <= 5
 
     story(tell)
-    assert "a fault of ours" in caplog.text
+    assert str(error) in caplog.text
 
 
 STEPS = st.lists(

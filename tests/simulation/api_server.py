@@ -46,6 +46,10 @@ class ApiServer:
         self.bound: dict[str, str] = {}
         """Node by uid of every pod ever bound."""
         self.quota: dict[str, int] = {}
+        self.denials: dict[str, int] = {}
+        """By name, of pods about which no write is allowed by a webhook: the status it answers with."""
+        self.forbidden: set[str] = set()
+        """Of "pods" and "bindings": what is answered with 403, as by a server that has just started."""
         self.requests = 0
         self.clock_ahead = 0.0
         """Seconds by which the scheduler's machine is ahead of the truth, because somebody set its clock."""
@@ -156,6 +160,10 @@ class ApiServer:
             loop = asyncio.get_running_loop()
             loop.call_later(5 * self.random.random(), lambda: self._remove(name, uid=uid))
 
+    def touch_pod(self, name: str) -> None:
+        """Let somebody write something to a pod that is of no interest here."""
+        self._tell("pods", "MODIFIED", self.pods[name])
+
     def finish_pod(self, name: str) -> None:
         """Let a pod succeed."""
         pod = self.pods[name]
@@ -187,6 +195,11 @@ class ApiServer:
         uid = given.get("metadata", {}).get("uid") or given.get("preconditions", {}).get("uid")
         if uid is not None and uid != pod["metadata"]["uid"]:
             raise refusal(409, f"uid {uid} is not {pod['metadata']['uid']}")
+        if ("bindings" if subresource == "binding" else "pods") in self.forbidden:
+            raise refusal(403, "not allowed yet")
+        if verb != "GET" and name in self.denials:
+            self.met[f"{subresource or 'deletion'}: {self.denials[name]} by a webhook"] += 1
+            raise denial(self.denials[name])
         match verb, subresource:
             case "POST", "binding":
                 self._bind(pod, given["target"]["name"])
@@ -276,6 +289,12 @@ def refusal(status: int, message: str, *, retry_after_seconds: float | None = No
     """Return the error of a refusing answer."""
     body = _encode({"message": message, "reason": "Refused", "code": status})
     return error_from_answer(status, body, retry_after_seconds=retry_after_seconds)
+
+
+def denial(status: int, *, retry_after_seconds: float | None = None) -> KubeError:
+    """Return the error where an admission webhook allows no write about one object."""
+    message = 'admission webhook "pods.example.com" denied the request: no'
+    return refusal(status, message, retry_after_seconds=retry_after_seconds)
 
 
 def cpu_millis(pod: Json) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from engine.adapters.policy_sources import PolicySources
 from engine.daemon.policies.live import LivePolicies, PolicyCompiler
 from engine.daemon.policies.reload import Accepted
+from engine.framework.queue import Place
 from tests.simulation.api_server import ApiServer, Json
 from tests.simulation.replica import Replica
 from tests.simulation.virtual_time import StandstillError, run
@@ -60,6 +61,8 @@ class Chaos(ABC):
         self._log: list[str] = []
         self._names = 0
         self._gone_nodes: set[str] = set()
+        self.pause_seconds = 0.0
+        """After the present step, beside the usual."""
 
     def run(self) -> Counter[str]:
         """Run to the end; return how often everything happened, faults and reports.
@@ -85,7 +88,8 @@ class Chaos(ABC):
                 ((_, act),) = self.random.choices(actions, weights)
                 self._log.append(f"{asyncio.get_running_loop().time():.2f} {getattr(act, '__name__', '')}")
                 act()
-                await asyncio.sleep(self.random.choice((0.0, 0.01, 0.1, 0.5, 2.0)))
+                await asyncio.sleep(self.random.choice((0.0, 0.01, 0.1, 0.5, 2.0)) + self.pause_seconds)
+                self.pause_seconds = 0.0
                 self._check()
             await self._settle()
         finally:
@@ -113,6 +117,7 @@ class Chaos(ABC):
             (4, self._spoil_watches),
             (1, self._storm),
             (3, self._faults),
+            (2, self._deny),
         ]
 
     def _met(self, what: str) -> None:
@@ -203,6 +208,14 @@ class Chaos(ABC):
     def _faults(self) -> None:
         self.server.fault_rate = self.random.choice((0.0, 0.1, 0.3))
 
+    def _deny(self) -> None:
+        """For a while, let a webhook allow no write about some pods that wait."""
+        waiting = [name for name, pod in self.server.pods.items() if not pod["spec"].get("nodeName")]
+        for name in self.random.sample(waiting, min(len(waiting), 5)):
+            self.server.denials[name] = self.random.choice((409, 429, 500, 503))
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.random.choice((5.0, 60.0)), self.server.denials.pop, name, None)
+
     def _cut_off(self) -> None:
         if self.replicas:
             connection = self.random.choice(self.replicas).connection
@@ -214,7 +227,7 @@ class Chaos(ABC):
     def _stop(self, replica: Replica) -> None:
         """Stop a machine, for long enough or not for others to take over."""
         replica.machine.stop()
-        asyncio.get_running_loop().call_later(self.random.choice((3.0, 12.0, 30.0, 30.0)), self._go_on, replica)
+        asyncio.get_running_loop().call_later(self.random.choice((3.0, 12.0, 30.0, 45.0, 45.0)), self._go_on, replica)
 
     def _go_on(self, replica: Replica) -> None:
         if replica.machine.is_stopped:
@@ -254,6 +267,7 @@ class Chaos(ABC):
         """Let the storm pass; then every pod must have its node, unless there is none for it, and be seen there."""
         server, loop = self.server, asyncio.get_running_loop()
         server.fault_rate, server.lag_seconds = 0.0, 0.01
+        server.denials.clear()
         for replica in self.replicas:
             replica.connection.is_cut = False
             if replica.machine.is_stopped:
@@ -262,11 +276,13 @@ class Chaos(ABC):
         while True:
             await asyncio.sleep(15.0)
             self._check()
-            lost, blind = self._lost(), self._blind()
-            if not lost and not blind:
+            lost, blind, untold = self._lost(), self._blind(), self._untold()
+            if not lost and not blind and not untold:
                 return
             if loop.time() > end:
-                self._fail([*blind, *(f"{name} could run and does not: {self._whereabouts(name)}" for name in lost)])
+                self._fail(
+                    [*blind, *untold, *(f"{name} could run and does not: {self._whereabouts(name)}" for name in lost)]
+                )
 
     def _blind(self) -> list[str]:
         """Return which replicas see other pods on nodes than there are."""
@@ -277,6 +293,16 @@ class Chaos(ABC):
             for replica in self.replicas
             if replica.view() != truth
         ]
+
+    def _untold(self) -> list[str]:
+        """Return of which pods it is not said why they wait, or something else."""
+        waiting = {q.pod.uid for r in self.replicas for q in r.scheduler.queue if q.place is Place.UNSCHEDULABLE}
+        found = []
+        for name, pod in self.server.pods.items():
+            said = next((c for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled"), None)
+            if pod["metadata"]["uid"] in waiting and (said is None or said["status"] != "False"):
+                found.append(f"nobody says of {name} why it waits")
+        return found
 
     @abstractmethod
     def _lost(self) -> list[str]:

@@ -14,9 +14,10 @@ from engine.adapters.kube.errors import (
     MalformedAnswer,
     Unreachable,
     Withheld,
+    error_from_answer,
 )
 from engine.adapters.kube.throttle import Throttle
-from tests.simulation.api_server import ApiServer, refusal
+from tests.simulation.api_server import ApiServer, denial, refusal
 from tests.simulation.watch_stream import WATCH_FAULTS, WIRE, Line, WatchStream
 
 ONE_WAY_SECONDS = 0.1
@@ -25,6 +26,7 @@ REQUEST_FAULTS = (
     "unreachable",
     "409",
     "429 with Retry-After",
+    "429 by a webhook",
     "500 before it was done",
     "500 after it was done",
     "request lost",
@@ -35,6 +37,14 @@ REQUEST_FAULTS = (
     "time-out, done",
     "time-out, done later",
 )
+
+
+OUR_FAULTS = ("error of ours, not sent", "error of ours, done")
+"""Of what sends requests about single pods: errors that nobody has foreseen."""
+
+
+class OurFaultError(RuntimeError):
+    """A drawn error of ours."""
 
 
 class Connection:
@@ -55,10 +65,14 @@ class Connection:
         self.is_reachable = True
         self.takes_requests = True
         """Without, each is told that there is no connection; watches that are open go on."""
+        self.plan: Callable[[str, str], str] = lambda verb, path: ""
+        """What is to go wrong with a request, by its verb and path; "" leaves that to chance."""
 
     def aside(self) -> Connection:
         """Return another connection on the same line, which waits for nothing on this one."""
-        return Connection(self._server, sending=self._sending, line=self._line)
+        beside = Connection(self._server, sending=self._sending, line=self._line)
+        beside.plan = lambda verb, path: self.plan(verb, path)
+        return beside
 
     async def pause(self, seconds: float) -> None:
         """Sleep."""
@@ -103,9 +117,13 @@ class Connection:
         """Send a request."""
         server, loop = self._server, asyncio.get_running_loop()
         random = server.random
-        asked = "binding" if resource == "pods/binding" else "request"
+        asked = "binding" if resource == "pods/binding" else "pod" if "/pods/" in path else "request"
+        faults = REQUEST_FAULTS if asked == "request" else (*REQUEST_FAULTS, *OUR_FAULTS)
         kind = f"{verb} {resource}"
-        fault = await self._begin(asked, REQUEST_FAULTS, kind=kind)
+        fault = await self._begin(asked, faults, kind=kind, planned=self.plan(verb, path))
+        if fault == "error of ours, not sent":
+            server.met[f"{asked}: {fault}"] += 1
+            raise OurFaultError("drawn, before it was sent")
         if may_send is not None and not may_send():
             raise Withheld("may not send")
         self._sending(verb, path)
@@ -113,10 +131,10 @@ class Connection:
             server.met[f"{asked}: {fault}"] += 1
         answer: asyncio.Future[bytes] = loop.create_future()
 
-        def settle(result: bytes | KubeError) -> None:
+        def settle(result: bytes | Exception) -> None:
             if answer.done() or self._line.closed:
                 return
-            if isinstance(result, KubeError):
+            if isinstance(result, Exception):
                 answer.set_exception(result)
             else:
                 answer.set_result(result)
@@ -138,7 +156,7 @@ class Connection:
             loop.call_later(late + random.random() * ONE_WAY_SECONDS, arrive, context=WIRE)
         return await answer
 
-    def _result(self, fault: str, verb: str, path: str, body: bytes, *, kind: str) -> bytes | KubeError | None:
+    def _result(self, fault: str, verb: str, path: str, body: bytes, *, kind: str) -> bytes | Exception | None:
         """Return what the server answers, None where nothing ever comes back."""
         match fault:
             case "409":
@@ -146,13 +164,17 @@ class Connection:
             case "429 with Retry-After":
                 seconds = float(self._server.random.choice((0, 1, 5)))
                 self._throttle.pause(kind, seconds)
-                return refusal(429, "later", retry_after_seconds=seconds)
+                return error_from_answer(
+                    429, b"Too many requests, please try again later.", retry_after_seconds=seconds
+                )
+            case "429 by a webhook":
+                return denial(429, retry_after_seconds=5.0)
             case "500 before it was done":
                 return refusal(500, "it broke")
             case "request lost":
                 return ConnectionLost("cut")
         try:
-            result: bytes | KubeError = self._server.answer(verb, path, body)
+            result: bytes | Exception = self._server.answer(verb, path, body)
         except KubeError as error:
             result = error
         match fault:
@@ -160,17 +182,19 @@ class Connection:
                 return refusal(500, "it broke late")
             case "answer lost":
                 return ConnectionLost("cut")
+            case "error of ours, done":
+                return OurFaultError("drawn, after it was done")
             case "answer garbled":
                 return MalformedAnswer("no JSON")
             case "time-out, done":
                 return None
         return result
 
-    async def _begin(self, asked: str, faults: tuple[str, ...], *, kind: str) -> str:
+    async def _begin(self, asked: str, faults: tuple[str, ...], *, kind: str, planned: str = "") -> str:
         """Wait until a request may be sent; return what is to go wrong with it, "" for nothing."""
         server = self._server
         await self._throttle.wait(kind)
-        fault = server.draw_fault(asked, faults)
+        fault = planned or server.draw_fault(asked, faults)
         if self._line.closed:
             await asyncio.get_running_loop().create_future()
         self.is_reachable = self.takes_requests and not self.is_cut and fault != "unreachable"
@@ -185,12 +209,15 @@ class Connection:
     async def open_stream(self, path: str, *, resource: str, idle_seconds: float, **_: Any) -> WatchStream:
         """Open a watch."""
         server = self._server
-        fault = await self._begin("watch", ("unreachable", "time-out", *WATCH_FAULTS), kind="WATCH")
+        fault = await self._begin("watch", ("unreachable", "time-out", "429", *WATCH_FAULTS), kind="WATCH")
         await asyncio.sleep(server.random.random() * ONE_WAY_SECONDS)
         if fault == "time-out":
             server.met["watch: time-out"] += 1
             await asyncio.sleep(5.0)
             raise AnswerTimeout("no answer in time")
+        if fault == "429":
+            server.met["watch: 429"] += 1
+            raise refusal(429, "storage is (re)initializing", retry_after_seconds=1.0)
         query = dict(pair.split("=", 1) for pair in path.partition("?")[2].split("&"))
         try:
             missed = server.since(resource, query.get("resourceVersion"))

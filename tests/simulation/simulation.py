@@ -70,7 +70,8 @@ class Simulation(Chaos):
             (3, self._reload),
             (2, self._lag),
             (1, self._set_clock),
-            *([(1, self._stand_by), (1, self._leave), (2, self._pause), (1, self._cut_off)] * self._election.enabled),
+            *([(1, self._stand_by), (1, self._leave), (3, self._pause), (1, self._cut_off)] * self._election.enabled),
+            *([(1, self._cut_off_for_minutes)] * (not self._election.enabled)),
         ]
 
     def _change_node(self) -> None:
@@ -115,6 +116,17 @@ class Simulation(Chaos):
         self.server.clock_ahead = self.random.choice((0.0, 0.0, 40.0, -40.0, 3 * 3600.0, -3 * 3600.0))
         self._met("clock set")
 
+    def _cut_off_for_minutes(self) -> None:
+        """Cut a replica off right after its bindings went out, for longer than it asks what became of them."""
+        if self.replicas:
+            self._create()
+            connection, loop = self.random.choice(self.replicas).connection, asyncio.get_running_loop()
+            loop.call_later(0.3 + self.server.lag_seconds, setattr, connection, "is_cut", True)
+            loop.call_later(400.0, setattr, connection, "is_cut", False)
+            self.server.fault_rate = 0.3
+            self.pause_seconds = self.random.choice((100.0, 300.0))
+            self._met("cut off for minutes")
+
     # --- what happens where there is an election ------------------------------------------------------
 
     def _stand_by(self) -> None:
@@ -133,9 +145,10 @@ class Simulation(Chaos):
 
     def _pause(self) -> None:
         """Stop a machine, the leader's if there is one."""
-        if len(self.replicas) < 2:
-            self._stand_by()
         running = [replica for replica in self.replicas if not replica.machine.is_stopped]
+        if len(running) < 2:  # somebody has to be there who may take over
+            self._stand_by()
+            return
         leaders = [replica for replica in running if replica.leading.may_act()]
         if running:
             self._stop(leaders[0] if leaders else self.random.choice(running))

@@ -7,15 +7,18 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.network import REQUEST_FAULTS
+from tests.simulation.network import OUR_FAULTS, REQUEST_FAULTS
 from tests.simulation.simulation import Simulation
 from tests.simulation.watch_stream import WATCH_FAULTS
 
 FAULTS = {
-    *(f"binding: {fault}" for fault in REQUEST_FAULTS),
-    *(f"watch: {fault}" for fault in (*WATCH_FAULTS, "410")),
+    *(f"{asked}: {fault}" for fault in (*REQUEST_FAULTS, *OUR_FAULTS) for asked in ("binding", "pod")),
+    *(f"{written}: {status} by a webhook" for status in (409, 429, 500, 503) for written in ("binding", "status")),
+    *(f"watch: {fault}" for fault in (*WATCH_FAULTS, "410", "429")),
+    "binding in doubt for minutes",
     "clock set",
     "cut off",
+    "cut off for minutes",
     "former leader goes on while another leads",
     "gang bound",
     "killed",

@@ -125,9 +125,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     try:
         return loop.run_until_complete(main)
     finally:
-        pending = asyncio.all_tasks(loop)
-        for task in pending:
-            task.cancel()
-        if pending:
+        while pending := asyncio.all_tasks(loop):  # some may begin meanwhile
+            for task in pending:
+                task.cancel()
             loop.run_until_complete(asyncio.wait(pending))
         loop.close()

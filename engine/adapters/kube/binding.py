@@ -1,8 +1,8 @@
 """Binds pods to nodes and finds out what became of it. Knows no policy; decides nothing.
 
-A POST whose answer was lost may have worked. So after anything uncertain the pod itself is asked, and only a pod
-that is certainly still unbound is tried again, on the same node: the API server's refusal to bind twice makes
-the repetition safe.
+A POST whose answer was lost may have worked, or may still be carried out. So after anything uncertain the pod itself is
+asked, and only a pod that is unbound is tried again, on the same node: the API server's refusal to bind twice makes
+the repetition safe. That a pod is not bound by it is said only once that is certain.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from engine.adapters.kube.errors import (
     TooManyRequests,
     Unauthorized,
     UnknownOutcome,
-    Unreachable,
     Withheld,
 )
 from engine.adapters.kube.resources import PODS
@@ -39,7 +38,14 @@ logger = logging.getLogger(__name__)
 
 CONCURRENCY = 32  # requests in flight; the API server's throughput is flat from here on
 TIMEOUT_SECONDS = 15.0  # per request
-PATIENCE_SECONDS = 120.0  # how long one binding is tried and asked after
+PATIENCE_SECONDS = 120.0  # how long one binding is tried
+LINGER_SECONDS = 75.0
+"""A request that went out so long ago and was not carried out never will be: the API server gives one up after 60 s
+(`--request-timeout`)."""
+MOST_CONFLICTS = 2
+"""Refusals with 409 that the pod does not explain, after which it is not tried again."""
+MOST_FAULTS = 3
+"""Unexpected errors of ours in one binding, after which it is not tried again."""
 
 
 class Reason(enum.Enum):
@@ -51,6 +57,8 @@ class Reason(enum.Enum):
     GATED = "gated"  # has scheduling gates
     FORBIDDEN = "forbidden"
     INVALID = "invalid"
+    DENIED = "denied"  # by an admission webhook, or because it did not answer
+    INTERNAL_ERROR = "internal error"
     CONFLICT = "conflict"  # refused without a reason that could be found in the pod
     UNAVAILABLE = "unavailable"  # the API server took no request for PATIENCE_SECONDS
     NOT_LEADER = "not leader"  # the fence was closed before it was sent
@@ -73,9 +81,11 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The truth could not be had in time: keep the reservation until the pod's watch tells, or bind again."""
+    """The truth could not be had in time: keep the reservation until the pod's watch tells, or ask again with this."""
 
     message: str
+    since: float
+    """Event loop's time at which the last request went out that may have worked, or may still be carried out."""
 
 
 Outcome: TypeAlias = Bound | Refused | Unknown
@@ -116,14 +126,26 @@ class Binder:
         concurrency: int = CONCURRENCY,
         timeout_seconds: float = TIMEOUT_SECONDS,
         patience_seconds: float = PATIENCE_SECONDS,
+        linger_seconds: float = LINGER_SECONDS,
         may_bind: Callable[[], bool] = lambda: True,
     ) -> None:
-        """may_bind: the fence of leader election, asked right before a binding's bytes go out."""
+        """Set up.
+
+        Args:
+            transport: to the API server.
+            random: spreads retries.
+            concurrency: requests at a time.
+            timeout_seconds: how long an answer is waited for.
+            patience_seconds: how long one binding is tried.
+            linger_seconds: how long the API server may take to carry out what it was sent.
+            may_bind: the fence of leader election, asked right before a binding's bytes go out.
+        """
         self._transport = transport
         self._random = random
         self._slots = asyncio.Semaphore(concurrency)
         self._timeout_seconds = timeout_seconds
         self._patience_seconds = patience_seconds
+        self._linger_seconds = linger_seconds
         self._may_bind = may_bind
         self._unfinished = 0
 
@@ -133,16 +155,32 @@ class Binder:
         return self._unfinished
 
     async def bind(
-        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+        self,
+        *,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str] | None = None,
+        after: Unknown | None = None,
     ) -> Outcome:
         """Bind the pod of that UID to node and return what became of it. Raises nothing but cancellation.
 
-        annotations: what the API server adds to the pod in the same step.
+        annotations: what the API server adds to the pod in the same step. after: what is known from before.
         """
-        self._unfinished += 1
         metadata = _Metadata(name, namespace, uid, dict(annotations) if annotations else None)
+        return await self._run(_Attempt(self, metadata, node=node, after=after))
+
+    async def settle(self, *, namespace: str, name: str, uid: str, node: str, after: Unknown) -> Outcome:
+        """Find out what became of a binding, without trying it again. Raises nothing but cancellation."""
+        attempt = _Attempt(self, _Metadata(name, namespace, uid), node=node, after=after)
+        attempt.refusal = Refused(Reason.UNAVAILABLE, after.message)
+        return await self._run(attempt)
+
+    async def _run(self, attempt: _Attempt) -> Outcome:
+        self._unfinished += 1
         try:
-            return await _Attempt(self, metadata, node=node).run()
+            return await attempt.run()
         finally:
             self._unfinished -= 1
 
@@ -164,73 +202,126 @@ class Binder:
 class _Attempt:
     """One binding with all its retries."""
 
-    def __init__(self, binder: Binder, metadata: _Metadata, *, node: str) -> None:
+    def __init__(self, binder: Binder, metadata: _Metadata, *, node: str, after: Unknown | None) -> None:
         self._binder, self._metadata, self._node = binder, metadata, node
         self._namespace, self._name, self._uid = metadata.namespace, metadata.name, metadata.uid
-        self._may_have_worked = False  # until the pod was asked
-        self._was_uncertain = False  # ever: a request that timed out may still be waiting inside the server
-        self._unexplained_conflicts = 0
+        self._doubt_since = after.since if after is not None else None
+        """Event loop's time at which the last request went out that may have worked; None where none did."""
+        self._must_look = after is not None
+        """Whether the pod has to be asked before anything else."""
+        self.refusal: Refused | None = None
+        """Why it is not tried again; it is the outcome once it is certain that no earlier request has worked."""
+        self._conflicts = self._faults = 0
 
     async def run(self) -> Outcome:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._binder._patience_seconds
+        try_until = loop.time() + self._binder._patience_seconds
+        ask_until = try_until + self._binder._linger_seconds
         backoff: Backoff | None = None  # seldom needed
         while True:
-            problem: KubeError
-            try:
-                if self._may_have_worked:
-                    known = await self._look()
-                    if known is not None:
-                        return known
-                    self._may_have_worked = False
-                    continue
-                await self._post()
-                return Bound(self._node)
-            except Withheld:
-                return self._fenced()
-            except NotFound as error:
-                return Refused(Reason.GONE, str(error))
-            except Conflict as error:
-                # Known to have been refused, but why? Perhaps an earlier try of ours had worked.
-                self._may_have_worked, problem = True, error
-                self._unexplained_conflicts += 1
-                if self._unexplained_conflicts > 2:
-                    return Refused(Reason.CONFLICT, error.message)
-                if self._unexplained_conflicts == 1:
-                    continue
-            except (ServerError, UnknownOutcome) as error:
-                self._may_have_worked, self._was_uncertain, problem = True, True, error
-            except (Unreachable, TooManyRequests, Unauthorized) as error:
-                problem = error
-            except ApiError as error:
-                if not self._may_have_worked:
-                    reason = Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.INVALID
-                    return Refused(reason, error.message)
-                problem = error
-            except KubeError as error:
-                problem = error
-
+            found = await (self._ask() if self._must_look else self._try())
+            if found is None:
+                continue
+            if not isinstance(found, KubeError):
+                return found
             backoff = backoff or Backoff(initial_seconds=0.1, limit_seconds=5.0, random=self._binder._random)
-            wish = problem.retry_after_seconds if isinstance(problem, ApiError) else None
+            wish = found.retry_after_seconds if isinstance(found, ApiError) else None
             pause_seconds = backoff.next_seconds(at_least=wish)
-            if loop.time() + pause_seconds > deadline:
-                return self._given_up(problem)
-            logger.debug("binding %s/%s: %s, again in %.1f s", self._namespace, self._name, problem, pause_seconds)
+            is_late = loop.time() + pause_seconds > try_until and self.refusal is None
+            if is_late and (refused := self._refused(Reason.UNAVAILABLE, str(found))) is not None:
+                return refused
+            if loop.time() + pause_seconds > ask_until:
+                return Unknown(str(found), since=self._doubt_since or loop.time())
+            logger.debug("binding %s/%s: %s, again in %.1f s", self._namespace, self._name, found, pause_seconds)
             await self._binder._transport.pause(pause_seconds)
 
-    def _fenced(self) -> Outcome:
-        text = "no longer the leader"
-        return Unknown(text) if self._was_uncertain else Refused(Reason.NOT_LEADER, text)
+    async def _try(self) -> Outcome | KubeError | None:
+        """Send the binding; where that has not settled it, return what to pause for, or None."""
+        before = self._doubt_since
+        try:
+            await self._post()
+        except Exception as error:
+            is_known = isinstance(error, KubeError) and not isinstance(error, UnknownOutcome | ServerError)
+            if is_known or (isinstance(error, ApiError) and error.is_denial):
+                self._doubt_since = before  # this one has certainly not worked
+            return self._weigh(error)
+        return Bound(self._node)
 
-    def _given_up(self, problem: KubeError) -> Outcome:
-        if self._may_have_worked or self._was_uncertain:
-            return Unknown(str(problem))
-        return Refused(Reason.UNAVAILABLE, str(problem))
+    def _weigh(self, error: Exception) -> Outcome | KubeError | None:
+        """Return what follows from a binding that was not answered with success, as `_try` does."""
+        match error:
+            case ApiError(is_denial=True):
+                return self._refused(Reason.DENIED, error.message)
+            case NotFound():
+                return Refused(Reason.GONE, str(error))
+            case Conflict():  # but why? Perhaps an earlier try had worked
+                self._must_look = True
+                self._conflicts += 1
+                if self._conflicts > MOST_CONFLICTS:
+                    return self._refused(Reason.CONFLICT, error.message)
+                return error if self._conflicts > 1 else None
+            case UnknownOutcome() | ServerError():
+                self._must_look = True
+                return error
+            case Withheld():
+                return self._refused(Reason.NOT_LEADER, "no longer the leader")
+            case ApiError() if not isinstance(error, TooManyRequests | Unauthorized):
+                return self._refused(
+                    Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.INVALID, error.message
+                )
+            case KubeError():
+                return error
+            case _:
+                return self._broke(error)
+
+    def _broke(self, error: Exception) -> Outcome | KubeError | None:
+        """Take note of an error of ours, which nobody has foreseen."""
+        logger.error("unexpected error while %s/%s was bound", self._namespace, self._name, exc_info=error)
+        self._faults += 1
+        if self._doubt_since is None or self._faults > MOST_FAULTS:
+            return self._refused(Reason.INTERNAL_ERROR, f"internal error: {error!r}; see the scheduler's log")
+        self._must_look = True
+        return UnknownOutcome(f"internal error: {error!r}")
+
+    def _refused(self, reason: Reason, message: str) -> Refused | None:
+        """Try no more; return that as the outcome if no earlier request can have worked."""
+        refusal = Refused(reason, message)
+        if self._doubt_since is None and not self._must_look:
+            return refusal
+        self.refusal, self._must_look = refusal, True
+        return None
+
+    def _may_send(self) -> bool:
+        """Return whether the fence is open, right before the bytes go out: from here on it may have worked."""
+        if not self._binder._may_bind():
+            return False
+        self._doubt_since = asyncio.get_running_loop().time()
+        return True
 
     async def _post(self) -> None:
         body = _encode(_Binding(self._metadata, _Target(self._node)))
         path = PODS.path(self._name, namespace=self._namespace, subresource="binding")
-        await self._binder._request("POST", path, body=body, resource="pods/binding", may_send=self._binder._may_bind)
+        await self._binder._request("POST", path, body=body, resource="pods/binding", may_send=self._may_send)
+
+    async def _ask(self) -> Outcome | KubeError | None:
+        """Ask the pod what became of it; return what to pause for, None where it may be tried again at once."""
+        try:
+            if (known := await self._look()) is not None:
+                return known
+        except NotFound as error:
+            return Refused(Reason.GONE, str(error))
+        except KubeError as error:
+            return error
+        except Exception as error:
+            logger.exception("unexpected error while %s/%s was asked for", self._namespace, self._name)
+            return UnknownOutcome(f"internal error: {error!r}")
+        if self.refusal is None:
+            self._must_look = False
+            return None
+        now = asyncio.get_running_loop().time()
+        if self._doubt_since is None or now - self._doubt_since >= self._binder._linger_seconds:
+            return self.refusal
+        return UnknownOutcome(f"{self.refusal.message}; an earlier request may still be carried out")
 
     async def _look(self) -> Outcome | None:
         """Ask the pod; None if it is there and unbound."""

@@ -20,6 +20,8 @@ from types import MappingProxyType
 
 import msgspec
 
+DENIALS = ('admission webhook "', "Internal error occurred: failed calling webhook ")
+"""How the API server begins to tell that an admission webhook stands in the way, under whatever status it chose."""
 MESSAGE_CHARACTERS = 400  # enough for any one reason; an admission webhook may answer with pages
 
 
@@ -69,6 +71,11 @@ class ApiError(KubeError):
         self.reason = reason
         self.message = message
         self.retry_after_seconds = retry_after_seconds
+
+    @property
+    def is_denial(self) -> bool:
+        """Whether an admission webhook has said no, or did not answer: the request was certainly not carried out."""
+        return self.message.startswith(DENIALS)
 
     def __str__(self) -> str:
         return f"{self.status} {self.reason or 'error'}: {self.message}"

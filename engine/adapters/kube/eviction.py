@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from engine.adapters.kube.errors import ApiError, Conflict, NotFound
+from engine.adapters.kube.errors import ApiError, Conflict, MalformedAnswer, NotFound
 from engine.adapters.kube.pod_view import PodView
 from engine.adapters.kube.resources import PODS
 from engine.adapters.kube.transport import STRATEGIC_MERGE_PATCH, Transport
+from engine.cluster.objects import Pod
 
 _encode = msgspec.json.Encoder().encode
+_decode_pod = msgspec.json.Decoder(Pod).decode
 
 
 class Evictor:
@@ -85,8 +87,10 @@ class Evictor:
             return True
         except ApiError:
             return False
-        found = msgspec.json.decode(body)
-        return bool(found["metadata"]["uid"] != victim.uid)
+        try:
+            return _decode_pod(body).metadata.uid != victim.uid
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise MalformedAnswer(f"pod {victim.namespace}/{victim.name} cannot be decoded: {error}") from error
 
     def _disruption(self, victim: PodView) -> dict[str, object]:
         at = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

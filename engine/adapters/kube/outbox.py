@@ -27,6 +27,7 @@ from engine.adapters.kube.backoff import Backoff
 from engine.adapters.kube.errors import (
     ApiError,
     CredentialsError,
+    Forbidden,
     KubeError,
     ServerError,
     TooManyRequests,
@@ -50,6 +51,10 @@ DOWN_SECONDS = (0.2, 15.0)
 """First and longest pause of everything while the server cannot be reached."""
 FAILING_PER_SECOND = 20.0
 """Requests about namespaces whose last write failed, all together: a server in trouble is not asked more often."""
+MOST_FORBIDDEN = 5
+"""Tries of what is answered with 403; some ten seconds."""
+MOST_FAULTS = 3
+"""Tries of what ends in an unexpected error of ours."""
 MOST_LOOKS = 64
 """Namespaces looked at for one that may send, at a time."""
 WARN_EVERY_SECONDS = 60.0
@@ -76,6 +81,7 @@ class _Entry(Generic[Key, Item]):
     lane: _Lane[Key, Item]
     newer: Item | None = None
     """What came while it was being sent."""
+    refusals: int = 0
     pauses: Backoff | None = None
     """Since it failed."""
     due: float = 0.0
@@ -380,16 +386,14 @@ class Outbox(Generic[Key, Item]):
                 self._done(entry)
             else:
                 self._again(entry, pause=FENCE_SECONDS)
+        except Forbidden as error:  # an API server that has just started may not know its roles yet
+            lane.is_failing = True
+            self._refused(entry, error, most=MOST_FORBIDDEN)
         except KubeError as error:
-            self.counts.refused += 1
-            if str(error) != self._last_refusal:
-                self._last_refusal = str(error)
-                logger.warning("%s: refused for good: %s", self._name, error)
-            self._done(entry)
-        except Exception:
-            self.counts.refused += 1
-            logger.exception("%s: could not be sent", self._name)
-            self._done(entry)
+            self._refused(entry, error, most=1)
+        except Exception as error:
+            logger.exception("%s: unexpected error", self._name)
+            self._refused(entry, error, most=MOST_FAULTS)
         else:
             self.counts.sent += 1
             lane.is_failing = False
@@ -429,6 +433,19 @@ class Outbox(Generic[Key, Item]):
             self._wait(entry, first=True)
         else:
             self._rest(entry, pause, wish=wish)
+
+    def _refused(self, entry: _Entry[Key, Item], error: Exception, *, most: int) -> None:
+        """Drop what was refused so often as it may be tried, else let it rest."""
+        entry.refusals += 1
+        if entry.refusals < most:
+            self.counts.retried += 1
+            self._again(entry, pause=RETRY_SECONDS)
+            return
+        self.counts.refused += 1
+        if str(error) != self._last_refusal:
+            self._last_refusal = str(error)
+            logger.warning("%s: refused for good: %s", self._name, error)
+        self._done(entry)
 
     def _server_is_down(self, error: KubeError) -> None:
         self.counts.retried += 1

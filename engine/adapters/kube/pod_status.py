@@ -7,6 +7,7 @@ was just bound is never marked as unscheduled.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from engine.adapters.kube.status_patch import patch_status
 from engine.adapters.kube.transport import Transport
 from engine.cluster.objects import Pod
 from engine.cluster.resource_versions import version_number
+
+logger = logging.getLogger(__name__)
 
 _decode_pod = msgspec.json.Decoder(Pod).decode
 
@@ -136,6 +139,11 @@ class PodStatusWriter:
                 in_doubt = in_doubt or isinstance(error, UnknownOutcome)
                 if not in_doubt:
                     return NotPassedOn(str(error))
+                await asyncio.sleep(backoff.next_seconds())
+                continue
+            except Exception:
+                logger.exception("unexpected error while pod %s/%s was passed on", pod.namespace, pod.name)
+                in_doubt = True
                 await asyncio.sleep(backoff.next_seconds())
                 continue
             if version is not None:

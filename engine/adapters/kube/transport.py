@@ -94,7 +94,7 @@ class Transport:
         try:
             await self._throttle.wait(kind)
             answer, used = await self._exchange(verb, path, body, content_type, timeout_seconds, may_send)
-            if answer.status == 401 and await self._is_renewed(used):
+            if _is_unknown_here(answer) and await self._is_renewed(used):
                 answer, _ = await self._exchange(verb, path, body, content_type, timeout_seconds, may_send)
             code = str(answer.status)
         except KubeError as error:
@@ -126,7 +126,7 @@ class Transport:
         try:
             await self._throttle.wait(kind)
             opened, used = await self._open_stream(path, idle_seconds, timeout_seconds)
-            if isinstance(opened, Answer) and opened.status == 401 and await self._is_renewed(used):
+            if isinstance(opened, Answer) and _is_unknown_here(opened) and await self._is_renewed(used):
                 opened, _ = await self._open_stream(path, idle_seconds, timeout_seconds)
             code = str(opened.status) if isinstance(opened, Answer) else "200"
         except KubeError as error:
@@ -259,8 +259,13 @@ class Transport:
         if isinstance(error, TooManyRequests) and error.is_for_all and self._heeds_429:
             seconds = DEFAULT_RETRY_AFTER_SECONDS if retry_after is None else retry_after
             self._throttle.pause(kind, seconds * random.uniform(1.0, 1.2))
-        if answer.status == 401 and self._is_accepted:
+        if _is_unknown_here(answer) and self._is_accepted:
             self._is_accepted = False
             source = self._adopted.source if self._adopted is not None else ""
             logger.error("%s does not accept our credentials (%s)", self.server, source, extra={"server": self.server})
         return error
+
+
+def _is_unknown_here(answer: Answer) -> bool:
+    """Whether the server does not know us; an admission webhook may say 401 of one object, too."""
+    return answer.status == 401 and not error_from_answer(answer.status, answer.body).is_denial

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from typing import assert_never
 
 from engine.adapters.extender_protocol import BindingArguments
-from engine.adapters.kube.binding import Bound
+from engine.adapters.kube.binding import Bound, Outcome, Refused, Unknown
 from engine.cluster.devices import ANNOTATION, annotation
 from engine.cluster.pods import PodInfo
 from engine.daemon.modes.asked_pods import AskedPod, AskedPods
@@ -15,7 +17,7 @@ from engine.daemon.scheduling.scheduler import Scheduler
 from engine.framework.evaluation import passes
 from engine.framework.events import ClusterEvent
 from engine.policy.extension import refusals
-from engine.tooling.decision_record import Outcome
+from engine.tooling.decision_record import Outcome as Decided
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +35,8 @@ class ExtenderBinding:
         self._pods = pods
         self._binder = binder
         self._stopwatch = stopwatch
+        self._settling: dict[str, asyncio.Task[None]] = {}
+        """By uid, of pods whose binding is in doubt."""
 
     async def bind(self, request: BindingArguments) -> str:
         """Bind a pod if the policy still wants it there; return why it is not bound, "" where it is.
@@ -49,7 +53,7 @@ class ExtenderBinding:
         self._pods.tell(
             known,
             "bind",
-            Outcome.BIND_FAILED if why else Outcome.ASSIGNED,
+            Decided.BIND_FAILED if why else Decided.ASSIGNED,
             node=request.node,
             message=why,
             bound_seconds=None if why else self._stopwatch() - began,
@@ -58,19 +62,51 @@ class ExtenderBinding:
 
     async def _bind(self, pod: PodInfo, request: BindingArguments) -> str:
         """Have the API server bind a pod that counts on its node; return why it does not, "" where it does."""
+        if (settling := self._settling.pop(pod.uid, None)) is not None:
+            settling.cancel()
+        outcome = await self._ask_binder(pod, request)
+        match outcome:
+            case Bound():
+                logger.info("Successfully bound pod to node", extra={"pod": pod.key, "node": request.node})
+                return ""
+            case Refused(message=why):
+                self._give_back(pod.uid)
+                return f"binding to {request.node} failed: {why}"
+            case Unknown(message=why):
+                # it may be bound: its room stays taken until that is known
+                task = asyncio.get_running_loop().create_task(self._settle(pod, request.node, outcome))
+                self._settling[pod.uid] = task
+                return f"binding to {request.node} is in doubt: {why}"
+            case _:
+                assert_never(outcome)
+
+    async def _ask_binder(self, pod: PodInfo, request: BindingArguments) -> Outcome:
         devices = self._cluster.devices.held(pod.uid)
-        outcome = await self._binder.bind(
-            namespace=request.pod_namespace,
-            name=request.pod_name,
-            uid=request.pod_uid,
-            node=request.node,
-            annotations={ANNOTATION: annotation(devices)} if devices else None,
-        )
-        if isinstance(outcome, Bound):
-            logger.info("Successfully bound pod to node", extra={"pod": pod.key, "node": request.node})
-            return ""
-        self._give_back(pod.uid)
-        return f"binding to {request.node} failed: {outcome.message}"
+        try:
+            return await self._binder.bind(
+                namespace=request.pod_namespace,
+                name=request.pod_name,
+                uid=request.pod_uid,
+                node=request.node,
+                annotations={ANNOTATION: annotation(devices)} if devices else None,
+            )
+        except Exception as error:
+            logger.exception("unexpected error while a pod was bound", extra={"pod": pod.key})
+            return Unknown(f"internal error: {error!r}", since=asyncio.get_running_loop().time())
+
+    async def _settle(self, pod: PodInfo, node_name: str, outcome: Outcome) -> None:
+        """Find out what became of a binding; a pod that is not bound takes no room."""
+        try:
+            while isinstance(outcome, Unknown) and pod.uid in self._scheduler.informer.assumed:
+                outcome = await self._binder.settle(
+                    namespace=pod.namespace, name=pod.name, uid=pod.uid, node=node_name, after=outcome
+                )
+            if isinstance(outcome, Refused):
+                logger.info("A binding in doubt did not work", extra={"pod": pod.key, "node": node_name})
+                self._give_back(pod.uid)
+        finally:
+            if self._settling.get(pod.uid) is asyncio.current_task():
+                del self._settling[pod.uid]
 
     def _assume(self, known: AskedPod, node_name: str) -> str:
         """Count the pod on its node; return why it must not be there, "" where it may."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
+from engine.adapters.kube.binding import Unknown
 from engine.cluster.cluster import Cluster
 from engine.cluster.pods import PodInfo
 from engine.daemon.modes.comparing import Comparing
@@ -178,9 +179,14 @@ class _Nobody:
         uid: str = "",
         node: str = "",
         annotations: Mapping[str, str] | None = None,
+        after: Unknown | None = None,
     ) -> NoReturn:
         """Refuse."""
         raise AssertionError("a shadow binds nothing")
+
+    async def settle(self, *, namespace: str, name: str, uid: str, node: str, after: Unknown) -> NoReturn:
+        """Refuse."""
+        raise AssertionError("a shadow has bound nothing")
 
     async def evict(self, victim: PodInfo) -> NoReturn:
         """Refuse."""

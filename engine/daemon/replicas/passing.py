@@ -97,7 +97,7 @@ class Passing:
         self._informer.assumed[pod.uid] = host
         self._informer.passes.begin(pod.uid)
         self._deciding.forget_refusals()
-        self._bindings.start(self._pass_on(queued, host, began))
+        self._bindings.start(queued, self._pass_on(queued, host, began))
 
     async def _pass_on(self, queued: QueuedPod, host: str, began: float) -> None:
         pod, informer = queued.pod, self._informer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from engine.framework.cycle import Decision
 from engine.framework.frame import Frame
 from engine.framework.permit import Claim
 from engine.framework.queue import Membership, QueuedPod, SchedulingQueue
-from engine.framework.volume_reservation import VolumeReservation, reserve
+from engine.framework.volume_reservation import VolumeReservation, reserve, undo
 
 logger = logging.getLogger(__name__)
 
@@ -64,45 +65,71 @@ class Attempting:
 
     def attempt(self, queued: QueuedPod) -> None:
         """Decide about a pod; whatever comes of it, the pod is in a place afterwards, or being bound."""
-        pod, began = queued.pod, self._stopwatch()
-        logger.debug("Attempting to schedule pod", extra={"pod": pod.key})
-        if self._passing is not None and not self._deciding.serves(pod):
+        began = self._stopwatch()
+        logger.debug("Attempting to schedule pod", extra={"pod": queued.pod.key})
+        self._guard(queued, began, partial(self._attempt, queued, began))
+
+    def _guard(self, queued: QueuedPod, began: float, work: Callable[[], None]) -> None:
+        """Do something with a pod in flight; where that breaks off anywhere, put the pod back."""
+        try:
+            work()
+        except Exception as error:
+            logger.exception("unexpected error in an attempt", extra={"pod": queued.pod.key})
+            self._abandon(queued, f"internal error: {error!r}; see the scheduler's log", began)
+
+    def _attempt(self, queued: QueuedPod, began: float) -> None:
+        if self._passing is not None and not self._deciding.serves(queued.pod):
             self._informer.disown(queued)
             return
-        try:
-            membership = self._permitting.membership(queued)
-            if membership.why is not None:
-                self._hold(queued, membership)
-                return
-            claims = membership.claims
-            if claims and (why := self._permitting.rests(queued, claims)) is not None:
-                self._rest(queued, why, began)
-                return
-            decision, others = self._decide(queued, claims)
-        except Exception as error:
-            logger.exception("attempt broke", extra={"pod": pod.key})
-            self._bindings.broken(queued, f"internal error: {error!r}; see the scheduler's log", began=began)
+        membership = self._permitting.membership(queued)
+        if membership.why is not None:
+            self._hold(queued, membership)
             return
+        claims = membership.claims
+        if claims and (why := self._permitting.rests(queued, claims)) is not None:
+            self._rest(queued, why, began)
+            return
+        decision, others = self._decide(queued, claims)
         if decision.host is None:
-            for member, refusal in ((queued, decision), *others):
-                self._refuse(member, claims, refusal, began)
-            return
-        if self._passing is not None and self._passing.is_for_another(decision.host):
+            for member, refusal in others:
+                self._guard(member, began, partial(self._refuse, member, claims, refusal, began))
+            self._refuse(queued, claims, decision, began)
+        elif self._passing is not None and self._passing.is_for_another(decision.host):
             self._tell_decided(queued, decision, began, waits="its node is another replica's, which is to bind it")
             self._passing.pass_on(queued, decision.host, began=began)
-            return
-        reservation = self._reserve(pod, decision.host) if pod.volumes else None
+        else:
+            self._place(queued, decision, decision.host, claims, began)
+
+    def _place(self, queued: QueuedPod, decision: Decision, host: str, claims: tuple[Claim, ...], began: float) -> None:
+        pod = queued.pod
+        reservation = self._reserve(pod, host) if pod.volumes else None
         if isinstance(reservation, str):
-            self._bindings.broken(queued, f"volumes on {decision.host} cannot be had: {reservation}", began=began)
+            self._bindings.broken(queued, f"volumes on {host} cannot be had: {reservation}", began=began)
             return
-        self._tell_decided(queued, decision, began, waits=self._permitting.states.waits(claims))
-        self._cluster.nominate(pod, "")
-        self._cluster.place(pod, decision.host, devices=decision.devices)
-        self._informer.assumed[pod.uid] = decision.host
+        try:
+            self._tell_decided(queued, decision, began, waits=self._permitting.states.waits(claims))
+            self._cluster.nominate(pod, "")
+            self._cluster.place(pod, host, devices=decision.devices)
+        except Exception:
+            if reservation is not None:
+                undo(reservation, self._cluster)
+            raise
+        self._informer.assumed[pod.uid] = host
         self._deciding.forget_refusals()
-        reserved = Reserved(queued, decision.host, began, reservation, claims)
+        reserved = Reserved(queued, host, began, reservation, claims)
         for each in self._permitting.arrive(reserved) if claims else (reserved,):
             self._bindings.bind(each)
+
+    def _abandon(self, queued: QueuedPod, why: str, began: float) -> None:
+        """Give back what a pod holds and put it back, unless it is being bound already."""
+        uid = queued.pod.uid
+        if self._bindings.is_under_way(uid):
+            return
+        self._permitting.forget(uid)
+        self._bindings.give_back(uid)
+        if self._cluster.node_of(uid) is not None:
+            self._cluster.displace(uid)
+        self._bindings.broken(queued, why, began=began)
 
     def _refuse(self, queued: QueuedPod, claims: tuple[Claim, ...], decision: Decision, began: float) -> None:
         if claims and (far := self._permitting.refused(claims)) not in decision.message:

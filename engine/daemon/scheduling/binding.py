@@ -8,22 +8,32 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from engine.adapters.kube.binding import Bound, Refused, Unknown
+from engine.adapters.kube.binding import Bound, Outcome, Refused, Unknown
 from engine.cluster.cluster import Cluster
 from engine.cluster.devices import ANNOTATION, annotation
 from engine.cluster.pods import PodInfo
 from engine.daemon.observing.observers import AttemptFailed, Observer, PodBound
 from engine.daemon.scheduling.collaborators import Binder, Reporter, VolumeBinder
 from engine.daemon.watching.informer import Informer
-from engine.framework.events import ClusterEvent
 from engine.framework.permit import Claim
-from engine.framework.queue import QueuedPod, SchedulingQueue
+from engine.framework.queue import Place, QueuedPod, SchedulingQueue
 from engine.framework.volume_reservation import VolumeReservation
 
 logger = logging.getLogger(__name__)
 
 MAX_BINDING = 512
 """Bindings under way; beyond it deciding waits, so that a slow API server is not buried."""
+
+
+DOUBT_SECONDS = 5.0
+"""Between two rounds of questions about a binding whose outcome could not be had in minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    uid: str
+    since: float
+    """Event loop's time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +75,7 @@ class Bindings:
         self._clock = clock
         self._stopwatch = stopwatch
         self._wake = wake
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: dict[asyncio.Task[None], _UnderWay] = {}
         self._awaiting_volumes = 0
         """Of those under way, how many wait for a volume controller: a slow one must not hold up other pods."""
 
@@ -74,61 +84,109 @@ class Bindings:
         """Whether so much is under way that deciding must wait."""
         return len(self._under_way) - self._awaiting_volumes >= MAX_BINDING
 
+    @property
+    def oldest_seconds(self) -> float:
+        """How long the oldest of those under way has been so, by the event loop's clock; 0.0 where there is none."""
+        since = next((each.since for each in self._under_way.values()), None)
+        return asyncio.get_running_loop().time() - since if since is not None else 0.0
+
+    def is_under_way(self, uid: str) -> bool:
+        """Return whether something is done for a pod that waits for the API server."""
+        return any(each.uid == uid for each in self._under_way.values())
+
     def bind(self, reserved: Reserved) -> None:
         """Bind a pod that has its place."""
-        self.start(self._bind(reserved))
+        self.start(reserved.queued, self._bind(reserved))
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something beside the decisions."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._under_way.add(task)
+    def settle(self, queued: QueuedPod) -> None:
+        """Find out what became of a pod in flight for which nothing is done: bind it, or put it back."""
+        host = self._informer.assumed.get(queued.pod.uid)
+        if host is None:
+            self.broken(queued, "its attempt was lost", began=self._stopwatch())
+            return
+        reserved = Reserved(queued, host, self._stopwatch(), None, ())
+        self.start(queued, self._bind(reserved, after=self._in_doubt("its binding was lost")))
+
+    def start(self, queued: QueuedPod, work: Coroutine[Any, Any, None]) -> None:
+        """Run something for a pod in flight, beside the decisions; the pod is in another place at its end."""
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._guarded(queued, work, began=self._stopwatch()))
+        self._under_way[task] = _UnderWay(queued.pod.uid, loop.time())
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
+        del self._under_way[task]
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("a binding broke in an unforeseen way", exc_info=error)
+            logger.error("unexpected error after a binding", exc_info=error)
         self._wake()
 
-    async def _bind(self, reserved: Reserved) -> None:
+    async def _guarded(self, queued: QueuedPod, work: Coroutine[Any, Any, None], *, began: float) -> None:
+        try:
+            await work
+        except Exception as error:
+            logger.exception("unexpected error", extra={"pod": queued.pod.key})
+            if self._queue.get(queued.pod.uid) is queued and queued.place is Place.IN_FLIGHT:
+                self.give_back(queued.pod.uid)
+                self.broken(queued, f"internal error: {error!r}; see the scheduler's log", began=began)
+
+    async def _bind(self, reserved: Reserved, *, after: Unknown | None = None) -> None:
+        """Bind a pod, volumes first. after: what is known of an earlier binding to the same node."""
         queued, host, began = reserved.queued, reserved.host, reserved.began
         pod = queued.pod
         if reserved.reservation is not None and (why := await self._bind_volumes(reserved.reservation)):
-            self._give_back(pod.uid)
+            self.give_back(pod.uid)
             self.broken(queued, why, began=began)
             return
         while True:
-            outcome = await self._binder.bind(
-                namespace=pod.namespace, name=pod.name, uid=pod.uid, node=host, annotations=self._annotations(pod)
-            )
+            outcome = await self._ask_binder(pod, host, after)
             match outcome:
                 case Bound():
                     self._queue.done(pod.uid)
-                    self._observer.on_bound(
-                        PodBound(
-                            pod,
-                            host,
-                            at=self._clock(),
-                            seconds=self._stopwatch() - began,
-                            attempts=queued.attempts,
-                            queued=queued.queued,
-                        )
-                    )
-                    told = {"pod": pod.key, "node": host, "attempts": queued.attempts}
-                    logger.info("Successfully bound pod to node", extra=told)
-                    self._reporter.bound(pod, host)
+                    self._tell_bound(reserved)
                     return
                 case Refused(message=why):
-                    self._give_back(pod.uid)
+                    self.give_back(pod.uid)
                     self.broken(queued, f"binding to {host} was refused: {why}", began=began)
                     return
                 case Unknown(message=why):
-                    # It may be bound: its room stays taken until the watch or another try tells.
+                    # It may be bound: its room stays taken until the watch or another question tells.
+                    logger.warning("binding in doubt, asking again", extra={"pod": pod.key, "node": host, "why": why})
+                    after = outcome
+                    await asyncio.sleep(DOUBT_SECONDS)
                     if pod.uid not in self._informer.assumed:
                         return
-                    logger.warning("binding in doubt, asking again", extra={"pod": pod.key, "node": host, "why": why})
                 case _:
                     assert_never(outcome)
+
+    async def _ask_binder(self, pod: PodInfo, host: str, after: Unknown | None) -> Outcome:
+        annotations = self._annotations(pod)
+        try:
+            return await self._binder.bind(
+                namespace=pod.namespace, name=pod.name, uid=pod.uid, node=host, annotations=annotations, after=after
+            )
+        except Exception as error:
+            logger.exception("unexpected error while a pod was bound", extra={"pod": pod.key})
+            return self._in_doubt(f"internal error: {error!r}")
+
+    def _in_doubt(self, why: str) -> Unknown:
+        return Unknown(why, since=asyncio.get_running_loop().time())
+
+    def _tell_bound(self, reserved: Reserved) -> None:
+        queued, host = reserved.queued, reserved.host
+        pod = queued.pod
+        self._observer.on_bound(
+            PodBound(
+                pod,
+                host,
+                at=self._clock(),
+                seconds=self._stopwatch() - reserved.began,
+                attempts=queued.attempts,
+                queued=queued.queued,
+            )
+        )
+        told = {"pod": pod.key, "node": host, "attempts": queued.attempts}
+        logger.info("Successfully bound pod to node", extra=told)
+        self._reporter.bound(pod, host)
 
     def _annotations(self, pod: PodInfo) -> dict[str, str] | None:
         """Return what the pod is told with its binding: which devices it got, so that a restarted scheduler knows."""
@@ -142,19 +200,20 @@ class Bindings:
         finally:
             self._awaiting_volumes -= 1
 
-    def _give_back(self, uid: str) -> None:
+    def give_back(self, uid: str) -> None:
         """Free the room of a pod that was assumed and is not bound after all."""
-        if self._informer.assumed.pop(uid, None) is not None:
-            self._cluster.displace(uid)
-            self._informer.happened(ClusterEvent.POD_DELETE)
+        self._informer.take_back(uid)
 
     def broken(self, queued: QueuedPod, why: str, *, began: float) -> None:
         """Put back a pod whose attempt broke, and tell."""
-        logger.warning("Error scheduling pod; retrying", extra={"pod": queued.pod.key, "why": why})
-        self._observer.on_failed(AttemptFailed(queued.pod, why, self._clock(), self._stopwatch() - began))
         self._queue.failed(queued, self._clock())
-        if self._queue.get(queued.pod.uid) is queued:
-            self._reporter.failed(queued.pod, why)
+        logger.warning("Error scheduling pod; retrying", extra={"pod": queued.pod.key, "why": why})
+        try:
+            self._observer.on_failed(AttemptFailed(queued.pod, why, self._clock(), self._stopwatch() - began))
+            if self._queue.get(queued.pod.uid) is queued:
+                self._reporter.failed(queued.pod, why)
+        except Exception:
+            logger.exception("unexpected error in a report", extra={"pod": queued.pod.key})
 
     async def drained(self) -> None:
         """Wait until nothing is under way."""
@@ -163,5 +222,5 @@ class Bindings:
 
     def cancel(self) -> None:
         """Drop everything where it stands."""
-        for task in self._under_way:
+        for task in list(self._under_way):
             task.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
 
-from engine.adapters.kube.binding import Outcome
+from engine.adapters.kube.binding import Outcome, Unknown
 from engine.cluster.nodes import NodeTable
 from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Signals
@@ -25,9 +25,23 @@ class Binder(Protocol):
     """Tells the API server where a pod goes."""
 
     async def bind(
-        self, *, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+        self,
+        *,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str] | None = None,
+        after: Unknown | None = None,
     ) -> Outcome:
-        """Bind a pod; settles doubts (lost answers, conflicts) before it returns."""
+        """Bind a pod; settles doubts (lost answers, conflicts) before it returns.
+
+        after: what is known of an earlier binding of this pod to this node.
+        """
+        ...
+
+    async def settle(self, *, namespace: str, name: str, uid: str, node: str, after: Unknown) -> Outcome:
+        """Find out what became of a binding, without trying it again."""
         ...
 
 
@@ -40,7 +54,7 @@ class VolumeBinder(Protocol):
 
 
 class Reporter(PreemptionReporter, Protocol):
-    """Tells people what became of a pod; returns at once, works in the background."""
+    """Tells people what became of a pod; returns at once, works in the background, never raises."""
 
     def bound(self, pod: PodInfo, node_name: str) -> None:
         """Report success."""

@@ -6,7 +6,9 @@ that wait hold nobody else up.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from engine.cluster.cluster import Cluster
 from engine.daemon.observing.observers import Held, Observer
@@ -18,6 +20,8 @@ from engine.daemon.watching.informer import Informer
 from engine.framework.events import ClusterEvent
 from engine.framework.preemption import Preemption
 from engine.framework.queue import Place, QueuedPod, SchedulingQueue, gates
+
+logger = logging.getLogger(__name__)
 
 HELD_EVERY_SECONDS = 5.0
 """How late a pod may be let in that a policy holds until some hour, or while some metric is high; and how long a pod
@@ -50,7 +54,7 @@ class Holding:
         self._observer = observer
         self._stopwatch = stopwatch
         self._looked_at = 0.0
-        self._round: Iterator[None] | None = None
+        self._round: Iterator[Callable[[], object]] | None = None
 
     @property
     def is_looking(self) -> bool:
@@ -65,36 +69,42 @@ class Holding:
             self._looked_at = now
             self._round = self._go_round(now)
         end = self._stopwatch() + LOOK_SECONDS
-        for _ in self._round:
+        for work in self._round:
+            try:
+                work()
+            except Exception:
+                logger.exception("unexpected error about a pod that waits")
             if self._stopwatch() > end:
                 return
         self._round = None
 
-    def _go_round(self, now: float) -> Iterator[None]:
-        """Yield after each pod or group; between two of them anything may have happened."""
+    def _go_round(self, now: float) -> Iterator[Callable[[], object]]:
+        """Yield what is to be done at once for each pod or group; between two of them anything may have happened."""
         for group in self._queue.short_groups():
-            self._queue.recheck_group(group)
-            yield
+            yield partial(self._queue.recheck_group, group)
         for queued in self._queue.held_by_policy():
-            self._queue.recheck(queued)
-            yield
+            yield partial(self._queue.recheck, queued)
         for queued in self._queue.newly_held(since=now - HELD_EVERY_SECONDS):
             if self._queue.get(queued.pod.uid) is not queued or queued.place is not Place.HELD:
                 continue
-            self.drop_nomination(queued)
-            self.tell(queued, now)
-            yield
+            yield partial(self._tell_held, queued, now)
         for queued in self._permitting.untold(since=now - HELD_EVERY_SECONDS):
-            self._tell_waiting(queued)
-            yield
+            yield partial(self._tell_waiting, queued)
         self._informer.happened(ClusterEvent.CLOCK)
+
+    def _tell_held(self, queued: QueuedPod, now: float) -> None:
+        self.drop_nomination(queued)
+        self.tell(queued, now)
 
     def tell(self, queued: QueuedPod, now: float) -> None:
         """Tell why a pod is held that has been for a while; of gates the API server tells itself."""
         why = queued.held_because
-        if now - queued.queued < HELD_EVERY_SECONDS or gates(queued) is not None or queued.told == why:
+        if now - queued.queued < HELD_EVERY_SECONDS or gates(queued) is not None:
             return
+        is_known = queued.told == why
         self._queue.told(queued)
+        if is_known:
+            return
         self._reporter.held(queued.pod, why)
         profile = self._deciding.profile(queued.pod)
         self._observer.on_held(

@@ -68,5 +68,8 @@ async def _evict(evictor: Evictor, pod: PodInfo, victim: PodInfo) -> bool:
     except KubeError as error:
         logger.warning("a victim could not be evicted", extra={"pod": pod.key, "victim": victim.key, "why": str(error)})
         return False
+    except Exception:
+        logger.exception("unexpected error in an eviction", extra={"pod": pod.key, "victim": victim.key})
+        return False
     logger.info("Preempted pod", extra={"pod": pod.key, "victim": victim.key})
     return True

@@ -55,7 +55,7 @@ class Rejecting:
         if found is not None and found.victims:
             found = self._without_waiting(queued, found)
         if found is not None and found.victims:
-            self._bindings.start(self._preempt(queued, decision.rejectors, found))
+            self._bindings.start(queued, self._preempt(queued, decision.rejectors, found))
         else:
             self._wait_for_events(queued, decision.rejectors)
 

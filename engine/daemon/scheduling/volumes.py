@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import assert_never
 
 import msgspec
 
-from engine.adapters.kube.errors import KubeError
+from engine.adapters.kube.errors import KubeError, MalformedAnswer
 from engine.adapters.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from engine.adapters.kube.transport import MERGE_PATCH, Transport
 from engine.cluster import objects
@@ -25,6 +26,8 @@ from engine.framework.volume_reservation import (
     undo,
     written,
 )
+
+logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
 """How often the cache is asked whether all claims are bound; it costs no request."""
@@ -72,6 +75,9 @@ class VolumeBinder:
             why = f'running PreBind plugin "VolumeBinding": {error}'
         except TimeoutError:
             why = 'running PreBind plugin "VolumeBinding": binding volumes: timed out'
+        except Exception as error:
+            logger.exception("unexpected error while volumes were bound")
+            why = f'running PreBind plugin "VolumeBinding": internal error: {error!r}'
         finally:
             if why:
                 undo(reservation, self._cluster)
@@ -87,7 +93,10 @@ class VolumeBinder:
             resource=patch.resource,
             may_send=self._may_bind,
         )
-        return _decode(body).metadata.resource_version
+        try:
+            return _decode(body).metadata.resource_version
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise MalformedAnswer(f"{patch.resource} {patch.name} cannot be decoded: {error}") from error
 
     async def _settled(self, reservation: VolumeReservation) -> str:
         while True:
