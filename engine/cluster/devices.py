@@ -6,7 +6,8 @@ for a share of one device by the second: `nvidia.com/gpu-milli: 460`. So both ar
 kube-scheduler's own filter keeps the sums; what is kept here is that a share must fit on *one* device.
 
 The devices that a pod got are written to its annotation `policy-scheduler/devices` with the binding, so that they
-are known after a restart. Pods without it are taken to have got what this scheduler would have given them.
+are known after a restart. It counts for bound pods alone, and only while it is believed: whoever creates a pod can
+write it too. Other pods are taken to have got what this scheduler would have given them.
 
 Tables are made when somebody first asks for them, and then kept up to date: without devices this costs nothing. They
 are made only of what some node offers: pods may ask for shares of whatever they like.
@@ -131,14 +132,14 @@ class DeviceTable:
         """Follow a node into another row."""
         self._free[target], self._count[target] = self._free[source], self._count[source]
 
-    def place(self, pod: PodInfo, row: int, wanted: Chosen | None) -> None:
-        """Give a pod its devices: those wanted if they are free, else those its annotation names, else the fullest."""
+    def place(self, pod: PodInfo, row: int, *, wanted: Chosen | None, said: Chosen | None) -> None:
+        """Give a pod its devices: those wanted if they are free, else those it is said to have, else the fullest."""
         ask = ask_of(pod.template, self.resource)
         if not ask.devices:
             return
         chosen = wanted if wanted is not None and self._are_free(row, ask, wanted) else None
         if chosen is None:  # where somebody says so a pod has a device, whoever else has it
-            chosen = annotated(pod).get(self.resource)
+            chosen = said
         if chosen is None or len(chosen) != ask.devices or max(chosen) >= self._count[row]:
             chosen = fullest(self._free[row], ask)
         if chosen is None:  # somebody bound it without asking whether it fits
@@ -224,6 +225,17 @@ class Devices:
         self._nodes = nodes
         self._pods_by_node = pods_by_node
         self._wanted: dict[str, Mapping[str, Chosen]] = {}
+        self._believed = True
+
+    def believe(self, believed: bool) -> None:
+        """Say whether annotations count from now on; what is known of a pod by other means stays as it is."""
+        if believed is self._believed:
+            return
+        self._believed = believed
+        for resource, before in self.tables.items():
+            self.tables[resource] = self._made(resource, before)
+        if self.tables:
+            self._nodes.version += 1
 
     def shared(self) -> tuple[str, ...]:
         """Return the device resources that some node offers shares of."""
@@ -239,12 +251,7 @@ class Devices:
         if table is None and not {resource, resource + SHARE_SUFFIX} & self._nodes.counted:
             return DeviceTable(resource, self._nodes)
         if table is None:
-            table = self.tables[resource] = DeviceTable(resource, self._nodes)
-            for info in self._nodes.infos:
-                there = self._pods_by_node.get(info.name, {}).values()
-                # those that say what they have first: the others get what is left
-                for pod in sorted(there, key=lambda pod: resource not in annotated(pod)):
-                    table.place(pod, info.row, self._wanted.get(pod.uid, {}).get(resource))
+            table = self.tables[resource] = self._made(resource)
             self._nodes.version += 1  # whole devices are now looked at one by one
         return table
 
@@ -256,6 +263,22 @@ class Devices:
         del self.tables[table.resource]
         for uid, chosen in table.all_held().items():
             self.want(uid, {**self._wanted.get(uid, {}), table.resource: chosen})
+
+    def _made(self, resource: str, before: DeviceTable | None = None) -> DeviceTable:
+        table = DeviceTable(resource, self._nodes)
+        for info in self._nodes.infos:
+            there = self._pods_by_node.get(info.name, {}).values()
+            said = {pod.uid: chosen for pod in there if (chosen := self._said(pod).get(resource)) is not None}
+            # those that are said to have something first: the others get what is left
+            for pod in sorted(there, key=lambda pod: pod.uid not in said):
+                held = before.held(pod.uid) if before is not None and pod.uid not in said else None
+                wanted = held or self._wanted.get(pod.uid, {}).get(resource)
+                table.place(pod, info.row, wanted=wanted, said=said.get(pod.uid))
+        return table
+
+    def _said(self, pod: PodInfo) -> dict[str, Chosen]:
+        """Return the devices that a pod is said to have; the annotation of a pod that waits is no scheduler's word."""
+        return annotated(pod) if self._believed and pod.node_name else {}
 
     def add_node(self, row: int) -> None:
         """Follow a new node, before its pods are counted."""
@@ -282,8 +305,9 @@ class Devices:
         """Count a pod on a node (step 1) or no longer (-1)."""
         if step > 0:
             wanted = self._wanted.pop(pod.uid, {})
+            said = self._said(pod)
             for table in self.tables.values():
-                table.place(pod, row, wanted.get(table.resource))
+                table.place(pod, row, wanted=wanted.get(table.resource), said=said.get(table.resource))
         else:
             held = self.held(pod.uid)
             if held:  # many are put back: after a rehearsal, or with a newer state

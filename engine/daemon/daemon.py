@@ -40,6 +40,7 @@ from engine.daemon.serving.server import Serving
 from engine.daemon.serving.status_snapshot import Replica
 from engine.daemon.tasks import end, guarded
 from engine.daemon.watching.api_server import ApiServer
+from engine.daemon.watching.device_trust import DeviceTrust
 from engine.daemon.watching.first_lists import FirstLists
 from engine.daemon.watching.freshness import Freshness
 from engine.framework.cycle import Cycle
@@ -76,6 +77,8 @@ class Daemon:
             may_bind=self._leading.may_act,
         )
         cluster = Cluster()
+        trusts = settings.scheduling.device_annotation == "trusted"
+        self._device_trust = None if trusts else DeviceTrust(self._transport, cluster.devices)
         self._telling = Telling(
             settings,
             transport=self._transport,
@@ -181,6 +184,8 @@ class Daemon:
             await stack.enter_async_context(self._serving)
             announce(self._serving.http.url)
             background = [*self._telling.works()]
+            if self._device_trust is not None:
+                background.append(self._device_trust.run())
             if every := self._settings.scheduling.recount_every:
                 background.append(self._recounting.run(every_seconds=every))
             tasks = [asyncio.create_task(guarded(work)) for work in background]
@@ -193,6 +198,8 @@ class Daemon:
                     await self._reloader.has_ended.wait()
             self._api_server.tell(self._scheduler.informer)
             await self._lists.wait()
+            if self._device_trust is not None:
+                await self._device_trust.first_look()
             scheduling = asyncio.create_task(guarded(self._scheduler.run()))
             leading = asyncio.create_task(self._lead())
             stack.push_async_callback(self._end, scheduling, leading)
@@ -288,6 +295,8 @@ class Daemon:
             "assumed_pods": len(scheduler.informer.assumed),
         }
         live.unschedulable_pods = census.rejections
+        if (trust := self._device_trust) is not None:
+            live.device_annotation_protected = lambda: trust.protected
         live.watch_restarts = lambda: {
             reflector.resource.plural: max(0, reflector.counts.watches - 1) for reflector in self._api_server.reflectors
         }

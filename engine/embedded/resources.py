@@ -187,6 +187,8 @@ _TABLE = (
     _core("secrets", "Secret", fields=_fields("type")),
     _core("serviceaccounts", "ServiceAccount", short_names=("sa",), subresources=("token",)),
     _core("services", "Service", short_names=("svc",), categories=("all",), subresources=_STATUS),
+    _cluster("admissionregistration.k8s.io", "validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
+    _cluster("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
     _cluster("admissionregistration.k8s.io", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
     _apps("controllerrevisions", "ControllerRevision", ""),
     _apps("daemonsets", "DaemonSet", "ds", subresources=_STATUS),

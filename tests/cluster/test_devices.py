@@ -24,13 +24,17 @@ def node(name: str, gpus: int, *, labels: dict[str, str] | None = None) -> objec
     return msgspec.convert(body, objects.Node)
 
 
-def pod(cluster: Cluster, name: str, *, whole: int = 0, share: int = 0, devices: str = "") -> PodInfo:
+def pod(
+    cluster: Cluster, name: str, *, whole: int = 0, share: int = 0, devices: str = "", bound_to: str = ""
+) -> PodInfo:
     wanted: dict[str, str] = {"cpu": "1"}
     wanted |= {GPU: str(whole)} if whole else {}
     wanted |= {f"{GPU}-milli": str(share)} if share else {}
     meta: dict[str, Any] = {"name": name, "namespace": "default", "uid": name}
     meta |= {"annotations": {ANNOTATION: devices}} if devices else {}
     body = {"metadata": meta, "spec": {"containers": [{"name": "c", "resources": {"requests": wanted}}]}}
+    if bound_to:
+        body["spec"]["nodeName"] = bound_to
     return cluster.templates.pod(msgspec.convert(body, objects.Pod))
 
 
@@ -60,7 +64,7 @@ def test_a_share_takes_the_device_with_the_least_room_and_whole_ones_those_nobod
 
 def test_devices_are_known_whenever_somebody_first_asks(cluster: Cluster) -> None:
     cluster.place(pod(cluster, "early", share=600), "a")
-    cluster.place(pod(cluster, "says", share=500, devices=f"{GPU}=0"), "a")
+    cluster.place(pod(cluster, "says", share=500, devices=f"{GPU}=0", bound_to="a"), "a")
     assert free(cluster, "a") == [500, 400, 1000], "who says which device it has is believed first"
 
 
@@ -188,3 +192,26 @@ def test_what_is_free_is_always_what_the_pods_there_leave(steps: list[Any]) -> N
                 if device < count:
                     expected[device] -= 1000 if place < ask.whole else ask.share
         assert table.free[info.row].tolist() == expected.tolist()
+
+
+def test_what_is_written_on_a_pod_that_waits_counts_for_nothing(cluster: Cluster) -> None:
+    cluster.devices.table(GPU)
+    cluster.place(pod(cluster, "first", share=900), "b", devices={GPU: (1,)})
+    cluster.place(pod(cluster, "wishes", share=600, devices=f"{GPU}=1"), "b")
+    assert free(cluster, "b") == [400, 100], "it gets a device with room, not the one of somebody else"
+
+
+def test_annotations_count_while_they_are_believed(cluster: Cluster) -> None:
+    cluster.devices.believe(False)
+    cluster.devices.table(GPU)
+    cluster.place(pod(cluster, "ours", share=300), "a", devices={GPU: (2,)})
+    cluster.place(pod(cluster, "says", share=500, devices=f"{GPU}=1", bound_to="a"), "a")
+    assert free(cluster, "a") == [1000, 1000, 200], "it is taken to be where we would have put it"
+    cluster.devices.believe(True)
+    assert free(cluster, "a") == [1000, 500, 700]
+    cluster.place(pod(cluster, "more", share=100, devices=f"{GPU}=0", bound_to="a"), "a")
+    assert free(cluster, "a") == [900, 500, 700]
+    version = cluster.nodes.version
+    cluster.devices.believe(False)
+    assert free(cluster, "a") == [900, 500, 700], "what is known of a pod stays known"
+    assert cluster.nodes.version > version

@@ -17,8 +17,8 @@ from engine.daemon.configuration.settings import Settings, load_settings
 from tests.deploy import manifests
 from tests.deploy.manifests import BASE, DEPLOY, OVERLAYS, Json, built, key, kustomization, named, objects, only
 
-VERSIONS = ("1.29", "1.33", "1.36")
-CLUSTER_WIDE = ("Namespace", "Cluster", "PriorityClass", "ValidatingWebhookConfiguration")
+VERSIONS = ("1.30", "1.33", "1.36")
+CLUSTER_WIDE = ("Namespace", "Cluster", "PriorityClass", "Validating")
 
 
 def pod_spec() -> Json:

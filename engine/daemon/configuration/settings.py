@@ -187,6 +187,10 @@ class SchedulingSettings:
     so that a decision can be repeated."""
     parallel_binds: Annotated[int, Shape({"minimum": 1, "maximum": 1024})] = 128
     """Bindings under way at the same time. With 5 ms each, 128 give more than an API server takes."""
+    device_annotation: Literal["protected", "trusted"] = "protected"
+    """When the annotation `policy-scheduler/devices` of a bound pod counts. `protected`: while the
+    ValidatingAdmissionPolicy `policy-scheduler-devices` (in `deploy/base`) keeps all but the scheduler from writing it.
+    `trusted`: always, whoever wrote it."""
     recount_every: Duration = 5.0
     """Seconds between two looks at whether some nodes' columns are what a recount of their pods says, and pending pods
     where they should be. A look takes 2 ms: 0.04 % of a core. `0s` for never."""

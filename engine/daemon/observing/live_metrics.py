@@ -48,6 +48,8 @@ class LiveState:
     """By resource: how often its watch began anew."""
     before_scrape: Callable[[], Iterator[None]] = lambda: iter(())
     """Steps to take before the others are asked: what takes long is counted there."""
+    device_annotation_protected: Callable[[], bool | None] = lambda: None
+    """Whether nobody but the scheduler can write which devices a pod has; None where nobody has looked."""
     decision_records: Callable[[], Mapping[str, int]] = dict
     """Records for the files of the decision log since the start: written, dropped; empty without files."""
 
@@ -122,6 +124,14 @@ class LiveMetrics(Collector):
         for resource, count in self._live.watch_restarts().items():
             restarts.add_metric([resource], count)
         yield restarts
+
+        protected = GaugeMetricFamily(
+            "policy_scheduler_device_annotation_protected",
+            "1 while nobody but the scheduler can write which devices a pod has; else the annotation does not count.",
+        )
+        if (found := self._live.device_annotation_protected()) is not None:
+            protected.add_metric([], float(found))
+        yield protected
 
         records = CounterMetricFamily(
             "policy_scheduler_decision_log_records", "Records for the decision log's files.", labels=["result"]
