@@ -46,7 +46,12 @@ def test_an_extender_may_read_and_bind_and_tell_of_its_policies() -> None:
     made = overlay_named("extender")
     granted = verbs(made, role="policy-scheduler")
     writes = {each for each in granted if each[1] not in ("get", "list", "watch")}
-    assert writes == {("pods/binding", "create"), ("events", "create"), ("events", "patch")}
+    assert writes == {
+        ("pods/binding", "create"),
+        ("events", "create"),
+        ("events", "patch"),
+        ("deviceannotations", "write"),
+    }
     (role,) = [o for o in made if o["kind"] == "Role"]
     assert not [rule for rule in role["rules"] if "update" in rule["verbs"]], "nobody is elected"
 

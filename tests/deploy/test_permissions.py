@@ -42,6 +42,7 @@ def test_what_is_written_is_this_and_no_more() -> None:
         ("", "persistentvolumes", "patch"),
         ("events.k8s.io", "events", "create"),
         ("events.k8s.io", "events", "patch"),
+        ("policy-scheduler.dev", "deviceannotations", "write"),
         # questions, about who looks at the port
         ("authentication.k8s.io", "tokenreviews", "create"),
         ("authorization.k8s.io", "subjectaccessreviews", "create"),

@@ -111,6 +111,7 @@ def test_what_is_granted_is_what_is_used(
     assert idle <= {(group, resource) for group, resource, verb in granted() if verb == "list"}
     optional = {(group, "podgroups", "watch") for group in ("scheduling.k8s.io", "scheduling.x-k8s.io")}
     optional |= {("coordination.k8s.io", "leases", "watch")}  # a standby's
+    optional |= {("policy-scheduler.dev", "deviceannotations", "write")}  # asked by the API server's own admission
     if not cluster.has_pod_groups:
         optional |= {("scheduling.k8s.io", "podgroups/status", "patch")}
     assert {what for what in granted() - used(secure_front) - optional if what[2] != "get"} == set()

@@ -17,21 +17,21 @@ _POLICIES = "validatingadmissionpolicies"
 _BINDINGS = "validatingadmissionpolicybindings"
 
 
-class _PolicySpec(msgspec.Struct, rename="camel"):
+class _PolicySpec(msgspec.Struct, rename="camel", frozen=True):
     failure_policy: str = "Fail"
     validations: list[msgspec.Raw] = []
 
 
-class _Policy(msgspec.Struct):
+class _Policy(msgspec.Struct, frozen=True):
     spec: _PolicySpec = _PolicySpec()
 
 
-class _BindingSpec(msgspec.Struct, rename="camel"):
+class _BindingSpec(msgspec.Struct, rename="camel", frozen=True):
     policy_name: str = ""
     validation_actions: list[str] = []
 
 
-class _Binding(msgspec.Struct):
+class _Binding(msgspec.Struct, frozen=True):
     spec: _BindingSpec = _BindingSpec()
 
 
