@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +9,8 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-_GZIP_MAGIC = b"\x1f\x8b"
+from engine.documents.bounded_files import UnreadableFileError, lines_of
+
 _STANDARD_INPUT = "-"
 
 
@@ -29,14 +28,14 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     number = 0
     try:
         with _opened(path) as raw:
-            for number, line in enumerate(_uncompressed(raw), 1):
+            for number, line in enumerate(lines_of(raw), 1):
                 if not line.strip():
                     continue
                 item = decoder.decode(line)
                 if not isinstance(item, dict):
                     raise CaseFileError(f"{path}:{number}: expected a JSON object, got {type(item).__name__}")
                 yield number, item
-    except (OSError, EOFError) as error:
+    except (OSError, UnreadableFileError) as error:
         reason = str(getattr(error, "strerror", None) or error).lower()
         where = f" after line {number}" if number else ""
         raise CaseFileError(f"{path}: cannot be read{where}: {reason}") from error
@@ -46,10 +45,3 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _opened(path: Path) -> BinaryIO:
     return open(sys.stdin.fileno(), "rb", closefd=False) if str(path) == _STANDARD_INPUT else path.open("rb")
-
-
-def _uncompressed(raw: BinaryIO) -> BinaryIO:
-    buffered = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(raw)  # type: ignore[type-var]
-    if buffered.peek(2)[:2] == _GZIP_MAGIC:
-        return gzip.open(buffered, "rb")  # type: ignore[return-value]
-    return buffered

@@ -62,17 +62,18 @@ def source(path: Path) -> Source:
     """Read a file, or standard input for `-`.
 
     Raises:
-        DocumentError: it cannot be read.
-        click.ClickException: standard input is not UTF-8.
+        DocumentError: it cannot be read, or is not UTF-8.
+        click.ClickException: standard input cannot be read.
     """
-    from engine.documents.yaml_document import read_source
+    from engine.documents.bounded_files import UnreadableFileError, read_stream
+    from engine.documents.yaml_document import decoded, read_source
 
     if path != STANDARD_INPUT:
         return read_source(path)
     try:
-        return Source("<stdin>", sys.stdin.buffer.read().decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise click.ClickException(f"standard input is not UTF-8: {error.reason} at byte {error.start}") from error
+        return decoded(read_stream(sys.stdin.buffer), name="<stdin>")
+    except UnreadableFileError as error:
+        raise click.ClickException(f"cannot read standard input: {error}") from error
 
 
 def rendered(diagnostics: Sequence[Diagnostic], *, err: bool = False) -> str:

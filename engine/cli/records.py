@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ def records_in(path: Path) -> list[DecisionRecord]:
     Raises:
         click.ClickException: it cannot be read, or a line is no record.
     """
+    from engine.documents.bounded_files import UnreadableFileError, lines_of
     from engine.tooling.decision_record import RecordError, decode_lines
 
     def cut(place: str) -> None:
@@ -28,20 +28,14 @@ def records_in(path: Path) -> list[DecisionRecord]:
 
     try:
         if path == STANDARD_INPUT:
-            lines = sys.stdin.buffer.readlines()
-        elif path.suffix == ".gz":
-            with gzip.open(path) as packed:
-                lines = packed.readlines()
-        else:
-            with path.open("rb") as plain:
-                lines = plain.readlines()
-        return list(decode_lines(lines, name=str(path), on_truncated=cut))
+            return list(decode_lines(lines_of(sys.stdin.buffer), name=str(path), on_truncated=cut))
+        with path.open("rb") as file:
+            return list(decode_lines(lines_of(file), name=str(path), on_truncated=cut))
     except RecordError as error:
         raise click.ClickException(str(error)) from error
-    except (OSError, EOFError) as error:
-        raise click.ClickException(
-            f"cannot read {path}: {getattr(error, 'strerror', None) or error}".lower()
-        ) from error
+    except (OSError, UnreadableFileError) as error:
+        reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else error
+        raise click.ClickException(f"cannot read {path}: {reason}") from error
 
 
 def records_of(url: str, *, pod: str, token_file: Path | None, ca_file: Path | None) -> list[DecisionRecord]:

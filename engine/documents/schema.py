@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from engine.diagnostics import Diagnostic, closest, in_order
 from engine.documents.codes import MISSING_KEY, UNKNOWN_KEY, WRONG_VALUE
 from engine.documents.yaml_document import Document
-from engine.documents.yaml_nodes import Step, Value
+from engine.documents.yaml_nodes import MAX_PROBLEMS, Step, Value
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -47,7 +48,7 @@ class DocumentSchema:
     def check(
         self, document: Document, *, at: Sequence[Step] = (), instead: Value | None = None
     ) -> tuple[Diagnostic, ...]:
-        """Return everything that is wrong with a document, or with the part of it at a path.
+        """Return what is wrong with a document, or with the part of it at a path: the first of very many problems.
 
         `instead` is checked in the place of that part: what was made from it.
         """
@@ -57,7 +58,7 @@ class DocumentSchema:
         if instead is not None:
             value = instead
         found = (_diagnostics(document, error, at=tuple(at)) for error in self._validator.iter_errors(value))
-        return in_order(diagnostic for several in found for diagnostic in several)
+        return in_order(islice((diagnostic for several in found for diagnostic in several), MAX_PROBLEMS))
 
 
 def _diagnostics(document: Document, error: ValidationError, *, at: tuple[Step, ...]) -> Iterator[Diagnostic]:

@@ -6,8 +6,6 @@ key stands once in its mapping.
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from engine.diagnostics import Diagnostic, Label, Source, Span, in_order, render
+from engine.documents.bounded_files import UnreadableFileError, read_bounded
 from engine.documents.codes import SYNTAX, UNREADABLE
 from engine.documents.quick_values import json_value, yaml_values
 from engine.documents.yaml_nodes import (
@@ -28,18 +27,20 @@ from engine.documents.yaml_nodes import (
     entries,
     is_empty,
     node_span,
+    too_deep_at,
 )
 from engine.lang.codes import Code
-
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 class DocumentError(Exception):
     """A file is not what it should be; the text is its rendered diagnostics."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        super().__init__()
         self.diagnostics = in_order(diagnostics)
-        super().__init__("\n".join(render(diagnostic) for diagnostic in self.diagnostics))
+
+    def __str__(self) -> str:
+        return "\n".join(render(diagnostic) for diagnostic in self.diagnostics)
 
 
 class Document:
@@ -52,13 +53,15 @@ class Document:
         self.index = index
         """Which document of the file it is, from 0."""
         self._root = Roots(source) if root is None else root
+        self._entries: dict[int, dict[str, tuple[Node, Node]]] = {}
+        """Of mappings in which places were asked for."""
 
     def span(self, path: Sequence[Step] = (), *, key: bool = False) -> Span:
         """Return where a part of the value stands, or its key; of what is not there, the nearest that is."""
         node = self._node()
         found = node
         for step in path:
-            entry = None if found is None else _entry(found, step)
+            entry = None if found is None else self._entry(found, step)
             if entry is None:
                 break
             key_node, value_node = entry
@@ -75,6 +78,18 @@ class Document:
         """Return an error that points at a part of this document."""
         return code.at(self.span(path, key=key), message, help=advice)
 
+    def _entry(self, node: Node, step: Step) -> tuple[Node | None, Node] | None:
+        if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            return None, node.value[step]
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        known = self._entries.get(id(node))
+        if known is None:
+            known = self._entries[id(node)] = {}
+            for key, value in entries(node):
+                known.setdefault(str(key.value), (key, value))
+        return known.get(str(step))
+
     def _node(self) -> Node | None:
         return self._root.of(self.index) if isinstance(self._root, Roots) else self._root
 
@@ -90,8 +105,9 @@ class Roots:
         """Return the root of a document; None where it is JSON that is no YAML."""
         if self._composed is None:
             self._composed = []
-            with suppress(yaml.YAMLError, RecursionError):
-                self._composed.extend(yaml.compose_all(self._source.text, Loader=Loader))
+            with suppress(yaml.YAMLError):
+                if too_deep_at(self._source.text) is None:
+                    self._composed.extend(yaml.compose_all(self._source.text, Loader=Loader))
         return self._composed[index] if index < len(self._composed) else None
 
 
@@ -101,19 +117,25 @@ def read_source(path: Path) -> Source:
     Raises:
         DocumentError: it is not there, not readable or not UTF-8.
     """
-    nowhere = Span(Source(str(path), ""), 0, 0)
     try:
-        content = path.read_bytes()
-        if content.startswith(_GZIP_MAGIC):
-            content = gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).lower()
-        raise DocumentError([UNREADABLE.at(nowhere, f"cannot read the file: {reason}")]) from error
+        content = read_bounded(path)
+    except UnreadableFileError as error:
+        nowhere = Span(Source(str(path), ""), 0, 0)
+        raise DocumentError([UNREADABLE.at(nowhere, f"cannot read the file: {error}")]) from error
+    return decoded(content, name=str(path))
+
+
+def decoded(content: bytes, *, name: str) -> Source:
+    """Return what a file holds as a text.
+
+    Raises:
+        DocumentError: it is not UTF-8.
+    """
     try:
-        return Source(str(path), content.decode("utf-8-sig"))
+        return Source(name, content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8-sig", errors="replace")
-        span = Span(Source(str(path), before), len(before), len(before))
+        span = Span(Source(name, before), len(before), len(before))
         message = f"byte 0x{content[error.start]:02x} is not UTF-8"
         raise DocumentError([UNREADABLE.at(span, message, help="save the file as UTF-8")]) from error
 
@@ -136,8 +158,6 @@ def parse_documents(source: Source) -> tuple[Document, ...]:
             value = Construction(source, found).value(root)
         except HopelessError as error:
             raise DocumentError(found) from error
-        except RecursionError as error:  # `<<` in a circle
-            raise DocumentError([_too_deep(source)]) from error
         if not (isinstance(root, yaml.ScalarNode) and is_empty(root)):
             documents.append(Document(source, value=value, root=root, index=index))
     if found:
@@ -164,6 +184,9 @@ def parse_document(source: Source) -> Document:
 
 def _compose(source: Source) -> Iterator[Node]:
     try:
+        deep = too_deep_at(source.text)
+        if deep is not None:
+            raise DocumentError([SYNTAX.at(Span(source, deep, deep + 1), f"nested deeper than {MAX_DEPTH} levels")])
         yield from yaml.compose_all(source.text, Loader=Loader)
     except yaml.MarkedYAMLError as error:
         raise DocumentError([_syntax_error(source, error)]) from error
@@ -172,12 +195,6 @@ def _compose(source: Source) -> Iterator[Node]:
         code = error.character if isinstance(error.character, int) else ord(error.character)
         message = f"the character U+{code:04X} is not allowed in YAML"
         raise DocumentError([SYNTAX.at(span, message)]) from error
-    except RecursionError as error:
-        raise DocumentError([_too_deep(source)]) from error
-
-
-def _too_deep(source: Source) -> Diagnostic:
-    return SYNTAX.at(Span(source, 0, 0), f"nested deeper than {MAX_DEPTH} levels")
 
 
 def _syntax_error(source: Source, error: yaml.MarkedYAMLError) -> Diagnostic:
@@ -201,13 +218,3 @@ def _syntax_error(source: Source, error: yaml.MarkedYAMLError) -> Diagnostic:
         labels = (Label(Span(source, start, start + 1), error.context.removeprefix("while ")),)
     message = f"not YAML: {problem}"
     return SYNTAX.at(Span(source, at, at + 1), message, help=advice, labels=labels)
-
-
-def _entry(node: Node, step: Step) -> tuple[Node | None, Node] | None:
-    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-        return None, node.value[step]
-    if isinstance(node, yaml.MappingNode):
-        for key, value in entries(node):
-            if key.value == str(step):
-                return key, value
-    return None

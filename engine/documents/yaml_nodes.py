@@ -15,6 +15,10 @@ MAX_DEPTH = 200
 """Kubernetes objects nest about 20 deep; the parser itself is recursive."""
 MAX_ALIASED = 1_000_000
 """Values that aliases may multiply one file into: a dozen lines can ask for billions."""
+MAX_MERGED = 100_000
+"""Entries that `<<` may add to the mappings of one file, likewise."""
+MAX_PROBLEMS = 10_000
+"""Reported of one file: behind these, it is something else altogether."""
 
 Value: TypeAlias = Any
 """None, bool, int, float, str, list of values, dict of str to value."""
@@ -61,6 +65,7 @@ class Construction:
         self._built: dict[int, tuple[Value, int]] = {}
         self._open: set[int] = set()
         self._aliased = 0
+        self._merged = 0
 
     def value(self, node: Node) -> Value:
         """Return the value of a document's root.
@@ -96,8 +101,13 @@ class Construction:
         else:
             self._report_duplicates(node)
             value = {}
-            for key_node, value_node in entries(node):
+            own = len(node.value)
+            for number, (key_node, value_node) in enumerate(entries(node)):
                 key = self._key(key_node)
+                if number >= own:
+                    self._merged += 1
+                    if self._merged > MAX_MERGED:
+                        self._fail(node, "`<<` multiplies this file beyond all measure")
                 if key not in value:  # of duplicates the first stays; merged entries come last
                     value[key], count = self._build(value_node, depth=depth + 1)
                     size += count
@@ -120,7 +130,7 @@ class Construction:
                 span, before = node_span(self._source, key_node), node_span(self._source, earlier)
                 message = f"key `{key_node.value}` stands here a second time"
                 label = Label(before, "first here")
-                self._found.append(DUPLICATE_KEY.at(span, message, labels=[label]))
+                self._add(DUPLICATE_KEY.at(span, message, labels=[label]))
 
     def _scalar(self, node: yaml.ScalarNode) -> Value:
         try:
@@ -132,7 +142,12 @@ class Construction:
         return None
 
     def _report(self, node: Node, message: str) -> None:
-        self._found.append(SYNTAX.at(node_span(self._source, node), message))
+        self._add(SYNTAX.at(node_span(self._source, node), message))
+
+    def _add(self, problem: Diagnostic) -> None:
+        self._found.append(problem)
+        if len(self._found) >= MAX_PROBLEMS:
+            raise HopelessError
 
     def _fail(self, node: Node, message: str) -> None:
         self._report(node, message)
@@ -140,14 +155,48 @@ class Construction:
 
 
 def entries(node: Node) -> Iterator[tuple[Node, Node]]:
-    """Yield a mapping's own entries, then those it merges with `<<`."""
-    yield from ((key, value) for key, value in node.value if key.tag != _MERGE)
-    for key, value in node.value:
-        if key.tag == _MERGE:
-            merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            for one in merged:
-                if isinstance(one, yaml.MappingNode) and one is not node:
-                    yield from entries(one)
+    """Yield a mapping's own entries, then those it merges with `<<`; of what is merged twice, the first counts."""
+    seen: set[int] = set()
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or not isinstance(one, yaml.MappingNode):
+            continue
+        seen.add(id(one))
+        merged: list[Node] = []
+        for key, value in one.value:
+            if key.tag != _MERGE:
+                yield key, value
+            elif isinstance(value, yaml.SequenceNode):
+                merged += value.value
+            else:
+                merged.append(value)
+        waiting += reversed(merged)
+
+
+def too_deep_at(text: str) -> int | None:
+    """Return where a text is nested deeper than `MAX_DEPTH`; None where it is not, or is no YAML before it would be.
+
+    The library builds nodes by recursion in C, which nothing else keeps from overflowing the stack.
+    """
+    depth = 0
+    parser = Loader(text)
+    try:
+        while True:
+            event = parser.get_event()
+            match event:
+                case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                    depth += 1
+                    if depth > MAX_DEPTH:
+                        return event.start_mark.index if event.start_mark else 0
+                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                    depth -= 1
+                case yaml.StreamEndEvent():
+                    return None
+    except yaml.YAMLError:
+        return None  # the library gets no further either
+    finally:
+        parser.dispose()
 
 
 def is_empty(node: Node) -> bool:
