@@ -21,6 +21,7 @@ import click
 from engine.daemon import logs
 from engine.daemon.configuration.addresses import host_and_port, url
 from engine.daemon.configuration.settings import PrometheusSettings, Settings, TlsSettings, load_settings
+from engine.daemon.ending import end_on_signals
 from engine.documents.yaml_document import DocumentError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ Examples:
   policy-scheduler config config.yaml                          # is it right, and what is in force
 
 \b
-Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 the lease was lost, something broke, or a second signal came;
+Exit codes: 0 ended by SIGTERM, SIGHUP or Ctrl-C; 1 the lease was lost, something broke, or a second signal came;
 2 a wrong flag, configuration or kubeconfig.
 """
 
@@ -204,17 +205,7 @@ async def _run(settings: Settings, address_file: Path | None) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until the first lists are in: it finds nothing in modules and objects that come to stay
     running = asyncio.create_task(_schedule(settings, address_file))
-    loop = asyncio.get_running_loop()
-
-    def end() -> None:
-        if running.cancelling():
-            logger.warning("ending at once: what is under way is left as it is")
-            os._exit(1)  # as kube-scheduler does; nothing may hold this up, not even a thread
-        logger.info("ending: bindings and events under way are finished first; a second signal ends at once")
-        running.cancel()
-
-    for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, end)
+    end_on_signals(running.cancel, what="bindings and events under way are finished")
     try:
         return await running
     except asyncio.CancelledError:

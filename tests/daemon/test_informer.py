@@ -106,6 +106,16 @@ def test_a_relist_without_a_pod_means_that_it_is_gone() -> None:
     assert [queued.pod.name for queued in world.queue] == ["c"]
 
 
+def test_a_pod_of_another_scheduler_that_is_gone_is_not_queued_by_policies_that_serve_that_one() -> None:
+    world = World()
+    world.informer.pods_replaced([pod("a", scheduler="batch"), pod("b", scheduler="batch")])
+    world.informer.pods_replaced([pod("b", scheduler="batch")])  # a reflector that started over
+    world.served = {OURS, "batch"}
+    world.informer.policies_changed()
+
+    assert [queued.pod.name for queued in world.queue] == ["b"]
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_whatever_the_watch_says_the_columns_equal_a_recount(data: st.DataObject) -> None:

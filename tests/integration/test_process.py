@@ -17,13 +17,52 @@ from tests.integration.front import Exchange, Fault, Front, Hold
 from tests.integration.objects import node, pod
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_in_order(number: signal.Signals, cluster: Cluster, scheduler: StartScheduler) -> None:
-    process = scheduler(command=("-m", "engine.daemon")).start_ready()
+    process = scheduler("--leader-election", command=("-m", "engine.daemon")).start_ready()
+    eventually(lambda: "became leader" in process.log())
     process.signal(number)
     assert process.exit_code() == 0
+    assert number.name in process.log()
     assert "ended in order" in process.log()
     assert "Traceback" not in process.log()
+    other = scheduler("--leader-election").start_ready()
+    eventually(lambda: "became leader" in other.log(), within=5.0)  # far less than a lease lasts: it was given back
+
+
+def test_a_terminal_that_goes_more_than_once_is_no_second_signal(
+    cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    release = threading.Event()
+    front.plan = lambda exchange: Hold(release) if exchange.is_about("create", "pods/binding") else None
+    cluster.add_nodes(node("n1"))
+    cluster.add_pods(pod("p"))
+    process = scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    eventually(lambda: front.asked("create", "pods/binding"))
+    for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM, signal.SIGHUP):
+        process.signal(number)
+        eventually(lambda: "ending: bindings" in process.log())
+    assert process.is_alive
+    release.set()
+    assert process.exit_code() == 0
+    assert cluster.placements() == {"p": "n1"}
+
+
+UNDER_NOHUP = """
+import signal
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from engine.daemon.main import main
+main()
+"""
+
+
+def test_under_nohup_it_goes_on_when_the_terminal_goes(cluster: Cluster, scheduler: StartScheduler) -> None:
+    process = scheduler(command=("-c", UNDER_NOHUP)).start_ready()
+    process.signal(signal.SIGHUP)
+    cluster.add_nodes(node("n1"))
+    cluster.add_pods(pod("p"))
+    cluster.wait_bound("p")
+    assert process.terminate() == 0
 
 
 def test_bindings_under_way_are_finished_and_told_before_it_ends(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from engine.adapters.serving_certificate import CertificateError, ServingCertifi
 from engine.daemon import logs
 from engine.daemon.configuration.addresses import host_and_port
 from engine.daemon.configuration.settings import LogSettings
+from engine.daemon.ending import end_on_signals
 from engine.daemon.replicas.leading import own_namespace
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ The manifests are in deploy/components/webhook-self-managed and webhook-cert-man
 they change.
 
 \b
-Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 the API server refuses what a self-managed certificate needs; 2 a wrong
-flag or certificate.
+Exit codes: 0 ended by SIGTERM, SIGHUP or Ctrl-C; 1 the API server refuses what a self-managed certificate needs;
+2 a wrong flag or certificate.
 """
 NAME = "policy-scheduler-webhook"
 FIRST_TRY_SECONDS = 60.0
@@ -123,9 +123,7 @@ async def _run(
     kubeconfig: Path | None,
 ) -> int:
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, stopped.set)
+    end_on_signals(stopped.set, what="reviews under way are answered")
     async with contextlib.AsyncExitStack() as stack:
         if names is not None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -203,7 +203,7 @@ class Informer:
 
     def pods_replaced(self, pods: Sequence[objects.Pod]) -> None:
         """Take a whole list: pods that are not in it are gone."""
-        known = {*self._cluster.pods, *(queued.pod.uid for queued in self._queue)}
+        known = {*self._cluster.pods, *(queued.pod.uid for queued in self._queue), *self._foreign}
         for uid in sorted(known.difference(pod.metadata.uid for pod in pods)):
             self._pod_gone(uid)
         take_each(self.pod_changed, pods)

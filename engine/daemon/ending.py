@@ -1,0 +1,40 @@
+"""Signals that end a process: the first in order, the second at once. SIGHUP (the terminal is gone) is only a first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+
+def end_on_signals(begin: Callable[[], object], *, what: str) -> None:
+    """Let signals end this process. Call once, on the event loop of the main thread.
+
+    SIGHUP comes in rows (from the terminal and from the shell, or from systemd right behind SIGTERM): it never counts
+    as the second signal. Where it is ignored, as under `nohup`, it stays so.
+
+    Args:
+        begin: begins the end.
+        what: is done first, for the log.
+    """
+    loop = asyncio.get_running_loop()
+    received: set[signal.Signals] = set()
+
+    def end(number: signal.Signals) -> None:
+        if number is signal.SIGHUP and received:
+            return
+        if received - {signal.SIGHUP}:
+            logger.warning("ending at once: what is under way is left as it is", extra={"signal": number.name})
+            os._exit(1)  # as kube-scheduler does; nothing may hold this up, not even a thread
+        if not received:
+            logger.info("ending: %s first; a second signal ends at once", what, extra={"signal": number.name})
+            begin()
+        received.add(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, end, number)
