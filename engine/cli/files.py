@@ -27,12 +27,19 @@ def expanded(paths: Sequence[Path], *, suffix: str) -> list[Path]:
     """Return the files meant: each folder stands for the files with the suffix below it, each file comes once.
 
     Raises:
-        click.ClickException: a path is not there, or a folder holds no such file: nothing checked is no success.
+        click.ClickException: a path is not there, a folder holds no such file (nothing checked is no success), a
+            link that leads out of it, or something that is not a file.
     """
     found: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
             inside = _below(path, suffix)
+            root = root_of(path)
+            for one in inside:
+                if not one.is_file():
+                    raise click.ClickException(f"{one} is not a file")
+                if one.is_symlink() and not is_below(one, root):
+                    raise click.ClickException(f"{one} is a link to {one.resolve()}, which is outside {root}")
             if not inside:
                 raise click.ClickException(f"{path} holds no {suffix} file")
             found.update(dict.fromkeys(inside))
@@ -41,6 +48,22 @@ def expanded(paths: Sequence[Path], *, suffix: str) -> list[Path]:
         else:
             found[path] = None
     return list(found)
+
+
+def root_of(path: Path) -> Path:
+    """Return the folder that what a file or folder names must not leave: others may have written it.
+
+    That is the working directory where the path is below it, else the folder itself, or the file's.
+    """
+    here, real = Path.cwd().resolve(), path.resolve()
+    if real.is_relative_to(here):
+        return here
+    return real if real.is_dir() else real.parent
+
+
+def is_below(path: Path, root: Path) -> bool:
+    """Return whether a path, with all links followed, is below a folder."""
+    return path.resolve().is_relative_to(root)
 
 
 def _below(folder: Path, suffix: str) -> list[Path]:

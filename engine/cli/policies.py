@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.cli.files import is_below, root_of
 from engine.diagnostics import Diagnostic, Source, in_order
 from engine.documents.yaml_document import DocumentError, read_source
 
@@ -62,7 +63,10 @@ def beside(sources: Sequence[Source]) -> list[Source]:
     folders = dict.fromkeys(Path(source.name).parent for source in sources)
     found = []
     for folder in folders:
+        root = root_of(folder)
         for path in sorted(folder.glob(f"*{SUFFIX}")):
+            if not is_below(path, root):
+                continue  # a link that leads elsewhere
             try:
                 found.append(read_source(path))
             except DocumentError:

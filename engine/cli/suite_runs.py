@@ -29,7 +29,17 @@ _PROGRESS_EVERY = 50
 class Session:
     """Runs test files, one after the other."""
 
-    def __init__(self, only: re.Pattern[str], *, shuffle: bool, shown: Shown, coverage: Coverage | None = None) -> None:
+    def __init__(
+        self,
+        only: re.Pattern[str],
+        *,
+        shuffle: bool,
+        shown: Shown,
+        coverage: Coverage | None = None,
+        root: Path | None = None,
+    ) -> None:
+        """root: what test files may name files below; None: the working directory, or a file's own folder."""
+        self._root = root.resolve() if root is not None else None
         self.coverage = coverage
         self.only = only
         self.shuffle = shuffle
@@ -49,7 +59,7 @@ class Session:
         seconds: dict[int, float] = {}
         for path in tests:
             try:
-                loaded = load_suite(path, files.source(path))
+                loaded = load_suite(path, files.source(path), root=self._root or files.root_of(path))
                 done = tuple(self._cases(loaded, seconds))
             except DocumentError as error:
                 unusable.append(Unusable(str(path), error.diagnostics))

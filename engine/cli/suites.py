@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.cli.files import is_below
 from engine.diagnostics import Diagnostic, Source
 from engine.documents.codes import UNREADABLE
 from engine.documents.fixtures import FixtureObject, read_objects
@@ -44,21 +45,23 @@ class LoadedSuite:
         return SuiteRun(self.suite, policies, self.fixtures, scheduler=self.scheduler, shuffle=shuffle, observe=observe)
 
 
-def load_suite(path: Path, source: Source | None = None) -> LoadedSuite:
+def load_suite(path: Path, source: Source | None = None, *, root: Path | None = None) -> LoadedSuite:
     """Read a test file and all that it names.
 
     Args:
         path: the file; what it names starts at its folder.
         source: its text, where that has been read already.
+        root: the folder that files which it names must be below, resolved; None: they may be anywhere.
 
     Raises:
-        DocumentError: a file cannot be read, is not what it should be, or a policy has errors.
+        DocumentError: a file cannot be read, is outside the root or not what it should be, or a policy has errors.
     """
     from engine.policy.policy_set import DEFAULT_SCHEDULERS, PolicySet
     from engine.tooling.tester.reading import read_suite
 
     suite = read_suite(parse_document(source or read_source(path)))
-    sources = tuple(found for part in suite.policies for found in _policies(suite, part))
+    named = _Named(suite, root)
+    sources = tuple(found for part in suite.policies for found in named.policies(part))
     policy_set, diagnostics = PolicySet.of(()), tuple[Diagnostic, ...]()
     if sources:
         from engine.cli.policies import loaded
@@ -66,87 +69,110 @@ def load_suite(path: Path, source: Source | None = None) -> LoadedSuite:
         policy_set, diagnostics = loaded(sources)
     # a pod that names no scheduler means the one that its policies serve
     scheduler = min(policy_set.schedulers or DEFAULT_SCHEDULERS)
-    return LoadedSuite(suite, sources, policy_set, diagnostics, _fixtures(suite), scheduler)
+    return LoadedSuite(suite, sources, policy_set, diagnostics, named.fixtures(), scheduler)
 
 
-def _fixtures(suite: Suite) -> Fixtures:
-    from engine.tooling.tester.suite import Fixtures
+class _Named:
+    """The files that a test file names."""
 
-    cluster = tuple(one for part in suite.clusters for one in _objects(suite, part))
-    wanted = {part.value: part for each in suite.forall for part in each.files}
-    pods = {name: _pods(suite, part) for name, part in wanted.items()}
-    refused = {one.file.value: one.file for one in suite.invalid if one.file is not None}
-    policies = {name: _one_policy(suite, part) for name, part in refused.items()}
-    return Fixtures(cluster, pods, policies)
+    def __init__(self, suite: Suite, root: Path | None) -> None:
+        self._suite = suite
+        self._root = root
 
+    def fixtures(self) -> Fixtures:
+        """Return what the files hold, policies aside."""
+        from engine.tooling.tester.suite import Fixtures
 
-def _beside(suite: Suite, part: Part, name: str) -> Path:
-    """Return a file or folder that the test file names.
+        suite = self._suite
+        cluster = tuple(one for part in suite.clusters for one in self._objects(part))
+        wanted = {part.value: part for each in suite.forall for part in each.files}
+        pods = {name: self._pods(part) for name, part in wanted.items()}
+        refused = {one.file.value: one.file for one in suite.invalid if one.file is not None}
+        policies = {name: self._one_policy(part) for name, part in refused.items()}
+        return Fixtures(cluster, pods, policies)
 
-    Raises:
-        DocumentError: it is not there.
-    """
-    path = Path(suite.document.source.name).parent / name
-    if not path.exists():
-        raise _problem(suite, part, f"cannot read {path}: no such file", "paths in a test file start at its own folder")
-    return path
+    def policies(self, part: Part) -> list[Source]:
+        """Return the policies of a file, or of a part of a YAML file such as `configmap.yaml#data/spread.policy`."""
+        name, hash_, pointer = part.value.partition("#")
+        path = self._beside(part, name)
+        if path.is_dir():
+            raise self._problem(part, f"{path} is a folder, expected a policy file")
+        source = read_source(path)
+        if not hash_:
+            return [source]
+        everything = (_at(document.value, pointer) for document in parse_documents(source))
+        texts = [text for text in everything if text is not None]
+        if len(texts) != 1:
+            from engine.tooling.tester.suite import did_you_mean
 
+            count = "nothing" if not texts else f"{len(texts)} texts"
+            known = [f"data/{key}" for document in parse_documents(source) for key in _data(document.value)]
+            none = "expected a ConfigMap, such as configmap.yaml#data/spread.policy"
+            advice = did_you_mean(pointer, known, none=none)
+            raise self._problem(part, f"{path} has {count} at `{pointer}`", advice)
+        (found,) = texts
+        if isinstance(found, str):
+            return [Source(f"{path}#{pointer}", found)]
+        policies = {key: text for key, text in found.items() if key.endswith(".policy") and isinstance(text, str)}
+        if not policies:
+            raise self._problem(part, f"{path} has no .policy at `{pointer}`")
+        return [Source(f"{path}#{pointer}/{key}", text) for key, text in policies.items()]
 
-def _objects(suite: Suite, part: Part) -> Iterator[FixtureObject]:
-    """Yield the objects of a file, or of all files of a folder."""
-    path = _beside(suite, part, part.value)
-    if not path.is_dir():
-        yield from read_objects(path)
-        return
-    inside = sorted(one for one in path.rglob("*") if one.suffix in _OBJECTS and one.is_file())
-    if not inside:
-        raise _problem(suite, part, f"{path} holds no {', '.join(_OBJECTS)} file")
-    for one in inside:
-        yield from read_objects(one)
+    def _one_policy(self, part: Part) -> Source:
+        found = self.policies(part)
+        if len(found) != 1:
+            raise self._problem(part, f"expected one policy, {part.value} holds {len(found)}")
+        return found[0]
 
+    def _pods(self, part: Part) -> tuple[FixtureObject, ...]:
+        from engine.tooling.tester.codes import NO_PODS
 
-def _pods(suite: Suite, part: Part) -> tuple[FixtureObject, ...]:
-    from engine.tooling.tester.codes import NO_PODS
+        found = tuple(one for one in self._objects(part) if one.kind == "Pod")
+        if not found:
+            message = f"{part.value} holds no pods: nothing would be tested"
+            raise DocumentError([self._suite.document.error(part.path, NO_PODS, message=message)])
+        return found
 
-    found = tuple(one for one in _objects(suite, part) if one.kind == "Pod")
-    if not found:
-        message = f"{part.value} holds no pods: nothing would be tested"
-        raise DocumentError([suite.document.error(part.path, NO_PODS, message=message)])
-    return found
+    def _objects(self, part: Part) -> Iterator[FixtureObject]:
+        """Yield the objects of a file, or of all files of a folder."""
+        path = self._beside(part, part.value)
+        if not path.is_dir():
+            yield from read_objects(path)
+            return
+        inside = sorted(one for one in path.rglob("*") if one.suffix in _OBJECTS and one.is_file())
+        if not inside:
+            raise self._problem(part, f"{path} holds no {', '.join(_OBJECTS)} file")
+        for one in inside:
+            self._check_below(part, one)
+            yield from read_objects(one)
 
+    def _beside(self, part: Part, name: str) -> Path:
+        """Return a file or folder that the test file names.
 
-def _one_policy(suite: Suite, part: Part) -> Source:
-    found = _policies(suite, part)
-    if len(found) != 1:
-        raise _problem(suite, part, f"expected one policy, {part.value} holds {len(found)}")
-    return found[0]
+        Raises:
+            DocumentError: it is not there, or not where it may be.
+        """
+        path = Path(self._suite.document.source.name).parent / name
+        try:
+            self._check_below(part, path)
+            there = path.is_file() or path.is_dir()
+            what = "it is not a file" if path.exists() else "no such file"
+        except (OSError, ValueError) as error:  # a name that is too long, or has a NUL
+            reason = getattr(error, "strerror", None) or str(error)
+            raise self._problem(part, f"cannot read {str(path)[:200]!r}: {reason.lower()}") from error
+        if not there:
+            advice = "paths in a test file start at its own folder"
+            raise self._problem(part, f"cannot read {path}: {what}", advice)
+        return path
 
+    def _check_below(self, part: Part, path: Path) -> None:
+        if self._root is not None and not is_below(path, self._root):
+            link = f" is a link to {path.resolve()}, which" if path.is_symlink() else ""
+            advice = "a test file names files of its own project; for files elsewhere: --root FOLDER"
+            raise self._problem(part, f"{path}{link} is outside {self._root}", advice)
 
-def _policies(suite: Suite, part: Part) -> list[Source]:
-    """Return the policies of a file, or of a part of a YAML file such as `configmap.yaml#data/spread.policy`."""
-    name, hash_, pointer = part.value.partition("#")
-    path = _beside(suite, part, name)
-    if path.is_dir():
-        raise _problem(suite, part, f"{path} is a folder, expected a policy file")
-    source = read_source(path)
-    if not hash_:
-        return [source]
-    everything = (_at(document.value, pointer) for document in parse_documents(source))
-    texts = [text for text in everything if text is not None]
-    if len(texts) != 1:
-        from engine.tooling.tester.suite import did_you_mean
-
-        count = "nothing" if not texts else f"{len(texts)} texts"
-        known = [f"data/{key}" for document in parse_documents(source) for key in _data(document.value)]
-        advice = did_you_mean(pointer, known, none="expected a ConfigMap, such as configmap.yaml#data/spread.policy")
-        raise _problem(suite, part, f"{path} has {count} at `{pointer}`", advice)
-    (found,) = texts
-    if isinstance(found, str):
-        return [Source(f"{path}#{pointer}", found)]
-    policies = {key: text for key, text in found.items() if key.endswith(".policy") and isinstance(text, str)}
-    if not policies:
-        raise _problem(suite, part, f"{path} has no .policy at `{pointer}`")
-    return [Source(f"{path}#{pointer}/{key}", text) for key, text in policies.items()]
+    def _problem(self, part: Part, message: str, advice: str = "") -> DocumentError:
+        return DocumentError([self._suite.document.error(part.path, UNREADABLE, message=message, advice=advice)])
 
 
 def _data(value: object) -> list[str]:
@@ -165,7 +191,3 @@ def _at(value: object, pointer: str) -> str | dict[str, object] | None:
         return _at(value[pointer], "")
     head, _, rest = pointer.partition("/")
     return _at(value[head], rest) if head in value and rest else None
-
-
-def _problem(suite: Suite, part: Part, message: str, advice: str = "") -> DocumentError:
-    return DocumentError([suite.document.error(part.path, UNREADABLE, message=message, advice=advice)])

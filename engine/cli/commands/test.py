@@ -57,6 +57,12 @@ there was nothing to run.
     default=None,
     help="Decide every case a second time with the nodes in another order; on where the environment has CI.",
 )
+@click.option(
+    "--root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Test files may name files below it.  [default: the working directory; of tests elsewhere, their folder]",
+)
 @click.option("--no-skip", is_flag=True, help="Skipped and todo cases are failures.")
 @click.option("--update", is_flag=True, help="Write the scores and placements that came into the files.")
 @click.option("--diff", is_flag=True, help="Show what --update would write, and write nothing.")
@@ -80,6 +86,7 @@ def command(
     outputs: tuple[str, ...],
     quiet: bool,
     shuffle: bool | None,
+    root: Path | None,
     no_skip: bool,
     update: bool,
     diff: bool,
@@ -114,7 +121,8 @@ def command(
     tests = files.expanded(paths, suffix=files.TEST_SUFFIX)
     shown = Shown(form, quiet=quiet)
     measure = _coverage() if coverage else None
-    session = Session(only, shuffle=_is_ci() if shuffle is None else shuffle, shown=shown, coverage=measure)
+    shuffle = _is_ci() if shuffle is None else shuffle
+    session = Session(only, shuffle=shuffle, shown=shown, coverage=measure, root=root)
     run = session.run(tests)
     if update or diff:
         _update(session.loaded, run, writes=not diff)
