@@ -164,8 +164,8 @@ class ShortGroups:
         """Return the pods that wait for a group."""
         return [queued for pods in self._by_size.get(group, {}).values() for queued in pods.values()]
 
-    def ready(self, group: Group, number: int) -> list[QueuedPod]:
-        """Return the pods for which a group of so many pods is large enough."""
+    def ready(self, group: Group, number: int) -> Iterator[QueuedPod]:
+        """Yield the pods for which a group of so many pods is large enough."""
         sizes = self._sizes.get(group, [])
         enough = sizes[: bisect_right(sizes, number)]
-        return [queued for size in enough if size for queued in self._by_size[group][size].values()]
+        return (queued for size in enough if size for queued in self._by_size[group][size].values())

@@ -224,6 +224,7 @@ def sizes(churn: Churn) -> dict[str, int]:
         "back-off heap": queue._backoff._heap,
         "held": list(queue.held()),
         "untold": queue._untold,
+        "to be asked again": queue._ask_again,
         "groups": queue._groups._groups,
         "waiting for": [uid for waiting in queue._unschedulable._by_event.values() for uid in waiting],
         "assumed": informer.assumed,

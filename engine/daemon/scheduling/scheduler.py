@@ -214,7 +214,7 @@ class Scheduler:
                 await self._wait()
 
     def _has_work(self) -> bool:
-        if self.leading and self._holding.is_looking:
+        if self.queue.has_to_ask() or (self.leading and self._holding.is_looking):
             return True
         return self._may_decide() and (self.permitting.has_next() or self.queue.has_active())
 
@@ -230,6 +230,7 @@ class Scheduler:
     def _keep_queue(self) -> None:
         """Do what is due though no event said so."""
         now = self._clock()
+        self.queue.ask_again()
         if not 0 <= now - self._leftovers_at < LEFTOVERS_EVERY_SECONDS:
             self._leftovers_at = now
             self.queue.flush_leftovers(now)

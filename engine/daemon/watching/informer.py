@@ -253,8 +253,8 @@ class Informer:
         self.happened(_event_of(type(thing)))
         if isinstance(thing, GROUP_KINDS):
             rule = NATIVE.rule if isinstance(thing, objects.PodGroup) else COSCHEDULING.rule
-            if self._queue.group_changed(rule, object_key(thing.metadata)):
-                self._wake()
+            self._queue.group_changed(rule, object_key(thing.metadata))
+            self._wake()
 
     def _knows(self, group: objects.PodGroup) -> bool:
         """Return whether all that is new of a group is its status, which is ours."""
