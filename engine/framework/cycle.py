@@ -24,6 +24,7 @@ from engine.framework.nominations import withheld
 from engine.framework.plugin import Ready
 from engine.framework.preemption import Preemption, post_filter
 from engine.framework.profile import Profile
+from engine.framework.refusal_message import refusal_message
 from engine.framework.template_cache import KeptTemplates, TemplateCache
 
 NO_NODES = "no nodes available to schedule pods"
@@ -130,7 +131,7 @@ class Cycle:
             total=frame.cluster.nodes.size,
             diagnosis=diagnosis,
             preemption=preemption,
-            message=diagnosis.message(preemption.message if preemption is not None else ""),
+            message=refusal_message(diagnosis, profile, after=preemption.message if preemption is not None else ""),
         )
 
 

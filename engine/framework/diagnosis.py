@@ -57,6 +57,15 @@ class Diagnosis:
             counts[refusal.reason] += int(np.count_nonzero(refusal.where))
         return counts
 
+    def reasons(self) -> dict[str, set[str]]:
+        """Return the reasons that were given, by plugin."""
+        if self.rejection is not None:
+            return {self.rejection.plugin: set(self.rejection.reasons)}
+        found: dict[str, set[str]] = {}
+        for plugin, refusal in self.refusals:
+            found.setdefault(self.plugins[plugin], set()).add(refusal.reason)
+        return found
+
     def status(self, row: int) -> Status:
         """Return the status of one node; its reasons are sorted."""
         if self.rejection is not None:

@@ -22,6 +22,7 @@ from engine.framework.nominations import REFUSED, Active
 from engine.framework.plugin import FilterPlugin
 from engine.framework.plugins.dynamic_resources import NO_CLAIMS, DynamicResources
 from engine.framework.profile import PreemptionRule, Profile
+from engine.framework.refusal_message import refusing_clauses
 from engine.framework.status import Code, Status, reason_histogram
 from engine.framework.trial import Trial
 from engine.framework.victims import Budgets, Victims
@@ -65,17 +66,25 @@ def post_filter(
 ) -> Preemption:
     """Return what evictions would make room for a pod that fits nowhere, or why none would.
 
+    Where a policy has a part in the refusal, the message says nothing of what was not looked for.
+
     `every_node` looks at all nodes, instead of until a tenth of them (and at least 100) would do.
     """
-    claims = _claims_message(profile, prepared)
+    claims, by_policy = _claims_message(profile, prepared), bool(refusing_clauses(diagnosis, profile))
     if claims == NOT_FOUND:
-        return Preemption(message=NOT_FOUND, keeps_nomination=True)
+        return Preemption(message="" if by_policy else NOT_FOUND, keeps_nomination=True)
     found = preempt(frame, profile, prepared, diagnosis, seed=seed, every_node=every_node)
     if found.nominated_node is not None:
         return found
-    parts = [claims] if claims else []
-    parts.append(f"preemption: {found.message}")
+    parts = [claims] if claims and not by_policy else []
+    if not by_policy or found.message != _helpful_nowhere(diagnosis.size):
+        parts.append(f"preemption: {found.message}")
     return Preemption(message=", ".join(parts), candidates=found.candidates, keeps_nomination=found.keeps_nomination)
+
+
+def _helpful_nowhere(nodes: int) -> str:
+    """Return what is said where no node was worth a look."""
+    return f"0/{nodes} nodes are available: {nodes} {NOT_HELPFUL}."
 
 
 def _claims_message(profile: Profile, prepared: PreFiltered) -> str:

@@ -17,6 +17,7 @@ from engine.framework.permit import Claim
 from engine.framework.plugin import FilterPlugin, Weighted
 from engine.framework.profile import PreemptionRule, Profile
 from engine.framework.queued_pod import QueuedPod, Turn, priority_sort, priority_turn
+from engine.framework.refusal_message import CLAUSE_NAMED, by_policy
 from engine.lang.checked import Canary, ClauseKind
 from engine.lang.compiling.compiled import (
     CompiledClause,
@@ -109,6 +110,17 @@ class Policy:
     def hold_reason(self, frame: Frame) -> str | None:
         """Return why the pod waits outside the active queue, or None."""
         return next((clause.reason for clause in self.holds if clause.evaluate(frame)), None)
+
+    def hold_message(self, frame: Frame) -> str | None:
+        """Return why the pod waits outside, and by which clause of which policy, or None."""
+        clause = next((clause for clause in self.holds if clause.evaluate(frame)), None)
+        return self.held_by(clause) if clause is not None else None
+
+    def held_by(self, clause: CompiledTest) -> str:
+        """Return what is said of pods that a `hold` clause holds."""
+        reason = clause.reason.removesuffix(".")
+        unnamed = [] if CLAUSE_NAMED in reason else [clause.name]
+        return f"{reason}. {by_policy('Held', self.name, unnamed)}"
 
     @cached_property
     def order(self) -> Callable[[Frame], tuple[Any, ...]] | None:

@@ -92,7 +92,8 @@ class Scene:
             queued = self.queue.pop(NOW)
             assert queued is not None
             if kind == 2:
-                why = self.stage.policy_set.policies[0].holds[0].reason
+                policy = self.stage.policy_set.policies[0]
+                why = policy.held_by(policy.holds[0])
                 self.queue.hold(queued, Membership(why=why), NOW)
                 self.log.on_held(Held(pod=pod, why=why, at=NOW, policy="web", attempts=1, queued=NOW))
             elif kind == 1 and number > 8:

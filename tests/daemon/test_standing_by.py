@@ -13,6 +13,6 @@ def test_of_a_pod_that_a_policy_holds_only_who_leads_tells() -> None:
         assert calm.told.why == {}
         calm.process.scheduler.lead(True)
         await calm.after(1)
-        assert calm.told.why == {"late": "not today"}
+        assert calm.told.why == {"late": 'not today. Held by policy p, clause `pod.name == "late"`.'}
 
     story('hold if pod.name == "late" else "not today"\n', tell, cpus=(4,))

@@ -233,3 +233,45 @@ def test_under_load_every_pod_is_decided_by_one_whole_generation(
     placed = zones.wait_bound(*names)
     assert set(placed.values()) <= {"a-large", "b-small"}
     assert process.policies()["accepted"]
+
+
+WAITING = """hold if pod.label.later as later else "not today"
+gang by pod.label.job size number(pod.label.size) within 10min if pod.label.job
+"""
+RULE = "policy waiting: gang by pod.label.job size number(pod.label.size) within 10min if pod.label.job"
+
+
+def test_pods_that_are_held_or_wait_for_their_gang_have_one_event_that_names_the_rule(
+    cluster: Cluster, scheduler: StartScheduler, policies: ConfigMapVolume
+) -> None:
+    cluster.add_nodes(node("n1", cpu="1"))
+    policies.update({"waiting.policy": WAITING})
+    scheduler().start_ready()
+    short, pair = {"job": "short", "size": "3"}, {"job": "pair", "size": "2"}
+    cluster.add_pods(pod("held", labels={"later": "1"}), pod("short-0", labels=short), pod("short-1", labels=short))
+    cluster.add_pods(pod("pair-0", labels=pair, cpu="600m"))
+    eventually(lambda: cluster.events("short-1"))
+    cluster.add_pods(pod("pair-1", labels=pair, cpu="600m"))
+    wanted = {
+        "held": [("SchedulingGated", 'not today. Held by policy waiting, clause `later`.')],
+        "short-0": [("SchedulingGated", gang_of("appear in scheduling queue", "short", 3))],
+        "short-1": [("SchedulingGated", gang_of("appear in scheduling queue", "short", 3))],
+    }
+
+    def told() -> dict[str, list[tuple[str, str]]]:
+        return {name: [(event["reason"], event["note"]) for event in cluster.events(name)] for name in wanted}
+
+    eventually(lambda: told() == wanted)
+    assert {cluster.condition(name)["message"] for name in wanted} == {texts[0][1] for texts in wanted.values()}
+    assert all(event["type"] == "Normal" for event in cluster.events("held"))
+
+    def waits() -> list[str]:
+        found = [event for name in ("pair-0", "pair-1") for event in cluster.events(name, reason="WaitingOnPermit")]
+        return [event["note"] for event in found]
+
+    eventually(lambda: waits() == [gang_of("be scheduled", "pair", 2)])
+    assert told() == wanted, "said once"
+
+
+def gang_of(to: str, job: str, size: int) -> str:
+    return f'waiting for minCount pods from a gang to {to}: gang "default/{job}" starts with {size} pods ({RULE})'

@@ -68,7 +68,7 @@ class LivePolicies:
         if waits is not None:
             return waits
         policy = self._set.governing(queued.pod) if self._has_holds else None
-        return policy.hold_reason(frame(queued)) if policy is not None and policy.holds else None
+        return policy.hold_message(frame(queued)) if policy is not None and policy.holds else None
 
     def claims(self, queued: QueuedPod, frame: FrameOf) -> tuple[Claim, ...]:
         """Return the groups without which the pod must not bind.

@@ -137,7 +137,10 @@ class Attempting:
         self._tell_decided(queued, decision, began)
         # who waits for long is tried again and again, for the same reason
         level = logging.INFO if decision.message != queued.refused_for else logging.DEBUG
-        logger.log(level, "Unable to schedule pod", extra={"pod": queued.pod.key, "why": decision.message})
+        told = {"pod": queued.pod.key, "why": decision.message}
+        if claims:
+            told["gang"] = self._permitting.states.waits(claims, joining=0)
+        logger.log(level, "Unable to schedule pod", extra=told)
         queued.refused_for = decision.message
         self._reporter.unschedulable(decision)
         if self._passing is not None:

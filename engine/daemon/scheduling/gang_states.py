@@ -36,9 +36,9 @@ class GangStates:
         except ValueError:
             return ()
 
-    def waits(self, claims: Iterable[Claim]) -> str:
-        """Return what a member that has just found a place waits for, for people."""
-        return "; ".join(self._state(claim, joining=1).sentence() for claim in claims)
+    def waits(self, claims: Iterable[Claim], *, joining: int = 1) -> str:
+        """Return what a member waits for, for people; joining: whether it has just found a place (1) or not (0)."""
+        return "; ".join(self._state(claim, joining=joining).sentence() for claim in claims)
 
     def _state(self, claim: Claim, *, joining: int = 0) -> GangState:
         """joining: how many pending members are about to get a place."""

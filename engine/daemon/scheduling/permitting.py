@@ -26,6 +26,7 @@ from engine.framework.events import ClusterEvent
 from engine.framework.permit import Claim, Group, Permit
 from engine.framework.preemption import Preemption
 from engine.framework.queue import Membership, Place, QueuedPod, SchedulingQueue
+from engine.framework.refusal_message import refusal_message
 from engine.framework.volume_reservation import undo
 from engine.policy.pod_groups import MissingPodGroupError
 
@@ -157,11 +158,11 @@ class Permitting:
         if decision.host is not None or waits_for_victims:
             return decision, ()
         if len(claims) != 1:
-            return _as_told(decision, NOT_AS_A_WHOLE), ()
+            return self._as_told(decision, NOT_AS_A_WHOLE), ()
         (claim,), now = claims, self._clock()
         state = self._deciding.state
         if not self.pacing.may_try(claim.group, state, now):
-            return _as_told(decision, self.pacing.verdict(claim.group)), ()
+            return self._as_told(decision, self.pacing.verdict(claim.group)), ()
         began = self._stopwatch()
         if gone := self.trial.make_way(queued, claim):
             self.pacing.succeeded(claim.group)
@@ -174,7 +175,7 @@ class Permitting:
             taken = [(member, other) for uid, other in others if (member := self._queue.take(uid)) is not None]
             return found[queued.pod.uid], taken
         self.pacing.failed(claim.group, state, now, seconds=self._stopwatch() - began, verdict=verdict)
-        return _as_told(decision, verdict), ()
+        return self._as_told(decision, verdict), ()
 
     def _preempt(self, queued: QueuedPod, claim: Claim) -> tuple[dict[str, Decision] | None, str]:
         """Return for whom others must be evicted, or None and why nobody is."""
@@ -185,6 +186,13 @@ class Permitting:
         if found is None:
             return None, NOT_AS_A_WHOLE
         return (found, "") if queued.pod.uid in found else (None, NOT_NEEDED)
+
+    def _as_told(self, decision: Decision, verdict: str) -> Decision:
+        """Return a refusal, with what became of the attempt to make room for the group as a whole."""
+        diagnosis, profile, message = decision.diagnosis, self._deciding.profile(decision.pod), decision.message
+        if diagnosis is not None and profile is not None:
+            message = refusal_message(diagnosis, profile, after=f"{verdict}." if verdict else "")
+        return replace(decision, preemption=Preemption(), message=message)
 
     def arrive(self, reserved: Reserved) -> list[Reserved]:
         """Let a pod wait that has a place; return who may bind now."""
@@ -359,11 +367,3 @@ class Permitting:
             if not self._deciding.still_fits(reserved.queued, reserved.host):
                 logger.info("a place is lost", extra={"pod": reserved.queued.pod.key, "node": name})
                 self._withdraw(reserved)
-
-
-def _as_told(decision: Decision, verdict: str) -> Decision:
-    """Return a refusal, with what became of the attempt to make room for the group as a whole."""
-    message = decision.message
-    if decision.diagnosis is not None:
-        message = decision.diagnosis.message(f"{verdict}." if verdict else "")
-    return replace(decision, preemption=Preemption(), message=message)

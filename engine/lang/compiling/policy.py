@@ -122,7 +122,8 @@ class _Maker:
         text = show_statement(clause.tree)
         reason = getattr(clause.tree, "reason", None) or f"{_REFUSES} {clause.name}"
         if clause.kind in (ClauseKind.REQUIRE, ClauseKind.HOLD, ClauseKind.LIMIT):
-            reason = getattr(clause.tree, "reason", None) or f"pod is refused by policy clause {clause.name}"
+            what = "held" if clause.kind is ClauseKind.HOLD else "refused"
+            reason = getattr(clause.tree, "reason", None) or f"pod is {what} by policy clause {clause.name}"
         return {
             "kind": clause.kind,
             "name": clause.name,

@@ -133,6 +133,7 @@ _PLAIN_BEGINNINGS = {
     "Insufficient ": "too little free {}",
     "node(s) didn't match policy clause ": "`{}` does not hold",
     "pod is refused by policy clause ": "`{}` refuses the pod",
+    "pod is held by policy clause ": "`{}` holds the pod",
 }
 
 
