@@ -253,7 +253,7 @@ def test_pods_that_are_held_or_wait_for_their_gang_have_one_event_that_names_the
     eventually(lambda: cluster.events("short-1"))
     cluster.add_pods(pod("pair-1", labels=pair, cpu="600m"))
     wanted = {
-        "held": [("SchedulingGated", 'not today. Held by policy waiting, clause `later`.')],
+        "held": [("SchedulingGated", "not today. Held by policy waiting, clause `later`.")],
         "short-0": [("SchedulingGated", gang_of("appear in scheduling queue", "short", 3))],
         "short-1": [("SchedulingGated", gang_of("appear in scheduling queue", "short", 3))],
     }

@@ -13,11 +13,11 @@ NONE_TO_EVICT = "preemption: 0/4 nodes are available: 4 No preemption victims fo
 REFUSALS = {
     "require with a text": (
         'require pod.label.tenant else "pod missing tenant label"',
-        'pod missing tenant label. Refused by policy web, clause `pod.label.tenant`.',
+        "pod missing tenant label. Refused by policy web, clause `pod.label.tenant`.",
     ),
     "require that has a name": (
         'require pod.label.tenant as has-tenant else "pod missing tenant label"',
-        'pod missing tenant label. Refused by policy web, clause `has-tenant`.',
+        "pod missing tenant label. Refused by policy web, clause `has-tenant`.",
     ),
     "require without a text": (
         "require pod.label.tenant",
@@ -39,11 +39,11 @@ REFUSALS = {
     "two filters with texts": (
         'filter node.label.zone == "z0" as zone else "not in z0"\n'
         'filter not (node.name in ["n0", "n2"]) as name else "no"',
-        '2 no, 2 not in z0. Refused by policy web, clauses `zone`, `name`.',
+        "2 no, 2 not in z0. Refused by policy web, clauses `zone`, `name`.",
     ),
     "limit": (
         'limit count() by pod.label.tenant to 0 as quota else "no quota left"',
-        f'no quota left. Refused by policy web, clause `quota`. {NONE_TO_EVICT}',
+        f"no quota left. Refused by policy web, clause `quota`. {NONE_TO_EVICT}",
     ),
 }
 
@@ -68,7 +68,7 @@ def test_of_a_pod_that_both_refuse_it_is_told_whether_evictions_were_looked_for(
     for _ in range(2):
         stage.decide(stage.pod(cpu="2"))
     assert stage.decide(stage.pod(cpu="2")).message == (
-        '0/4 nodes are available: 2 Insufficient cpu, 2 not in z0. Refused by policy web, clause `z0`.'
+        "0/4 nodes are available: 2 Insufficient cpu, 2 not in z0. Refused by policy web, clause `z0`."
         " preemption: 0/4 nodes are available: 2 No preemption victims found for incoming pod,"
         " 2 Preemption is not helpful for scheduling."
     )
@@ -77,8 +77,8 @@ def test_of_a_pod_that_both_refuse_it_is_told_whether_evictions_were_looked_for(
 @pytest.mark.parametrize(
     ("clause", "why"),
     [
-        ('hold if pod.label.later else "not today"', 'not today. Held by policy web, clause `pod.label.later`.'),
-        ('hold if pod.label.later as later else "not today"', 'not today. Held by policy web, clause `later`.'),
+        ('hold if pod.label.later else "not today"', "not today. Held by policy web, clause `pod.label.later`."),
+        ('hold if pod.label.later as later else "not today"', "not today. Held by policy web, clause `later`."),
         ("hold if pod.label.later", "pod is held by policy clause pod.label.later. Held by policy web."),
     ],
 )
