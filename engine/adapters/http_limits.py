@@ -13,12 +13,14 @@ import logging
 import ssl
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from aiohttp.web_protocol import RequestHandler
+
+from engine.adapters.loops import Loops
 
 log = logging.getLogger(__name__)
 
@@ -198,16 +200,16 @@ class ConnectionLimits:
         self._by_handler: dict[object, _Connection] = {}
 
     @asynccontextmanager
-    async def over(self, server: web.Server, context: ssl.SSLContext | None = None) -> AsyncIterator[None]:
+    async def over(
+        self, server: web.Server, context: ssl.SSLContext | None = None, *, loops: Loops
+    ) -> AsyncIterator[None]:
         """Watch over a server's connections while it lasts."""
         self._server, self.context = server, context
-        task = asyncio.create_task(self._watch(), name="connection limits")
+        watching = loops.start("http-connections", self._watch, restarts=True)
         try:
             yield
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await loops.end(watching)
             for connection in self._connections:
                 if connection.handler is None:
                     connection.end()

@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from engine.adapters.http_access import Review, certified, guarded
 from engine.adapters.http_limits import HANDLER_LIMITS, ConnectionLimits
 from engine.adapters.loopback import is_loopback
+from engine.adapters.loops import Loops
 from engine.adapters.serving_certificate import ServingCertificate
 from engine.adapters.spare_time import SpareTime
 
@@ -89,6 +90,7 @@ class HttpServer:
         limits: ConnectionLimits | None = None,
         spare_time: SpareTime | None = None,
         before_scrape: Callable[[], Iterator[None]] = lambda: iter(()),
+        loops: Loops | None = None,
     ) -> None:
         """Set up; nothing is opened yet.
 
@@ -105,6 +107,7 @@ class HttpServer:
             limits: of connections and times; None: the usual ones.
             spare_time: when scrapes are answered; None: in slices of their own.
             before_scrape: steps that are taken before the registry is asked.
+            loops: of the process; None: its own.
         """
         self._host = host
         self._port = port
@@ -121,6 +124,7 @@ class HttpServer:
         """By content type: when the last one began, and its answer."""
         self._limits = limits or ConnectionLimits()
         self._limits.bodies_at = frozenset(self._posts)
+        self._loops = loops or Loops()
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._stack = contextlib.AsyncExitStack()
@@ -147,11 +151,11 @@ class HttpServer:
             stack.push_async_callback(self._runner.cleanup)
             assert self._runner.server is not None
             context = self._certificate.context if self._certificate is not None else None
-            await stack.enter_async_context(self._limits.over(self._runner.server, context))
+            await stack.enter_async_context(self._limits.over(self._runner.server, context, loops=self._loops))
             await stack.enter_async_context(self._listening())
             if self._certificate is not None:
-                task = asyncio.create_task(self._certificate.keep(), name="serving certificate")
-                stack.callback(task.cancel)
+                keeping = self._loops.start("serving-certificate", self._certificate.keep, restarts=True)
+                stack.push_async_callback(self._loops.end, keeping)
             self._stack = stack.pop_all()
         return self
 

@@ -15,6 +15,7 @@ from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
+from engine.adapters.loops import Loop, Loops
 from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.policy_sources import (
     PolicySources,
@@ -60,6 +61,7 @@ class PolicyDirectory:
         proof: PolicyProof | None = None,
         poll_seconds: float = POLL_SECONDS,
         slow_seconds: float = SLOW_SECONDS,
+        loops: Loops | None = None,
     ) -> None:
         """Set up; nothing is read yet.
 
@@ -69,6 +71,7 @@ class PolicyDirectory:
             proof: what has to vouch for the policies; None: nothing.
             poll_seconds: between two readings without an event.
             slow_seconds: a reading that takes longer is delivered as an error, until it ends.
+            loops: of the process; None: its own.
         """
         # absolute but not resolved: a link in the path may be swapped
         self.path = Path(os.path.abspath(path))  # noqa: PTH100
@@ -81,7 +84,8 @@ class PolicyDirectory:
         self._told: str | None = None
         self._watch = _Watch()
         self._worker: WorkerThread | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._loops = loops or Loops()
+        self._watching: Loop | None = None
 
     async def __aenter__(self) -> PolicyDirectory:
         """Deliver what is there now, then go on watching."""
@@ -89,16 +93,15 @@ class PolicyDirectory:
         # not in the pool of the event loop: that one waits for its threads when the process ends
         self._worker = WorkerThread("policy directory")
         self._watch.on_event = partial(self._wake, loop)
-        self._task = asyncio.create_task(self._run(self._worker), name="policy directory")
+        self._watching = self._loops.start("policy-directory", partial(self._run, self._worker), restarts=True)
         await self._delivered.wait()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Stop watching."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        if self._watching is not None:
+            await self._loops.end(self._watching)
+            self._watching = None
         if self._worker is not None:
             self._worker.stop(finally_call=self._watch.disarm)
             self._worker = None

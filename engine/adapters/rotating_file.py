@@ -110,10 +110,11 @@ class RotatingLines:
         try:
             self._append(lines)
             self._broken_rounds = 0
-        except OSError as error:
+        except Exception as error:  # whatever it is, the thread goes on
             self.dropped += len(lines)
             if self._broken_rounds % _COMPLAIN_EVERY_ROUNDS == 0:
-                log.error("cannot write to %s: %s", self._path, (error.strerror or str(error)).lower())
+                why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+                log.error("cannot write to %s: %s", self._path, why.lower())
             self._broken_rounds += 1
             self._file = None
 

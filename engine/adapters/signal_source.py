@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import promql_parser
 
+from engine.adapters.loops import Loop, Loops
 from engine.adapters.prometheus import (
     PrometheusClient,
     PrometheusEndpoint,
@@ -111,6 +112,7 @@ class SignalSource:
         clock: Callable[[], float] = time.time,
         chance: random.Random | None = None,
         connect: Callable[[PrometheusEndpoint], QueryClient] = PrometheusClient,
+        loops: Loops | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._publish = publish
@@ -122,7 +124,8 @@ class SignalSource:
         self._worker: WorkerThread | None = None
         self._tracked: dict[str, _Tracked] = {}
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._loops = loops or Loops()
+        self._refreshing: Loop | None = None
         self._unreachable: Failure | None = None
         self._blocked_until = 0.0
         self.signals = Signals.EMPTY
@@ -130,15 +133,14 @@ class SignalSource:
 
     async def __aenter__(self) -> SignalSource:
         """Start refreshing."""
-        self._task = asyncio.create_task(self._run(), name="signals")
+        self._refreshing = self._loops.start("signals", self._run, restarts=True)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Stop at once; a request under way is left to end by itself."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        if self._refreshing is not None:
+            await self._loops.end(self._refreshing)
+            self._refreshing = None
         self._leave_worker()
 
     def set_queries(self, queries: Iterable[Query]) -> None:
@@ -156,7 +158,7 @@ class SignalSource:
         For a policy set about to be activated: its first decision then has values. The queries are not
         refreshed until `set_queries` names them. Needs the source to be started.
         """
-        assert self._task is not None, "start the source first"
+        assert self._refreshing is not None, "start the source first"
         waiting = [self._track(query, keep=False) for query in _merged(queries).values()]
         attempts = [tracked.attempted.wait() for tracked in waiting]
         try:

@@ -16,6 +16,7 @@ from uuid import uuid4
 from engine.adapters.http_server import Remark
 from engine.adapters.kube.binding import Binder
 from engine.adapters.kube.eviction import Evictor
+from engine.adapters.loops import Loop, Loops
 from engine.adapters.open_telemetry import SpanExporter
 from engine.adapters.policy_directory import PolicyDirectory
 from engine.adapters.policy_proof import PolicyProof
@@ -38,7 +39,6 @@ from engine.daemon.scheduling.recounting import Recounting
 from engine.daemon.scheduling.volumes import VolumeBinder
 from engine.daemon.serving.server import Serving
 from engine.daemon.serving.status_snapshot import Replica
-from engine.daemon.tasks import end, guarded
 from engine.daemon.watching.api_server import ApiServer
 from engine.daemon.watching.device_trust import DeviceTrust
 from engine.daemon.watching.first_lists import FirstLists
@@ -59,9 +59,12 @@ CONDITIONS_SECONDS = 0.5
 class Daemon:
     """One replica of the scheduler."""
 
-    def __init__(self, settings: Settings, api_server: ApiServer, *, version: str, random: Random) -> None:
+    def __init__(
+        self, settings: Settings, api_server: ApiServer, *, version: str, random: Random, loops: Loops
+    ) -> None:
         self._settings = settings = settings.effective()
         self._random = random
+        self._loops = loops
         self._identity = f"{socket.gethostname()}_{uuid4()}"
         self.metrics = SchedulerMetrics(version=version)
         self.observers = Observers([self.metrics])
@@ -118,7 +121,7 @@ class Daemon:
         nodes_and_pods = api_server.reflectors[:2]
         self._leading.attach(self._scheduler, nodes_and_pods, transport=self._transport, random=self._random)
         self._scheduler.is_current = Freshness(nodes_and_pods, is_reachable=lambda: self._transport.is_reachable)
-        self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals, clock=clock)
+        self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals, clock=clock, loops=loops)
         self._reloader = PolicyReloader(
             compile_policies=PolicyCompiler(frozenset(settings.scheduler_names), watched=settings.watched),
             activate=self._activate,
@@ -126,6 +129,7 @@ class Daemon:
             clock=time.time,
             prepare=self._prime,
             former=partial(self._telling.former_policies, proof=_proof(settings.policies)),
+            loops=loops,
         )
         self._lists = FirstLists(api_server.reflectors, counts=self._counts)
         mode = make_mode(
@@ -147,6 +151,7 @@ class Daemon:
             signals=self._signals.rows,
             identity=self._identity,
             mode=mode,
+            loops=loops,
         )
         self._canaries = Canaries(
             self.metrics.registry, decide=self._scheduler.deciding.would_decide, stopwatch=time.perf_counter
@@ -169,7 +174,7 @@ class Daemon:
     # --- life ----------------------------------------------------------------------------------------
 
     async def run(self, *, announce: Callable[[str], None]) -> int:
-        """Run until cancelled, or until the lease is lost (then return 1: a new process starts afresh).
+        """Run until cancelled, or until the lease is lost or a loop breaks; then return 1: a new process starts afresh.
 
         Args:
             announce: told the address of the HTTP server once it listens.
@@ -183,13 +188,13 @@ class Daemon:
                 stack.push_async_callback(asyncio.to_thread, self._spans.close)
             await stack.enter_async_context(self._serving)
             announce(self._serving.http.url)
-            background = [*self._telling.works()]
+            background = self._telling.start(self._loops)
             if self._device_trust is not None:
-                background.append(self._device_trust.run())
+                background.append(self._loops.start("device-annotations", self._device_trust.run, restarts=True))
             if every := self._settings.scheduling.recount_every:
-                background.append(self._recounting.run(every_seconds=every))
-            tasks = [asyncio.create_task(guarded(work)) for work in background]
-            stack.push_async_callback(end, tasks)
+                recount = partial(self._recounting.run, every_seconds=every)
+                background.append(self._loops.start("recount", recount, restarts=True))
+            stack.push_async_callback(self._loops.end, *background)
             await stack.enter_async_context(self._signals)
             await stack.enter_async_context(self._reloader)
             await stack.enter_async_context(self._policy_directory())
@@ -200,33 +205,32 @@ class Daemon:
             await self._lists.wait()
             if self._device_trust is not None:
                 await self._device_trust.first_look()
-            scheduling = asyncio.create_task(guarded(self._scheduler.run()))
-            leading = asyncio.create_task(self._lead())
+            scheduling = self._loops.start("scheduling", self._scheduler.run, restarts=False)
+            leading = self._loops.start("lease", self._lead, restarts=False)
             stack.push_async_callback(self._end, scheduling, leading)
-            reloading = self._reloader.task
-            assert reloading is not None
-            # none of them ends but by a lost lease or a fault in ours: a new process starts afresh
-            works = {leading, scheduling, reloading, *tasks, *self._api_server.tasks}
-            await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+            logger.error("stopping: %s", await self._loops.lost())
             return 1
 
-    async def _end(self, scheduling: asyncio.Task[None], leading: asyncio.Task[None]) -> None:
+    async def _end(self, scheduling: Loop, leading: Loop) -> None:
         """Let what is under way come to its end, say what only a leader may, give the lease back, then say the rest."""
         deadline = asyncio.get_running_loop().time() + DRAIN_SECONDS
-        await end([scheduling])
+        await self._loops.end(scheduling)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await self._scheduler.drained()
         await self._telling.drain_conditions(timeout_seconds=CONDITIONS_SECONDS)
-        await end([leading])
+        await self._loops.end(leading)
         await self._telling.drain(timeout_seconds=max(1.0, deadline - asyncio.get_running_loop().time()))
 
-    async def _lead(self) -> None:
-        """Act where we may, once there is something to decide by: a leader without policies keeps others from it."""
+    async def _lead(self) -> str:
+        """Act where we may, once there is something to decide by; return why not any longer.
+
+        A leader without policies would keep others from it.
+        """
         if not self._reloader.in_force.is_set() and self._leading.is_needed:
             logger.warning("not taking part in the election of a leader: there are no policies to decide by")
         await self._reloader.in_force.wait()
-        await self._leading.run()
+        return await self._leading.run()
 
     # --- policies and signals ------------------------------------------------------------------------
 
@@ -241,7 +245,7 @@ class Daemon:
 
     def _policy_directory(self) -> PolicyDirectory:
         policies = self._settings.policies
-        return PolicyDirectory(policies.path, deliver=self._reloader.offer, proof=_proof(policies))
+        return PolicyDirectory(policies.path, deliver=self._reloader.offer, proof=_proof(policies), loops=self._loops)
 
     def _report_reload(self, record: ReloadRecord) -> None:
         self.observers.on_reloaded(record)

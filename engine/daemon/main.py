@@ -25,6 +25,7 @@ from engine.daemon.ending import end_on_signals
 from engine.documents.yaml_document import DocumentError
 
 if TYPE_CHECKING:
+    from engine.adapters.loops import Loops
     from engine.daemon.watching.api_server import ApiServer
 
 logger = logging.getLogger(__name__)
@@ -216,21 +217,24 @@ async def _run(settings: Settings, address_file: Path | None) -> int:
 async def _schedule(settings: Settings, address_file: Path | None) -> int:
     """Ask the API server for what there is, import what decides while it answers, then do it."""
     from engine.adapters.kube.errors import CredentialsError
+    from engine.adapters.loops import Loops
     from engine.daemon.watching.api_server import ApiServer
 
-    random = Random()
+    random, loops = Random(), Loops()
     try:
-        async with ApiServer(settings, random=random) as api_server:
+        async with ApiServer(settings, random=random, loops=loops) as api_server:
             for module in IMPORTED_MEANWHILE:
                 import_module(module)
                 for _ in range(TURNS):
                     await asyncio.sleep(0)
-            return await _decide(settings, api_server, address_file, random=random)
+            return await _decide(settings, api_server, address_file, random=random, loops=loops)
     except CredentialsError as error:
         return _fail(f"policy-scheduler: {error}")
 
 
-async def _decide(settings: Settings, api_server: ApiServer, address_file: Path | None, *, random: Random) -> int:
+async def _decide(
+    settings: Settings, api_server: ApiServer, address_file: Path | None, *, random: Random, loops: Loops
+) -> int:
     from engine.adapters.http_server import ServerError
     from engine.adapters.open_telemetry import TracingUnavailable
     from engine.adapters.rotating_file import FileError
@@ -238,7 +242,7 @@ async def _decide(settings: Settings, api_server: ApiServer, address_file: Path 
     from engine.daemon.daemon import Daemon
 
     try:
-        daemon = Daemon(settings, api_server, version=version(DISTRIBUTION), random=random)
+        daemon = Daemon(settings, api_server, version=version(DISTRIBUTION), random=random, loops=loops)
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, daemon.print_state)
         return await daemon.run(announce=lambda url: _announce(url, address_file))
     except (CertificateError, FileError, ServerError, TracingUnavailable) as error:

@@ -17,6 +17,7 @@ import click
 
 from engine.adapters.http_server import ServerError
 from engine.adapters.kube.errors import KubeError
+from engine.adapters.loops import Loops
 from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.serving_certificate import CertificateError, ServingCertificate
 from engine.daemon import logs
@@ -122,21 +123,23 @@ async def _run(
     key_file: Path | None,
     kubeconfig: Path | None,
 ) -> int:
-    stopped = asyncio.Event()
+    stopped, loops = asyncio.Event(), Loops()
     end_on_signals(stopped.set, what="reviews under way are answered")
     async with contextlib.AsyncExitStack() as stack:
         if names is not None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             certificate_file = key_file = folder / "serving.pem"
-            await _look_after(names, certificate_file, kubeconfig, stack)
+            await _look_after(names, certificate_file, kubeconfig, stack, loops)
         certificate = ServingCertificate(certificate_file=certificate_file, key_file=key_file)
-        await _serve(options, certificate, stack)
+        await _serve(options, certificate, stack, loops)
         await stopped.wait()
     logger.info("ended in order")
     return 0
 
 
-async def _serve(options: _Options, certificate: ServingCertificate, stack: contextlib.AsyncExitStack) -> None:
+async def _serve(
+    options: _Options, certificate: ServingCertificate, stack: contextlib.AsyncExitStack, loops: Loops
+) -> None:
     from engine.daemon.webhook.admission import judge
     from engine.daemon.webhook.server import Webhook
 
@@ -146,6 +149,7 @@ async def _serve(options: _Options, certificate: ServingCertificate, stack: cont
         certificate=certificate,
         judge=partial(judge, proof=options.proof),
         version=version("kube-policy-scheduler"),
+        loops=loops,
     )
     await stack.enter_async_context(server.http)
     logger.info("serving reviews", extra={"url": server.http.url})
@@ -154,7 +158,7 @@ async def _serve(options: _Options, certificate: ServingCertificate, stack: cont
 
 
 async def _look_after(
-    names: WebhookNames, file: Path, kubeconfig: Path | None, stack: contextlib.AsyncExitStack
+    names: WebhookNames, file: Path, kubeconfig: Path | None, stack: contextlib.AsyncExitStack, loops: Loops
 ) -> None:
     from engine.adapters.kube.credentials import find_credentials
     from engine.adapters.kube.errors import ApiError, CredentialsError, ServerError
@@ -176,5 +180,4 @@ async def _look_after(
                 raise
             logger.warning("the API server cannot be asked: %s", error)
             await asyncio.sleep(RETRY_SECONDS)
-    task = asyncio.create_task(certificate.keep(), name="webhook certificate")
-    stack.callback(task.cancel)
+    stack.push_async_callback(loops.end, loops.start("webhook-certificate", certificate.keep, restarts=True))

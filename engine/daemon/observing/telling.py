@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import Any
 
 from engine.adapters.kube.events import EventRecorder
 from engine.adapters.kube.pod_group_status import PodGroupStatusWriter
@@ -15,6 +14,7 @@ from engine.adapters.kube.pod_status import PodStatusWriter
 from engine.adapters.kube.policy_history import PolicyHistory
 from engine.adapters.kube.replica_reports import ReplicaReports
 from engine.adapters.kube.transport import Transport
+from engine.adapters.loops import Loop, Loops, Run
 from engine.adapters.policy_proof import PolicyProof
 from engine.cluster.cluster import Cluster
 from engine.cluster.objects import PodGroup
@@ -41,7 +41,7 @@ class Telling:
         busy: Callable[[], bool],
         may_act: Callable[[], bool],
     ) -> None:
-        """Set up; nothing is sent before `works` run.
+        """Set up; nothing is sent before `start`.
 
         Args:
             settings: of the daemon.
@@ -83,20 +83,18 @@ class Telling:
                 replica=identity.partition("_")[0],
             )
 
-    def works(self) -> list[Coroutine[Any, Any, object]]:
-        """Return what sends for ever; who does not place pods has no conditions to send, and only reloads as events."""
-        found: list[Coroutine[Any, Any, object]] = []
-        if self._settings.mode == "scheduler":
-            found += [self.statuses.run(), self._groups.run()]
-        if self._settings.mode == "scheduler" or self._reload_events is not None:
-            found.append(self.events.run())
-        if self._reload_events is not None:
-            found.append(self._reload_events.run())
-        if self._history is not None:
-            found.append(self._history.run())
-        if self._reports is not None:
-            found.append(self._reports.run())
-        return found
+    def start(self, loops: Loops) -> list[Loop]:
+        """Begin to send; who does not place pods has no conditions to send, and only reloads as events."""
+        places = self._settings.mode == "scheduler"
+        works: dict[str, Run | None] = {
+            "pod-status": self.statuses.run if places else None,
+            "pod-group-status": self._groups.run if places else None,
+            "events": self.events.run if places or self._reload_events is not None else None,
+            "policy-events": self._reload_events.run if self._reload_events is not None else None,
+            "policy-history": self._history.run if self._history is not None else None,
+            "policy-report": self._reports.run if self._reports is not None else None,
+        }
+        return [loops.start(name, run, restarts=True) for name, run in works.items() if run is not None]
 
     def reloaded(self, record: ReloadRecord) -> None:
         """Tell what became of new policies."""

@@ -10,6 +10,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from engine.adapters.loops import Loop, Loops
 from engine.adapters.policy_sources import PolicySources, PolicySourcesError
 
 log = logging.getLogger(__name__)
@@ -151,6 +152,7 @@ class PolicyReloader(Generic[PolicySetT]):
         clock: Callable[[], float],
         prepare: Callable[[PolicySetT], Awaitable[object]] = _nothing,
         former: Callable[[], Awaitable[Sequence[FormerPolicies]]] = _none,
+        loops: Loops | None = None,
     ) -> None:
         """Set up; nothing is active yet.
 
@@ -161,6 +163,7 @@ class PolicyReloader(Generic[PolicySetT]):
             clock: Unix seconds.
             prepare: awaited before activation, at most as long as it bounds itself.
             former: returns what was accepted before, the newest first; asked where the first candidate is no good.
+            loops: of the process, which ends where no set is whole in force any more; None: its own.
         """
         self._compile = compile_policies
         self._activate = activate
@@ -169,8 +172,8 @@ class PolicyReloader(Generic[PolicySetT]):
         self._prepare = prepare
         self._candidate: tuple[PolicySources | PolicySourcesError, float] | None = None
         self._arrived = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
-        """Takes candidates until it is cancelled; ends with `PoliciesLost` where nothing can decide any more."""
+        self._loops = loops or Loops()
+        self._taking: Loop | None = None
         self._former = former
         self.active: PolicySetT | None = None
         """The last good set; None until there is one."""
@@ -201,22 +204,21 @@ class PolicyReloader(Generic[PolicySetT]):
 
     async def __aenter__(self) -> PolicyReloader[PolicySetT]:
         """Start taking candidates."""
-        self.task = asyncio.create_task(self._run(), name="policy reload")
+        self._taking = self._loops.start("policy-reload", self._run, restarts=False)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Stop; a candidate under way is dropped."""
-        if self.task is not None:
-            self.task.cancel()
-            await asyncio.gather(self.task, return_exceptions=True)
-            self.task = None
+        if self._taking is not None:
+            await self._loops.end(self._taking)
+            self._taking = None
 
     def offer(self, found: PolicySources | PolicySourcesError) -> None:
         """Take a candidate, or the reason why there is none; returns at once. Call on the event loop."""
         self._candidate = (found, self._clock())
         self._arrived.set()
 
-    async def _run(self) -> None:
+    async def _run(self) -> str:
         try:
             while True:
                 if self.last is not None and self.active is None:
@@ -227,8 +229,7 @@ class PolicyReloader(Generic[PolicySetT]):
                     (found, arrived_at), self._candidate = self._candidate, None
                     self._tell(await self._take(found, arrived_at=arrived_at))
         except PoliciesLost as lost:
-            log.critical("stopping: %s", lost)
-            raise
+            return str(lost)
 
     async def _take(self, found: PolicySources | PolicySourcesError, *, arrived_at: float) -> ReloadRecord:
         if isinstance(found, PolicySourcesError):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from engine.adapters.loops import Loops
 from engine.adapters.settable_clock import SettableClock
 from engine.cluster.signals import Query, Signals
 from engine.daemon.configuration.settings import PrometheusSettings
@@ -22,9 +23,14 @@ class SignalFeed:
     """The signals of a daemon; without Prometheus every value is missing, and said to be."""
 
     def __init__(
-        self, settings: PrometheusSettings | None, *, publish: Callable[[Signals], None], clock: SettableClock
+        self,
+        settings: PrometheusSettings | None,
+        *,
+        publish: Callable[[Signals], None],
+        clock: SettableClock,
+        loops: Loops,
     ) -> None:
-        """publish: is handed every new snapshot."""
+        """publish: is handed every new snapshot. loops: of the process."""
         self._settings = settings
         self._queries: Sequence[Query] = ()
         self._source: SignalSource | None = None
@@ -40,7 +46,9 @@ class SignalFeed:
                 client_certificate_file=settings.client_certificate_file,
                 client_key_file=settings.client_key_file,
             )
-            self._source = SignalSource(endpoint, publish=publish, node_label=settings.node_label, clock=clock)
+            self._source = SignalSource(
+                endpoint, publish=publish, node_label=settings.node_label, clock=clock, loops=loops
+            )
             clock.on_set(self._source.clock_was_set)
 
     async def __aenter__(self) -> Self:

@@ -169,14 +169,17 @@ class Leading:
             pods_known=lambda: views[1].position,
         )
 
-    async def run(self) -> None:
-        """Lead for as long as that goes well; with nobody to compete with, for ever. When cancelled, step down."""
+    async def run(self) -> str:
+        """Lead for as long as that goes well; return why it does no longer. When cancelled, step down.
+
+        With nobody to compete with, lead for ever.
+        """
         if self.membership is not None:
-            logger.error("stopping: %s", await self.membership.run())
-        elif self._elector is not None:
-            logger.error("stopping: %s", await self._elector.run())
-        else:
-            await asyncio.Event().wait()
+            return await self.membership.run()
+        if self._elector is not None:
+            return await self._elector.run()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
 
     def problem(self) -> str | None:
         """Return why this replica does nothing though it should, for a readiness probe; None where it does."""

@@ -19,6 +19,7 @@ from engine.adapters.http_access import Clients, Review
 from engine.adapters.http_server import Check, HealthChecks, HttpServer
 from engine.adapters.kube.reviews import AccessReviewer, Verdict
 from engine.adapters.kube.transport import Transport
+from engine.adapters.loops import Loops
 from engine.adapters.rotating_file import RotatingLines
 from engine.adapters.serving_certificate import ServingCertificate
 from engine.adapters.spare_time import SpareTime
@@ -104,6 +105,7 @@ class Serving:
         signals: Callable[[], Sequence[SignalRow]],
         identity: str,
         mode: Mode,
+        loops: Loops,
     ) -> None:
         """Set up; nothing is opened but the decision log's file.
 
@@ -154,6 +156,7 @@ class Serving:
             posts=mode.posts,
             spare_time=self._spare_time,
             before_scrape=lambda: metrics.live.before_scrape(),
+            loops=loops,
         )
 
     @property

@@ -5,8 +5,8 @@ A start asks for the lists first, and imports what decides while they are answer
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,8 +14,8 @@ from engine.adapters.kube.credentials import find_credentials
 from engine.adapters.kube.decoding import Malformed
 from engine.adapters.kube.reflector import Reflector
 from engine.adapters.kube.transport import Observe, Transport
+from engine.adapters.loops import Loop, Loops
 from engine.daemon.configuration.settings import Settings
-from engine.daemon.tasks import end, guarded
 from engine.daemon.watching.resources import attach, reflectors, run
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ SPARE_CONNECTIONS = 32
 class ApiServer:
     """A context manager: lists begin when it is entered; when it is left, requests under way fail."""
 
-    def __init__(self, settings: Settings, *, random: Random) -> None:
-        """Set up; nothing is read and nobody is asked yet."""
+    def __init__(self, settings: Settings, *, random: Random, loops: Loops) -> None:
+        """Set up; nothing is read and nobody is asked yet. loops: of the process."""
         kubernetes = settings.kubernetes
         self.credentials = find_credentials(
             kubeconfig=str(kubernetes.kubeconfig) if kubernetes.kubeconfig else None, context=kubernetes.context
@@ -47,18 +47,22 @@ class ApiServer:
             self.transport, random=random, on_malformed=_report_malformed
         )
         """One per watched resource; nodes and pods first."""
-        self.tasks: list[asyncio.Task[None]] = []
-        """They end by a fault in ours alone."""
+        self._loops = loops
+        self._watching: list[Loop] = []
 
     async def __aenter__(self) -> Self:
         """Raises CredentialsError: there is no way to reach a cluster."""
         await self.credentials.get()
-        works = [run(reflector, transport=self.transport) for reflector in self.reflectors]
-        self.tasks = [asyncio.create_task(guarded(work)) for work in works]
+        self._watching = [
+            self._loops.start(
+                f"watch-{reflector.resource.plural}", partial(run, reflector, transport=self.transport), restarts=False
+            )
+            for reflector in self.reflectors
+        ]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await end(self.tasks)
+        await self._loops.end(*self._watching)
         await self.transport.close()
 
     def tell(self, informer: Informer) -> None:

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from engine.adapters.admission_review import AdmissionRequest, ReviewError, decode_review, encode_answer
 from engine.adapters.http_server import Check, HealthChecks, HttpServer
+from engine.adapters.loops import Loops
 from engine.adapters.serving_certificate import ServingCertificate
 from engine.daemon.webhook.admission import Verdict, judge
 
@@ -44,6 +45,7 @@ class Webhook:
         ready: Check = lambda: None,
         version: str = "",
         answer_seconds: float = ANSWER_SECONDS,
+        loops: Loops | None = None,
     ) -> None:
         """Set up; nothing is opened yet.
 
@@ -55,6 +57,7 @@ class Webhook:
             ready: why reviews cannot be expected to arrive yet; None where they can.
             version: of the program, for the metrics.
             answer_seconds: how long a check may take.
+            loops: of the process; None: its own.
         """
         self._judge = judge
         self._answer_seconds = answer_seconds
@@ -79,6 +82,7 @@ class Webhook:
             registry=registry,
             posts={PATH: self._validate},
             certificate=certificate,
+            loops=loops,
         )
 
     async def _validate(self, request: web.Request) -> web.Response:
