@@ -22,6 +22,8 @@ from engine.cluster.pods import PodInfo, Templates
 from engine.cluster.ports import PortTable, host_ports
 from engine.cluster.priorities import PriorityTable
 from engine.cluster.quantity import MAX_INT64
+from engine.cluster.resource_claims import ResourceClaims
+from engine.cluster.resource_slices import ResourceSlices
 from engine.cluster.workload import Workload
 
 __all__ = ["Cluster", "Rehearsed", "object_key"]
@@ -68,6 +70,10 @@ class Cluster:
         """Pods on known nodes by the disks that they mount inline, and uid."""
         self.attached = AttachedVolumes(self.store, self.nodes)
         """CSI volumes in use on known nodes."""
+        self.resource_slices = ResourceSlices(self.nodes)
+        """Devices that drivers publish."""
+        self.resource_claims = ResourceClaims()
+        """Claims for such devices, and which devices are in use because of them."""
         self.rehearsed: Sequence[Rehearsed] = ()
         """What was placed and displaced in the rehearsal under way, oldest first; see `rehearse`."""
         self._rehearsal: list[Rehearsed] | None = None
@@ -290,12 +296,24 @@ class Cluster:
         self.store.set(thing)
         if isinstance(thing, objects.Namespace):
             self.counters.set_namespace(thing.metadata.name, thing.metadata.labels or {})
+        elif isinstance(thing, objects.DeviceClass):
+            self.nodes.version += 1  # resources that a class provides need not be the node's own
+        elif isinstance(thing, objects.ResourceSlice):
+            self.resource_slices.set(thing)
+        elif isinstance(thing, objects.ResourceClaim):
+            self.resource_claims.set(thing)
 
     def remove_object(self, thing: Any) -> None:
         """Forget an object of another kind."""
         self.store.remove(thing)
         if isinstance(thing, objects.Namespace):
             self.counters.set_namespace(thing.metadata.name, None)
+        elif isinstance(thing, objects.DeviceClass):
+            self.nodes.version += 1
+        elif isinstance(thing, objects.ResourceSlice):
+            self.resource_slices.remove(thing)
+        elif isinstance(thing, objects.ResourceClaim):
+            self.resource_claims.remove(thing)
 
     def get(self, kind: type[ObjectT], key: str) -> ObjectT | None:
         """Return an object by `name` or `namespace/name`."""

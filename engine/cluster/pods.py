@@ -88,6 +88,8 @@ class PodInfo:
     """Volumes that storage rules look at."""
     annotations: Mapping[str, str]
     conditions: tuple[objects.PodCondition, ...]
+    claim_names: Mapping[str, str | None]
+    """Names of the ResourceClaims that were made of templates, by the pod's own name for them; None: none was needed."""
 
     @property
     def key(self) -> str:
@@ -147,6 +149,7 @@ class Templates:
             volumes=tuple(v for v in volumes if _has_claim_source(v)) if volumes else (),
             annotations=annotations or {},
             conditions=tuple(status.conditions or ()),
+            claim_names={one.name: one.resource_claim_name for one in status.resource_claim_statuses or ()},
         )
 
     def _template(self, meta: objects.ObjectMeta, spec: objects.PodSpec) -> PodTemplate:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.cluster.devices import Chosen
-from engine.cluster.nodes import FloatArray, IntArray
+from engine.cluster.nodes import BoolArray, FloatArray, IntArray
 from engine.cluster.pods import PodInfo
 from engine.framework.choice import Ties, best, smallest_name, tie_break
 from engine.framework.device_choice import choose_devices
@@ -21,7 +21,7 @@ from engine.framework.diagnosis import Diagnosis
 from engine.framework.evaluation import diagnose, named_nodes, pre_filter
 from engine.framework.frame import Frame
 from engine.framework.nominations import withheld
-from engine.framework.plugin import Ready
+from engine.framework.plugin import FilterPlugin, Ready
 from engine.framework.preemption import Preemption, post_filter
 from engine.framework.profile import Profile
 from engine.framework.refusal_message import refusal_message
@@ -58,6 +58,8 @@ class Decision:
     """Which devices of the host it gets, by resource; to be placed and bound with them."""
     message: str = ""
     """Why not, in kube-scheduler's words."""
+    error: str = ""
+    """What broke on some node and ended the attempt: to be tried again with back-off, whatever happens."""
 
     @property
     def rejectors(self) -> frozenset[str]:
@@ -82,7 +84,7 @@ class Cycle:
         if not total:
             return Decision(frame.pod, None, message=NO_NODES)
         cache = self._kept.of(frame, profile)
-        feasible = _feasible(frame, cache)
+        feasible = _feasible(frame, profile, cache)
         if not len(feasible):
             return self._no_fit(frame, profile, preempts=preempts and profile.preempts)
         nodes, nominated = frame.cluster.nodes, frame.pod.nominated_node
@@ -109,7 +111,7 @@ class Cycle:
 
     def feasible(self, frame: Frame, profile: Profile) -> IntArray:
         """Return the rows that pass every filter, ascending; a part of `decide` for those who choose elsewhere."""
-        return _feasible(frame, self._kept.of(frame, profile))
+        return _feasible(frame, profile, self._kept.of(frame, profile))
 
     def totals(self, frame: Frame, profile: Profile, rows: IntArray) -> FloatArray:
         """Return `float64[rows]`: the weighted sum of all scores, as if just these rows were feasible."""
@@ -124,6 +126,9 @@ class Cycle:
     def _no_fit(self, frame: Frame, profile: Profile, *, preempts: bool) -> Decision:
         prepared = pre_filter(frame, profile.filters)
         diagnosis = diagnose(frame, prepared)
+        if diagnosis.errors:
+            error, total = diagnosis.errors[0], frame.cluster.nodes.size
+            return Decision(frame.pod, None, total=total, diagnosis=diagnosis, message=error, error=error)
         preemption = post_filter(frame, profile, prepared, diagnosis, seed=self._seed) if preempts else None
         return Decision(
             frame.pod,
@@ -135,8 +140,8 @@ class Cycle:
         )
 
 
-def _feasible(frame: Frame, cache: TemplateCache) -> IntArray:
-    """Return the rows that pass every filter, ascending."""
+def _feasible(frame: Frame, profile: Profile, cache: TemplateCache) -> IntArray:
+    """Return the rows that pass every filter, ascending; none where an error on one ends the attempt."""
     if cache.rejected:
         return _NO_ROWS
     live = pre_filter(frame, cache.live_filters)
@@ -147,6 +152,9 @@ def _feasible(frame: Frame, cache: TemplateCache) -> IntArray:
         ok = ok & named_nodes(frame, live.nodes)
     for plugin, state in live.active:
         ok = ok & plugin.filter(frame, state)
+        wrong = plugin.errors(frame, state)
+        if wrong is not None and _breaks(frame, profile, plugin, wrong):
+            return _NO_ROWS
     if frame.cluster.nominated:
         taken = withheld(frame, (*cache.row_filters, *live.active), ok)
         if taken:
@@ -156,6 +164,17 @@ def _feasible(frame: Frame, cache: TemplateCache) -> IntArray:
         return cache.passing()
     rows: IntArray = ok.nonzero()[0]
     return rows
+
+
+def _breaks(frame: Frame, profile: Profile, plugin: FilterPlugin, wrong: BoolArray) -> bool:
+    """Return whether a plugin breaks on any node that the filters before it let through."""
+    rows = np.flatnonzero(wrong)
+    before = profile.filters[: profile.filters.index(plugin)]
+    prepared = pre_filter(frame, before)
+    passing = np.ones(len(rows), np.bool_) if prepared.nodes is None else named_nodes(frame, prepared.nodes)[rows]
+    for earlier, state in prepared.active:
+        passing = passing & earlier.filter(frame.at(rows), state)
+    return bool(passing.any())
 
 
 def _totals(chosen: Frame, cache: TemplateCache) -> FloatArray:

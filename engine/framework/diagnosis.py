@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.cluster.nodes import BoolArray
+from engine.cluster.nodes import BoolArray, IntArray
 from engine.framework.status import Code, Refusal, Status, fit_message
 
 SUCCESS = Status(Code.SUCCESS)
@@ -44,11 +44,24 @@ class Diagnosis:
                 result |= refusal.where
         return result
 
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Return the texts of plugins that broke on some node, sorted: one of them ends the whole attempt."""
+        if self.rejection is not None:
+            return self.rejection.reasons if self.rejection.code is Code.ERROR else ()
+        return tuple(sorted({r.reason for _, r in self.refusals if r.code is Code.ERROR}))
+
     def rejectors(self) -> frozenset[str]:
         """Return the names of the plugins that stand between the pod and a node."""
         if self.rejection is not None:
             return frozenset((self.rejection.plugin,))
         return frozenset(self.plugins[i] for i in np.unique(self.first) if i != _PASSED)
+
+    def refused_by(self, plugin: str) -> IntArray:
+        """Return the rows that a plugin was the first to refuse, ascending."""
+        if plugin not in self.plugins:
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(self.first == self.plugins.index(plugin))
 
     def counts(self) -> Counter[str]:
         """Return how many nodes were refused for each reason."""
@@ -74,9 +87,7 @@ class Diagnosis:
         if plugin == _PASSED:
             return SUCCESS
         mine = [refusal for index, refusal in self.refusals if index == plugin and refusal.where[row]]
-        final = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-        code = final if any(r.code is final for r in mine) else Code.UNSCHEDULABLE
-        return Status(code, self.plugins[plugin], tuple(sorted(r.reason for r in mine)))
+        return status_of(self.plugins[plugin], mine)
 
     def statuses(self) -> Iterator[Status]:
         """Return the status of every node, by row."""
@@ -85,6 +96,14 @@ class Diagnosis:
     def message(self, after: str = "") -> str:
         """Return kube-scheduler's sentence for a pod that fits nowhere; `after` is what preemption said."""
         return fit_message(self.size, self.counts(), rejection=self.rejection, after=after)
+
+
+def status_of(plugin: str, refusals: Sequence[Refusal]) -> Status:
+    """Return one plugin's status of a node, of the refusals that apply to it."""
+    codes = {refusal.code for refusal in refusals}
+    worst = (Code.ERROR, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.UNSCHEDULABLE)
+    code = next(code for code in worst if code in codes)
+    return Status(code, plugin, tuple(sorted(refusal.reason for refusal in refusals)))
 
 
 class DiagnosisBuilder:

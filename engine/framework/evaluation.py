@@ -143,10 +143,13 @@ def score(frame: Frame, profile: Profile, feasible: IntArray) -> dict[str, Float
 
 
 def evaluate(frame: Frame, profile: Profile) -> Evaluation:
-    """Return everything that the profile's plugins say about the pod; scores wherever any node is feasible."""
+    """Return everything that the profile's plugins say about the pod; scores wherever any node is feasible.
+
+    After an error on one node no node is feasible: it ends the attempt.
+    """
     prepared = pre_filter(frame, profile.filters)
     diagnosis = diagnose(frame, prepared)
-    if prepared.rejection is not None:
+    if prepared.rejection is not None or diagnosis.errors:
         return Evaluation(prepared, diagnosis, np.zeros(0, np.int64))
     feasible = np.flatnonzero(diagnosis.first < 0)
     return Evaluation(prepared, diagnosis, feasible, score(frame, profile, feasible) if len(feasible) else {})

@@ -16,7 +16,7 @@ import numpy as np
 from engine.cluster.cluster import Cluster
 from engine.cluster.nodes import BoolArray
 from engine.cluster.pods import PodInfo
-from engine.framework.diagnosis import SUCCESS
+from engine.framework.diagnosis import SUCCESS, status_of
 from engine.framework.frame import Frame
 from engine.framework.plugin import FilterPlugin, Scope, Skip
 from engine.framework.status import Code, Refusal, Status
@@ -79,10 +79,7 @@ def verdict_with_nominated(frame: Frame, active: Active) -> Status:
 
 def first_status(plugin: str, refusals: Iterable[Refusal]) -> Status:
     """Return one plugin's status of the first row."""
-    mine = [refusal for refusal in refusals if refusal.where[0]]
-    unresolvable = any(r.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE for r in mine)
-    code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if unresolvable else Code.UNSCHEDULABLE
-    return Status(code, plugin, tuple(sorted(r.reason for r in mine)))
+    return status_of(plugin, [refusal for refusal in refusals if refusal.where[0]])
 
 
 def withheld(frame: Frame, active: Active, among: BoolArray | None = None) -> dict[int, Status]:

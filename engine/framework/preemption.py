@@ -7,7 +7,7 @@ at a row that follows from the pod and the seed, and among equal nodes the first
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -20,7 +20,7 @@ from engine.framework.evaluation import PreFiltered
 from engine.framework.frame import Frame
 from engine.framework.nominations import REFUSED, Active
 from engine.framework.plugin import FilterPlugin
-from engine.framework.plugins.dynamic_resources import NO_CLAIMS, DynamicResources
+from engine.framework.plugins.dynamic_resources import NO_CLAIMS, Deallocation, DynamicResources
 from engine.framework.profile import PreemptionRule, Profile
 from engine.framework.refusal_message import refusing_clauses
 from engine.framework.status import Code, Status, reason_histogram
@@ -53,6 +53,8 @@ class Preemption:
     """Candidates as good as the nominated node, by name, itself included."""
     keeps_nomination: bool = False
     """Whether an earlier nomination stands: the pod was not eligible, so nothing was looked at."""
+    claims: Deallocation | None = None
+    """Which claims are to be given up, where that may help."""
 
 
 def post_filter(
@@ -70,16 +72,24 @@ def post_filter(
 
     `every_node` looks at all nodes, instead of until a tenth of them (and at least 100) would do.
     """
-    claims, by_policy = _claims_message(profile, prepared), bool(refusing_clauses(diagnosis, profile))
-    if claims == NOT_FOUND:
+    claims = _post_filter_claims(frame, profile, prepared, diagnosis)
+    by_policy = bool(refusing_clauses(diagnosis, profile))
+    if claims is not None and claims.message == NOT_FOUND:
         return Preemption(message="" if by_policy else NOT_FOUND, keeps_nomination=True)
     found = preempt(frame, profile, prepared, diagnosis, seed=seed, every_node=every_node)
     if found.nominated_node is not None:
-        return found
-    parts = [claims] if claims and not by_policy else []
+        return replace(found, claims=claims)
+    parts = []
+    if claims is not None and (claims.message != NO_CLAIMS or not by_policy):
+        parts.append(claims.message)
     if not by_policy or found.message != _helpful_nowhere(diagnosis.size):
         parts.append(f"preemption: {found.message}")
-    return Preemption(message=", ".join(parts), candidates=found.candidates, keeps_nomination=found.keeps_nomination)
+    return Preemption(
+        message=", ".join(parts),
+        candidates=found.candidates,
+        keeps_nomination=found.keeps_nomination,
+        claims=claims,
+    )
 
 
 def _helpful_nowhere(nodes: int) -> str:
@@ -87,16 +97,21 @@ def _helpful_nowhere(nodes: int) -> str:
     return f"0/{nodes} nodes are available: {nodes} {NOT_HELPFUL}."
 
 
-def _claims_message(profile: Profile, prepared: PreFiltered) -> str:
-    """Return what the DynamicResources plugin would answer, which PostFilter asks first."""
+def _post_filter_claims(
+    frame: Frame, profile: Profile, prepared: PreFiltered, diagnosis: Diagnosis
+) -> Deallocation | None:
+    """Return what the DynamicResources plugin does, which PostFilter asks first; None where it is not asked at all."""
     names = [plugin.name for plugin in profile.filters]
     if DynamicResources.name not in names:
-        return ""
+        return None
+    for plugin, state in prepared.active:
+        if isinstance(plugin, DynamicResources):
+            return plugin.post_filter(frame.at(diagnosis.refused_by(plugin.name)), state)
     rejection = prepared.rejection
     if rejection is None or rejection.code is Code.UNSCHEDULABLE or rejection.plugin not in names:
-        return NO_CLAIMS
+        return Deallocation(NO_CLAIMS)
     early = names.index(rejection.plugin) < names.index(DynamicResources.name)
-    return NOT_FOUND if early else NO_CLAIMS
+    return Deallocation(NOT_FOUND if early else NO_CLAIMS)
 
 
 def preempt(

@@ -38,7 +38,7 @@ class Refusal:
     """One reason for which a plugin refuses nodes."""
 
     code: Code
-    """UNSCHEDULABLE or UNSCHEDULABLE_AND_UNRESOLVABLE"""
+    """UNSCHEDULABLE, UNSCHEDULABLE_AND_UNRESOLVABLE, or ERROR, which ends the attempt for all nodes."""
     reason: str
     where: BoolArray
     """`bool[rows]`: the nodes refused for this reason; a node may be refused for several."""

@@ -6,7 +6,7 @@ unit-test tables: what it does not name is not compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -15,11 +15,24 @@ import numpy as np
 
 from engine.cluster import objects
 from engine.cluster.cluster import Cluster
+from engine.cluster.object_store import key_of, object_key
 from engine.cluster.pods import PodInfo
+from engine.framework.dynamic_resources.extended_resources import CLAIM_NAME
+from engine.framework.dynamic_resources.pod_claims import ClaimProblem, find_claims
+from engine.framework.dynamic_resources.reservation import (
+    ClaimWrite,
+    ReservedClaim,
+    allocated_on,
+    reserve,
+    undo,
+    waits_for_binding_conditions,
+    writes,
+)
 from engine.framework.evaluation import Evaluation, evaluate
 from engine.framework.frame import Frame
 from engine.framework.kubernetes import kubernetes_profile
 from engine.framework.plugin import Skip
+from engine.framework.plugins.dynamic_resources import DynamicResources
 from engine.framework.preemption import Preemption, post_filter
 from engine.framework.profile import Profile
 from engine.framework.status import Code, Status
@@ -46,6 +59,8 @@ KINDS: Mapping[str, type] = {
     "priorityClasses": objects.PriorityClass,
     "podDisruptionBudgets": objects.PodDisruptionBudget,
     "deviceClasses": objects.DeviceClass,
+    "resourceSlices": objects.ResourceSlice,
+    "resourceClaims": objects.ResourceClaim,
 }
 """The lists of a case beside nodes and pods, and what they hold."""
 
@@ -121,6 +136,8 @@ def load(content: Mapping[str, Any]) -> tuple[Cluster, PodInfo]:
     for key, kind in KINDS.items():
         for thing in content.get(key) or ():
             cluster.set_object(_convert(thing, kind, key))
+    for claim in content.get("inFlightClaims") or ():
+        cluster.resource_claims.start_allocation(_convert(claim, objects.ResourceClaim, "inFlightClaims"))
     for node in content.get("nodes") or ():
         cluster.set_node(_convert(node, objects.Node, "nodes"))
     for number, item in enumerate(content.get("pods") or ()):
@@ -155,9 +172,12 @@ def decide(case: Case, profile: Profile | None = None) -> Json:
     chosen = profile or kubernetes_profile()
     evaluation = evaluate(frame, chosen)
     preemption = None
-    if not len(evaluation.feasible):
+    if not len(evaluation.feasible) and not evaluation.diagnosis.errors:
         preemption = post_filter(frame, chosen, evaluation.pre_filtered, evaluation.diagnosis, every_node=True)
-    return verdict(frame, evaluation, preemption)
+    got = verdict(frame, evaluation, preemption)
+    if "resourceClaims" in case.content:
+        got |= claim_verdict(frame, evaluation, preemption, got["hosts"])
+    return got
 
 
 def verdict(frame: Frame, evaluation: Evaluation, preemption: Preemption | None) -> Json:
@@ -183,6 +203,96 @@ def verdict(frame: Frame, evaluation: Evaluation, preemption: Preemption | None)
         "preemption": None if preemption is None else _preemption(preemption),
         "message": message,
     }
+
+
+def claim_verdict(frame: Frame, evaluation: Evaluation, preemption: Preemption | None, hosts: Sequence[str]) -> Json:
+    """Return what was decided about the pod's claims, in the form of `want`."""
+    active = [(p, state) for p, state in evaluation.pre_filtered.active if isinstance(p, DynamicResources)]
+    passed = np.flatnonzero(evaluation.diagnosis.first < 0) if evaluation.pre_filtered.rejection is None else ()
+    allocated: Json = {frame.cluster.nodes.infos[row].name: [] for row in passed}
+    written = {"host": hosts[0], "calls": [], "waits": False} if hosts else None
+    if not frame.template.spec.resource_claims:
+        written = None
+    for plugin, state in active:
+        for row in passed:
+            name = frame.cluster.nodes.infos[row].name
+            allocated[name] = [_allocated(one) for one in allocated_on(plugin, frame, state, int(row))]
+        if hosts:
+            reservation = reserve(plugin, frame, state, frame.cluster.nodes.rows[hosts[0]], share_id="")
+            calls = [_call(one) for one in writes(reservation, timestamp="*", extended_name=f"{frame.pod.name}-extended-resources-xxxxx")]
+            undo(reservation, frame.cluster)
+            if calls or frame.template.spec.resource_claims:
+                waits = waits_for_binding_conditions(reservation)
+                written = {"host": hosts[0], "calls": calls, "waits": waits}
+    claims = preemption.claims if preemption is not None else None
+    deallocate = None
+    if claims is not None and (claims.one_of or claims.delete):
+        deallocate = {
+            "oneOf": sorted(object_key(claim.metadata) for claim in claims.one_of),
+            "delete": sorted(object_key(claim.metadata) for claim in claims.delete),
+        }
+    return {
+        "preEnqueue": _pre_enqueue(frame),
+        "error": list(evaluation.diagnosis.errors) or None,
+        "allocations": allocated,
+        "writes": written,
+        "deallocate": deallocate,
+    }
+
+
+_MOST_USERS = 20
+"""Consumers of a claim that a case lists; of more only the last one."""
+
+
+def _pre_enqueue(frame: Frame) -> Json | None:
+    try:
+        find_claims(frame.pod, frame.cluster)
+    except ClaimProblem as problem:
+        return _status(Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, DynamicResources.name, (str(problem),)))
+    return None
+
+
+def _allocated(one: ReservedClaim) -> Json:
+    made = one.claim.metadata.name == CLAIM_NAME
+    found: Json = {
+        "claim": CLAIM_NAME if made else object_key(one.claim.metadata),
+        "allocation": _masked(msgspec.to_builtins(one.allocation)),
+    }
+    if made:
+        found["requests"] = msgspec.to_builtins(one.claim.spec.devices.requests) or None
+    return found
+
+
+def _masked(allocation: Json) -> Json:
+    """Hide what kube-scheduler draws by lot or takes from the clock."""
+    if "allocationTimestamp" in allocation:
+        allocation["allocationTimestamp"] = "*"
+    for result in allocation.get("devices", {}).get("results", ()):
+        if "shareID" in result:
+            result["shareID"] = "*"
+    return allocation
+
+
+def _call(write: ClaimWrite) -> Json:
+    found: Json = {"verb": write.verb, "resource": write.resource}
+    if write.subresource:
+        found["subresource"] = write.subresource
+    if write.verb != "create":
+        found["name"] = key_of(write.namespace, write.name)
+    if write.verb == "create":
+        found["object"] = {**write.body, "status": {}}
+    elif write.verb == "patch":
+        found |= {"patch": write.body, "type": "application/strategic-merge-patch+json"}
+    elif write.subresource:
+        status = dict(write.body["status"])
+        status["allocation"] = _masked(status["allocation"])
+        users = status.get("reservedFor", ())
+        if len(users) > _MOST_USERS:
+            status |= {"reservedForCount": len(users), "reservedFor": users[-1:]}
+        found["status"] = status
+    else:
+        found["finalizers"] = write.body["metadata"]["finalizers"]
+    return found
 
 
 def _whole(value: np.number[Any]) -> int | float:
@@ -227,7 +337,8 @@ def check(case: Case, profile: Profile | None = None) -> CaseResult:
     Raises:
         CaseError: the case holds something that is no API object.
     """
-    found = differences(case.want, decide(case, profile))
+    wanted = {**case.want, "writes": without_nulls(case.want["writes"])} if "writes" in case.want else case.want
+    found = differences(wanted, decide(case, profile))
     if found and case.plugin is not None:
         alone = _alone(case.plugin, profile or kubernetes_profile())
         if alone.filters or alone.scores:

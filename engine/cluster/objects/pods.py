@@ -81,6 +81,11 @@ class PodCondition(ApiStruct):
     message: str = ""
 
 
+class PodResourceClaimStatus(ApiStruct):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class PodStatus(ApiStruct):
     phase: str = ""
     start_time: str | None = None
@@ -91,6 +96,7 @@ class PodStatus(ApiStruct):
     init_container_statuses: list[ContainerStatus] | None = None
     resources: ResourceRequirements | None = None
     allocated_resources: Resources | None = None
+    resource_claim_statuses: list[PodResourceClaimStatus] | None = None
 
 
 class Pod(ApiStruct):

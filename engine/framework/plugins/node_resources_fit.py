@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.cluster.cluster import Cluster
+from engine.cluster.device_classes import class_by_resource, may_be_provided
 from engine.cluster.nodes import BoolArray, IntArray
-from engine.cluster.objects import DeviceClass
 from engine.cluster.pods import PodTemplate
 from engine.cluster.requests import is_extended
 from engine.framework.frame import Frame
@@ -18,8 +18,6 @@ from engine.framework.plugins.base import Filter
 from engine.framework.status import Code, Refusal
 
 TOO_MANY_PODS = "Too many pods"
-IMPLICIT_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""A resource of this prefix names a DeviceClass."""
 
 Columns = Callable[[str], IntArray]
 """A column `int64[rows]` by resource."""
@@ -37,7 +35,9 @@ class Wanted(NamedTuple):
     amounts: Amounts
     """Of resources that some node offers."""
     unoffered: tuple[str, ...] = ()
-    """Resources that no node offers: where there is one, the pod fits nowhere."""
+    """Resources that nothing offers: where there is one, the pod fits nowhere."""
+    devices: frozenset[str] = frozenset()
+    """Resources that a DeviceClass provides: nodes without them are left to DynamicResources."""
 
 
 class NodeResourcesFit(Filter):
@@ -55,8 +55,14 @@ class NodeResourcesFit(Filter):
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Compute what the pod wants; never skip: the number of pods is always limited."""
         amounts, counted = self._amounts(frame.template), frame.cluster.nodes.counted
-        unoffered = tuple(name for name, _ in amounts if name not in counted)
-        wanted = Wanted(tuple(item for item in amounts if item[0] in counted) if unoffered else amounts, unoffered)
+        missing = [name for name, _ in amounts if name not in counted]
+        classes = class_by_resource(frame.cluster.store)
+        devices = frozenset(name for name, _ in amounts if may_be_provided(name) and name in classes)
+        wanted = Wanted(
+            tuple(item for item in amounts if item[0] in counted) if missing else amounts,
+            tuple(name for name in missing if name not in devices),
+            devices,
+        )
         return Ready(wanted, key=wanted)
 
     def _amounts(self, template: PodTemplate) -> Amounts:
@@ -82,7 +88,9 @@ class NodeResourcesFit(Filter):
             return np.zeros(frame.size, np.bool_)
         result: BoolArray = nodes.pod_count[rows] < nodes.allocatable("pods")[rows]
         for resource, amount in state.amounts:
-            result &= nodes.allocatable(resource)[rows] - nodes.requested(resource)[rows] >= amount
+            offered = nodes.allocatable(resource)[rows]
+            fits = offered - nodes.requested(resource)[rows] >= amount
+            result &= (fits | (offered == 0)) if resource in state.devices else fits
         return result
 
     def refusals(self, frame: Frame, state: Wanted) -> Sequence[Refusal]:
@@ -105,23 +113,16 @@ def shortages(
     for resource, amount in wanted.amounts:
         offered = allocatable(resource)
         short = offered - requested(resource) < amount
+        if resource in wanted.devices:
+            short &= offered > 0
         if not short.any():
             continue
         hopeless = short & (amount > offered)
         found.append(Refusal(Code.UNSCHEDULABLE, _insufficient(resource), short & ~hopeless))
-        device_class = device_class_of(resource, cluster)
-        if device_class is not None:
-            without = hopeless & (offered == 0)
-            found.append(_left_to_devices(resource, device_class, without))
-            hopeless = hopeless & ~without
         found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, _insufficient(resource), hopeless))
     everywhere = np.ones(len(pod_count), np.bool_)
     for resource in wanted.unoffered[:MOST_REASONS]:
-        device_class = device_class_of(resource, cluster)
-        if device_class is not None:
-            found.append(_left_to_devices(resource, device_class, everywhere))
-        else:
-            found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, _insufficient(resource), everywhere))
+        found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, _insufficient(resource), everywhere))
     if (more := len(wanted.unoffered) - MOST_REASONS) > 0:
         reason = f"Insufficient amounts of {more} more resources, which no node offers"
         found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, everywhere))
@@ -130,25 +131,6 @@ def shortages(
 
 def _insufficient(resource: str) -> str:
     return f"Insufficient {resource}"
-
-
-def _left_to_devices(resource: str, device_class: str, where: BoolArray) -> Refusal:
-    """Return the refusal of nodes for which kube-scheduler would look for a device: we do not, and say so."""
-    reason = f"{_insufficient(resource)} (DeviceClass {device_class} has it, but this scheduler allocates no devices)"
-    return Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, where)
-
-
-def device_class_of(resource: str, cluster: Cluster) -> str | None:
-    """Return the DeviceClass that provides this resource through dynamic resource allocation, or None."""
-    if resource.startswith(IMPLICIT_CLASS_PREFIX):
-        name = resource.removeprefix(IMPLICIT_CLASS_PREFIX)
-        return name if cluster.get(DeviceClass, name) is not None else None
-    if not is_extended(resource):
-        return None
-    for device_class in cluster.all(DeviceClass):
-        if device_class.spec.extended_resource_name == resource:
-            return device_class.metadata.name
-    return None
 
 
 def _native_first(resource: str) -> tuple[bool, str]:

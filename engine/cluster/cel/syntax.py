@@ -1,0 +1,267 @@
+"""Checked expressions as Google's checker writes them (`cel.expr.CheckedExpr`), read into nodes.
+
+Only what an evaluator needs is read: of the protocol buffer's fields those of expressions, and the type of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import unpack
+from typing import Any, TypeAlias
+
+MOST_NESTED = 200
+"""Levels of an expression; the checker itself allows about 32 of brackets, and long chains of `&&` nest too."""
+
+
+class TooDeep(ValueError):
+    """The expression has more levels than are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal."""
+
+    value: int | float | str | bytes | bool | None
+    unsigned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ident:
+    """A variable; `device.driver` is one."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`operand.field`, or with `test` whether there is such a field."""
+
+    operand: Node
+    field: str
+    test: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function, operator or method; the target of a method is the first argument."""
+
+    function: str
+    arguments: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list literal; the elements at `optional` are left out where they are absent."""
+
+    elements: tuple[Node, ...]
+    optional: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """A map literal: key, value, and whether the entry is left out where its value is absent."""
+
+    entries: tuple[tuple[Node, Node, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comprehension:
+    """What macros such as `all` and `cel.bind` become: a fold over a range."""
+
+    variable: str
+    second_variable: str
+    over: Node
+    accumulator: str
+    start: Node
+    condition: Node
+    step: Node
+    result: Node
+
+
+Node: TypeAlias = Constant | Ident | Select | Call | ListOf | MapOf | Comprehension
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedExpression:
+    """An expression and whether its type may be a bool."""
+
+    root: Node
+    type_name: str
+    """Such as `bool`, `any` or `string`."""
+
+
+def read(serialized: bytes) -> CheckedExpression:
+    """Return the expression that `Expression.serialize()` holds.
+
+    Raises:
+        TooDeep: it is nested too deeply.
+    """
+    content = _one(_fields(serialized), 2)
+    root: bytes = b""
+    types: dict[int, bytes] = {}
+    for number, value in _fields(content):
+        if number == 4:
+            root = value
+        elif number == 3:
+            entry = dict(_fields(value))
+            types[entry.get(1, 0)] = entry.get(2, b"")
+    identity = next((value for number, value in _fields(root) if number == 2), 0)
+    return CheckedExpression(_node(root, MOST_NESTED), _type_name(types.get(identity, b"")))
+
+
+def _node(content: bytes, left: int) -> Node:
+    if not left:
+        raise TooDeep(f"the expression has more than {MOST_NESTED} levels")
+    for number, value in _fields(content):
+        match number:
+            case 3:
+                return _constant(value)
+            case 4:
+                return Ident(_text(_fields(value), 1))
+            case 5:
+                parts = dict(_fields(value))
+                return Select(_node(parts[1], left - 1), parts[2].decode(), bool(parts.get(3)))
+            case 6:
+                return _call(value, left - 1)
+            case 7:
+                items = [_node(item, left - 1) for at, item in _fields(value) if at == 1]
+                optional: set[int] = set()
+                for at, item in _fields(value):
+                    if at == 2:
+                        optional.update(_packed(item))
+                return ListOf(tuple(items), frozenset(optional))
+            case 8:
+                entries = [dict(_fields(item)) for at, item in _fields(value) if at == 2]
+                return MapOf(
+                    tuple((_node(e[3], left - 1), _node(e[4], left - 1), bool(e.get(5))) for e in entries if 3 in e)
+                )
+            case 9:
+                parts = dict(_fields(value))
+                return Comprehension(
+                    variable=parts.get(1, b"").decode(),
+                    second_variable=parts.get(8, b"").decode(),
+                    over=_node(parts[2], left - 1),
+                    accumulator=parts.get(3, b"").decode(),
+                    start=_node(parts[4], left - 1),
+                    condition=_node(parts[5], left - 1),
+                    step=_node(parts[6], left - 1),
+                    result=_node(parts[7], left - 1),
+                )
+    return Constant(None)
+
+
+def _call(content: bytes, left: int) -> Call:
+    function, target, arguments = "", None, []
+    for number, value in _fields(content):
+        if number == 1:
+            target = _node(value, left)
+        elif number == 2:
+            function = value.decode()
+        elif number == 3:
+            arguments.append(_node(value, left))
+    return Call(function, tuple(arguments) if target is None else (target, *arguments))
+
+
+def _constant(content: bytes) -> Constant:
+    for number, value in _fields(content):
+        match number:
+            case 2:
+                return Constant(bool(value))
+            case 3:
+                return Constant(value - 2**64 if value >= 2**63 else value)
+            case 4:
+                return Constant(value, unsigned=True)
+            case 5:
+                return Constant(float(unpack("<d", value)[0]))
+            case 6:
+                return Constant(value.decode())
+            case 7:
+                return Constant(bytes(value))
+    return Constant(None)
+
+
+_PRIMITIVES = {1: "bool", 2: "int", 3: "uint", 4: "double", 5: "string", 6: "bytes"}
+
+
+def _type_name(content: bytes) -> str:
+    for number, value in _fields(content):
+        match number:
+            case 1:
+                return "dyn"
+            case 2:
+                return "null_type"
+            case 3:
+                return _PRIMITIVES.get(value, "dyn")
+            case 4:
+                return f"wrapper({_PRIMITIVES.get(value, 'dyn')})"
+            case 5:
+                return {1: "any", 2: "timestamp", 3: "duration"}.get(value, "dyn")
+            case 6:
+                return f"list({_type_name(_one(_fields(value), 1))})"
+            case 7:
+                return f"map({_type_name(_one(_fields(value), 1))}, {_type_name(_one(_fields(value), 2))})"
+            case 9:
+                return str(value.decode())
+            case 14:
+                parts = list(_fields(value))
+                inner = ", ".join(_type_name(part) for at, part in parts if at == 2)
+                return f"{_text(parts, 1)}({inner})" if inner else _text(parts, 1)
+            case 11:
+                return f"type({_type_name(value)})"
+    return "dyn"
+
+
+# --- the wire format of protocol buffers ------------------------------------------------------------------
+
+
+def _fields(content: bytes) -> Iterator[tuple[int, Any]]:
+    """Return numbers and values of a message's fields: int for varints, bytes for all others."""
+    at, end = 0, len(content)
+    while at < end:
+        key, at = _varint(content, at)
+        match key & 7:
+            case 0:
+                value, at = _varint(content, at)
+                yield key >> 3, value
+            case 1:
+                yield key >> 3, content[at : at + 8]
+                at += 8
+            case 2:
+                length, at = _varint(content, at)
+                yield key >> 3, content[at : at + length]
+                at += length
+            case 5:
+                yield key >> 3, content[at : at + 4]
+                at += 4
+            case _:
+                raise ValueError("not a protocol buffer")
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = content[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def _packed(content: Any) -> Iterator[int]:
+    if isinstance(content, int):
+        yield content
+        return
+    at = 0
+    while at < len(content):
+        value, at = _varint(content, at)
+        yield value
+
+
+def _one(fields: Iterator[tuple[int, Any]], wanted: int) -> Any:
+    return next((value for number, value in fields if number == wanted), b"")
+
+
+def _text(fields: Any, wanted: int) -> str:
+    return str(_one(iter(fields), wanted).decode())

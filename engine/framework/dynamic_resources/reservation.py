@@ -1,0 +1,181 @@
+"""What becomes of a pod's claims between its decision and its binding: Reserve, PreBind, and giving back.
+
+    reservation = reserve(frame, state, row)      # allocated in the cluster's memory, at once
+    for write in writes(reservation): ...         # what PreBind sends, in order
+    undo(reservation, cluster)                    # on any failure, also of other plugins
+
+Pure: whoever calls it sends, waits and keeps the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from engine.cluster import objects
+from engine.cluster.cluster import Cluster
+from engine.cluster.object_store import object_key
+from engine.cluster.pods import PodInfo
+from engine.framework.dynamic_resources.allocations import results_of
+from engine.framework.dynamic_resources.extended_resources import CLAIM_NAME, RequestMapping
+from engine.framework.frame import Frame
+from engine.framework.plugins.dynamic_resources import ClaimState, DynamicResources
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""Keeps a claim that has devices from being deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedClaim:
+    """One claim of the pod, and what it gets."""
+
+    claim: objects.ResourceClaim
+    """As it was read; for extended resources with the requests that the node needs."""
+    allocation: objects.AllocationResult | None
+    """What it was given now; None where it had devices before."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimReservation:
+    """What was allocated in memory for a pod on the node it is to run on."""
+
+    pod: PodInfo
+    claims: tuple[ReservedClaim, ...] = ()
+    mappings: tuple[RequestMapping, ...] = ()
+    """Which requests serve the extended resources of which container."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimWrite:
+    """One request of PreBind; a claim made for extended resources has no name before the first of them is answered."""
+
+    verb: str
+    """`create`, `update` or `patch`"""
+    resource: str
+    namespace: str
+    name: str
+    subresource: str = ""
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+
+def allocated_on(
+    plugin: DynamicResources, frame: Frame, state: ClaimState, row: int, *, share_id: str = ""
+) -> list[ReservedClaim]:
+    """Return what the claims without devices get on a node that passed Filter.
+
+    share_id: what ids of shares begin with.
+    """
+    reserved = plugin.allocation(frame, state, row)
+    if reserved is None:
+        return []
+    name = frame.cluster.nodes.infos[row].name
+    results = results_of(reserved.found, reserved.specs, name, share_id)
+    return [
+        ReservedClaim(msgspec.structs.replace(claim, spec=spec), result)
+        for claim, spec, result in zip(reserved.claims, reserved.specs, results, strict=True)
+    ]
+
+
+def reserve(plugin: DynamicResources, frame: Frame, state: ClaimState, row: int, *, share_id: str) -> ClaimReservation:
+    """Allocate a pod's claims on a node, in memory: from now on their devices are in use for everybody.
+
+    share_id: what the ids of shares begin with; unique in the cluster.
+    """
+    fresh = {object_key(one.claim.metadata): one for one in allocated_on(plugin, frame, state, row, share_id=share_id)}
+    claims = [fresh.get(object_key(claim.metadata), ReservedClaim(claim, None)) for claim in state.claims]
+    if state.extended is not None and not state.stale and object_key(state.extended.metadata) not in fresh:
+        claims = [one for one in claims if one.claim is not state.extended]
+    for one in claims:
+        if one.allocation is not None:
+            frame.cluster.resource_claims.start_allocation(_allocated(one))
+    reserved = plugin.allocation(frame, state, row)
+    extended = reserved.extended if reserved is not None else None
+    return ClaimReservation(frame.pod, tuple(claims), extended.mappings if extended is not None else ())
+
+
+def undo(reservation: ClaimReservation, cluster: Cluster) -> None:
+    """Take back what was allocated in memory; doing it twice is harmless."""
+    for one in reservation.claims:
+        if one.allocation is not None:
+            cluster.resource_claims.end_allocation(one.claim.metadata.uid)
+
+
+def _allocated(one: ReservedClaim) -> objects.ResourceClaim:
+    status = msgspec.structs.replace(one.claim.status, allocation=one.allocation)
+    return msgspec.structs.replace(one.claim, status=status)
+
+
+def waits_for_binding_conditions(reservation: ClaimReservation) -> bool:
+    """Return whether any device has conditions to be waited for before the pod can be bound."""
+    return any(
+        result.binding_conditions
+        for one in reservation.claims
+        if (allocation := one.allocation or one.claim.status.allocation) is not None
+        for result in allocation.devices.results or ()
+    )
+
+
+# --- what PreBind writes ----------------------------------------------------------------------------------
+
+
+def writes(reservation: ClaimReservation, *, timestamp: str, extended_name: str) -> Sequence[ClaimWrite]:
+    """Return what PreBind sends, in order.
+
+    Args:
+        reservation: the pod and its claims.
+        timestamp: the time of allocation, RFC 3339.
+        extended_name: the name that the API server gave the claim for extended resources.
+    """
+    found: list[ClaimWrite] = []
+    pod = reservation.pod
+    for one in reservation.claims:
+        claim, meta = one.claim, one.claim.metadata
+        if any(user.uid == pod.uid for user in claim.status.reserved_for or ()):
+            continue
+        is_extended = meta.name == CLAIM_NAME
+        name, finalizers = meta.name, list(meta.finalizers or ())
+        if is_extended:
+            name = extended_name
+            found.append(ClaimWrite("create", "resourceclaims", meta.namespace, "", body=_extended_claim(pod, claim)))
+        allocation = one.allocation or claim.status.allocation
+        if allocation is None:
+            continue
+        if one.allocation is not None and FINALIZER not in finalizers:
+            body = {"metadata": {"finalizers": [*finalizers, FINALIZER]}}
+            found.append(ClaimWrite("update", "resourceclaims", meta.namespace, name, body=body))
+        if allocation.allocation_timestamp is None:
+            allocation = msgspec.structs.replace(allocation, allocation_timestamp=timestamp)
+        user = objects.ResourceClaimConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
+        status = msgspec.structs.replace(
+            claim.status, allocation=allocation, reserved_for=[*(claim.status.reserved_for or ()), user]
+        )
+        body = {"status": msgspec.to_builtins(status)}
+        found.append(ClaimWrite("update", "resourceclaims", meta.namespace, name, "status", body))
+        if is_extended:
+            found.append(_pod_patch(pod, name, reservation.mappings))
+    return found
+
+
+def _extended_claim(pod: PodInfo, claim: objects.ResourceClaim) -> Mapping[str, Any]:
+    meta = claim.metadata
+    return {
+        "metadata": {
+            "generateName": f"{pod.name}-extended-resources-",
+            "namespace": meta.namespace,
+            "annotations": meta.annotations,
+            "ownerReferences": msgspec.to_builtins(meta.owner_references),
+        },
+        "spec": msgspec.to_builtins(claim.spec),
+    }
+
+
+def _pod_patch(pod: PodInfo, claim_name: str, mappings: Sequence[RequestMapping]) -> ClaimWrite:
+    listed = [
+        {"containerName": one.container_name, "requestName": one.request_name, "resourceName": one.resource_name}
+        for one in mappings
+    ]
+    status = {"extendedResourceClaimStatus": {"requestMappings": listed, "resourceClaimName": claim_name}}
+    return ClaimWrite("patch", "pods", pod.namespace, pod.name, "status", {"status": status})
