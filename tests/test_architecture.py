@@ -63,7 +63,7 @@ ROOMS_IN_ORDER = {"lang": ("reading", "formatting", "checking", "compiling")}
 MAY_USE: dict[str, set[str]] = {
     "diagnostics": set(),
     "lang": {"lark", "numpy", "re2"},
-    "cluster": {"msgspec", "numpy"},
+    "cluster": {"cel_expr_python", "msgspec", "numpy", "re2"},
     "framework": {"msgspec", "numpy"},
     "documents": {"jsonschema", "msgspec", "yaml"},
     "builtins": {"numpy", "re2"},

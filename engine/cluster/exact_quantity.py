@@ -91,12 +91,13 @@ class Quantity:
 
     def rounded_up(self) -> int:
         """Return it in whole units, rounded up (`Value`)."""
-        return -(-self.nanos // 10**NANO)
+        whole: int = 10**NANO
+        return -(-self.nanos // whole)
 
     def approximate(self) -> float:
         """Return it as a float (`AsApproximateFloat64`)."""
         try:
-            return float(self.value) * float(10.0**self.scale) if self.scale else float(self.value)
+            return float(self.value) * 10.0 ** float(self.scale) if self.scale else float(self.value)
         except OverflowError:
             return ldexp(1.0, 1023) * 2.0 * self.sign
 

@@ -89,7 +89,7 @@ class PodInfo:
     annotations: Mapping[str, str]
     conditions: tuple[objects.PodCondition, ...]
     claim_names: Mapping[str, str | None]
-    """Names of the ResourceClaims that were made of templates, by the pod's own name for them; None: none was needed."""
+    """Names of ResourceClaims that were made of templates, by the pod's own name for them; None: none was needed."""
 
     @property
     def key(self) -> str:

@@ -37,6 +37,11 @@ class PoolID(NamedTuple):
     driver: str
     pool: str
 
+    @property
+    def in_bytes(self) -> tuple[bytes, bytes]:
+        """Return what pools are sorted by."""
+        return self.driver.encode(), self.pool.encode()
+
     def __str__(self) -> str:
         return "/".join(self)
 
@@ -68,7 +73,8 @@ class SlicedDevice:
         if known is None:
             if self._variables is None:
                 self._variables = device_variables(self.id.driver, self.device)
-            known = Match(False, self._variables) if isinstance(self._variables, str) else selector.matches(self._variables)
+            device = self._variables
+            known = Match(False, device) if isinstance(device, str) else selector.matches(device)
             if len(self._matches) >= _MOST_MATCHES:
                 self._matches.clear()
             self._matches[selector.expression] = known
@@ -282,7 +288,7 @@ class ResourceSlices:
                 known.clear()
             known.append(info)
         pools = [pool for one in newest.items() if (pool := self._pool(*one)) is not None]
-        return tuple(sorted(pools, key=lambda pool: (pool.has_binding_conditions, *(part.encode() for part in pool.id))))
+        return tuple(sorted(pools, key=lambda pool: (pool.has_binding_conditions, *pool.id.in_bytes)))
 
     def _pool(self, identity: PoolID, slices: list[SliceInfo]) -> Pool | None:
         """Return a pool from the slices that a node sees; None where a newer generation stands elsewhere."""
@@ -312,11 +318,11 @@ class ResourceSlices:
             here = {info.name for info in slices}
             elsewhere = tuple(device for info in everywhere if info.name not in here for device in info.devices)
         for device in (*(device for info in slices for device in info.devices), *elsewhere):
-            for set_name, amounts in device.counters.items():
-                known = counters.get(set_name)
-                if known is None:
+            for set_name, consumed in device.counters.items():
+                there = counters.get(set_name)
+                if there is None:
                     return Pool(identity, invalid=f"counter set {set_name} not found")
-                missing = next((counter for counter in amounts if counter not in known), None)
+                missing = next((counter for counter in consumed if counter not in there), None)
                 if missing is not None:
                     return Pool(identity, invalid=f"counter {missing} not found in counter set {set_name}")
         binding = any(device.device.binding_conditions is not None for device in devices)

@@ -22,6 +22,7 @@ from engine.framework.evaluation import diagnose, named_nodes, pre_filter
 from engine.framework.frame import Frame
 from engine.framework.nominations import withheld
 from engine.framework.plugin import FilterPlugin, Ready
+from engine.framework.plugins.dynamic_resources import DynamicResources
 from engine.framework.preemption import Preemption, post_filter
 from engine.framework.profile import Profile
 from engine.framework.refusal_message import refusal_message
@@ -152,9 +153,10 @@ def _feasible(frame: Frame, profile: Profile, cache: TemplateCache) -> IntArray:
         ok = ok & named_nodes(frame, live.nodes)
     for plugin, state in live.active:
         ok = ok & plugin.filter(frame, state)
-        wrong = plugin.errors(frame, state)
-        if wrong is not None and _breaks(frame, profile, plugin, wrong):
-            return _NO_ROWS
+        if isinstance(plugin, DynamicResources):
+            wrong = plugin.errors(frame, state)
+            if wrong is not None and _breaks(frame, profile, plugin, wrong):
+                return _NO_ROWS
     if frame.cluster.nominated:
         taken = withheld(frame, (*cache.row_filters, *live.active), ok)
         if taken:

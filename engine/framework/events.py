@@ -26,6 +26,9 @@ class ClusterEvent(Enum):
     POD_ADD = "AssignedPodAdd"
     POD_UPDATE = "AssignedPodUpdate"
     POD_DELETE = "AssignedPodDelete"
+    RESOURCE_CLAIM = "ResourceClaimChange"
+    RESOURCE_SLICE = "ResourceSliceChange"
+    DEVICE_CLASS = "DeviceClassChange"
     STORAGE = "StorageChange"
     NAMESPACE = "NamespaceUpdate"
     WORKLOAD = "WorkloadChange"
@@ -57,7 +60,7 @@ def node_events(changes: frozenset[str]) -> frozenset[ClusterEvent]:
 
 _E = ClusterEvent
 WAKES: dict[str, frozenset[ClusterEvent]] = {
-    "NodeResourcesFit": frozenset({_E.POD_DELETE, _E.POD_UPDATE, _E.NODE_ADD, _E.NODE_ALLOCATABLE}),
+    "NodeResourcesFit": frozenset({_E.POD_DELETE, _E.POD_UPDATE, _E.NODE_ADD, _E.NODE_ALLOCATABLE, _E.DEVICE_CLASS}),
     "DeviceShares": frozenset({_E.POD_DELETE, _E.POD_UPDATE, _E.NODE_ADD, _E.NODE_ALLOCATABLE}),
     "NodePorts": frozenset({_E.POD_DELETE, _E.NODE_ADD}),
     "NodeAffinity": frozenset({_E.NODE_ADD, _E.NODE_LABEL}),
@@ -73,7 +76,9 @@ WAKES: dict[str, frozenset[ClusterEvent]] = {
     "VolumeBinding": frozenset({_E.STORAGE, _E.NODE_ADD, _E.NODE_LABEL}),
     "VolumeZone": frozenset({_E.STORAGE, _E.NODE_ADD, _E.NODE_LABEL}),
     "NodeDeclaredFeatures": frozenset({_E.NODE_ADD, _E.NODE_FEATURE}),
-    "DynamicResources": frozenset({_E.NODE_ADD}),
+    "DynamicResources": frozenset(
+        {_E.NODE_ADD, _E.NODE_LABEL, _E.NODE_ALLOCATABLE, _E.RESOURCE_CLAIM, _E.RESOURCE_SLICE, _E.DEVICE_CLASS}
+    ),
     "": frozenset({_E.NODE_ADD, _E.NODE_LABEL, _E.STORAGE}),  # PreFilter named the only nodes that can be meant
 }
 

@@ -78,10 +78,6 @@ class FilterPlugin(Protocol):
         """Return why nodes do not pass; a node passes exactly where no refusal applies."""
         ...
 
-    def errors(self, frame: Frame, state: Any) -> BoolArray | None:
-        """Return `bool[rows]`: nodes on which the plugin breaks, which ends the attempt; None: on none."""
-        ...
-
 
 class ScorePlugin(Protocol):
     """A preference among nodes."""

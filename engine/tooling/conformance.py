@@ -219,7 +219,12 @@ def claim_verdict(frame: Frame, evaluation: Evaluation, preemption: Preemption |
             allocated[name] = [_allocated(one) for one in allocated_on(plugin, frame, state, int(row))]
         if hosts:
             reservation = reserve(plugin, frame, state, frame.cluster.nodes.rows[hosts[0]], share_id="")
-            calls = [_call(one) for one in writes(reservation, timestamp="*", extended_name=f"{frame.pod.name}-extended-resources-xxxxx")]
+            calls = [
+                _call(one)
+                for one in writes(
+                    reservation, timestamp="*", extended_name=f"{frame.pod.name}-extended-resources-xxxxx"
+                )
+            ]
             undo(reservation, frame.cluster)
             if calls or frame.template.spec.resource_claims:
                 waits = waits_for_binding_conditions(reservation)

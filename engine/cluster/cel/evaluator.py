@@ -186,7 +186,7 @@ def _fold(node: Comprehension) -> Step:
         values = over(run)
         kind = type(values)
         if kind is Map:
-            pairs = [(key, values.find(key)) for key in values.keys()] if second else [(key, None) for key in values.keys()]
+            pairs = [(key, values.find(key)) for key in values] if second else [(key, None) for key in values]
         elif kind is tuple:
             pairs = list(enumerate(values)) if second else [(value, None) for value in values]
         else:

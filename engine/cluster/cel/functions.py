@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import pairwise
 from math import isfinite, isnan, trunc
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-import re2
+import re2  # type: ignore[import-untyped]  # it has no stubs
 
 from engine.cluster.cel.values import (
     ABSENT,
@@ -295,7 +296,9 @@ def _cannot(value: Any, to: str) -> CelError:
 
 
 _GO_INT = re.compile(r"[+-]?\d+", re.ASCII)
-_GO_FLOAT = re.compile(r"[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf|infinity|nan)", re.ASCII | re.IGNORECASE)
+_GO_FLOAT = re.compile(
+    r"[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf|infinity|nan)", re.ASCII | re.IGNORECASE
+)
 
 
 @function("int")
@@ -451,9 +454,7 @@ def _to_duration(value: Any) -> Duration:
     raise no_overload()
 
 
-_RFC3339 = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
-)
+_RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 
 
 @function("timestamp")
@@ -721,7 +722,17 @@ def _join(texts: Any, by: Any = "") -> str:
     return str(by.join(texts))
 
 
-_QUOTED = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'}
+_QUOTED = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+    "\\": "\\\\",
+    '"': '\\"',
+}
 
 
 @function("strings.quote", cost=_read_first)
@@ -780,7 +791,7 @@ def _shown(value: Any) -> str:
         case tuple():
             return "[" + ", ".join(map(_shown, value)) + "]"
         case Map():
-            return "{" + ", ".join(sorted(f"{_shown(key)}: {_shown(value.find(key))}" for key in value.keys())) + "}"
+            return "{" + ", ".join(sorted(f"{_shown(key)}: {_shown(value.find(key))}" for key in value)) + "}"
         case TypeValue(name):
             return name
         case bytes():
@@ -796,7 +807,7 @@ def _shown(value: Any) -> str:
 @function("isSorted", cost=_of_list)
 def _is_sorted(items: Any) -> bool:
     _expect(items, tuple)
-    return all(order(left, right) <= 0 for left, right in zip(items, items[1:], strict=False))
+    return all(order(left, right) <= 0 for left, right in pairwise(items))
 
 
 @function("sum", cost=_of_list)
@@ -940,7 +951,7 @@ def _map_insert(entries: Any, key: Any, value: Any = ABSENT) -> Map:
     _expect(entries, Map)
     if value is ABSENT:
         _expect(key, Map)
-        for one in key.keys():
+        for one in key:
             entries = _map_insert(entries, one, key.find(one))
         return entries  # type: ignore[no-any-return]
     if key in entries:
@@ -1146,7 +1157,7 @@ def _tolerant(text: str) -> Semver:
             parts[place] = part if part[:1].isdigit() else f"0{part}"
     if len(parts) < 3 and ("+" in parts[-1] or "-" in parts[-1]):
         raise CelError("short version cannot contain PreRelease/Build meta data")
-    return parse_semver(".".join((parts + ["0", "0"])[:3]))
+    return parse_semver(".".join([*parts, "0", "0"][:3]))
 
 
 @function("semver", cost=_read_first)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from cel_expr_python import cel
+from cel_expr_python import cel  # type: ignore[import-untyped]  # it has stubs, and no py.typed
 
 from engine.cluster import objects
 from engine.cluster.cel.evaluator import Run, Step, compile_node
@@ -154,17 +154,17 @@ def _plain(text: str) -> str:
 def _check(expression: str) -> bytes:
     """Return the checked expression; one that names `device` as a whole is checked with less known about it."""
     try:
-        serialized: bytes = _environment(False).compile(expression).serialize()
-        return serialized
+        checked = _environment(whole_device=False).compile(expression)
     except RuntimeError as error:
         if "undeclared reference to 'device' " not in str(error):
             raise
-        serialized = _environment(True).compile(expression).serialize()
-        return serialized
+        checked = _environment(whole_device=True).compile(expression)
+    serialized: bytes = checked.serialize()
+    return serialized
 
 
 @cache
-def _environment(whole_device: bool) -> Any:
+def _environment(*, whole_device: bool) -> Any:
     """Return the checker's environment: Kubernetes 1.36's for device selectors."""
     any_type, text = cel.Type("any"), cel.Type.STRING
     quantity = cel.Type.AbstractType("kubernetes.Quantity")

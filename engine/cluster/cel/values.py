@@ -1,6 +1,7 @@
 """Values of CEL: Python's own where they mean the same, and a class for each other type.
 
-int is int64, `Uint` uint64, float double, str, bytes, bool and None are themselves, a list is a tuple, a map is a `Map`.
+An int is an int64, `Uint` a uint64, a float a double; str, bytes, bool and None are themselves, a list is a tuple and
+a map a `Map`.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class Map:
     def __contains__(self, key: Any) -> bool:
         return map_key(key) in self._entries
 
-    def keys(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:
         """Return the keys."""
         return iter([key for key, _ in self._entries.values()])
 
@@ -200,7 +201,7 @@ def equal(left: Any, right: Any) -> bool:
         return len(left) == len(right) and all(equal(a, b) for a, b in zip(left, right, strict=True))
     if kind is Map:
         return len(left) == len(right) and all(
-            (found := right.find(key)) is not ABSENT and equal(left.find(key), found) for key in left.keys()
+            (found := right.find(key)) is not ABSENT and equal(left.find(key), found) for key in left
         )
     if kind is Optional:
         return equal(left.value, right.value)
@@ -222,14 +223,14 @@ def order(left: Any, right: Any) -> int:
     if kind in _NUMBERS and other in _NUMBERS:
         if left != left or right != right:
             raise CelError("NaN values cannot be ordered")
-        return (left > right) - (left < right)
+        return int(left > right) - int(left < right)
     if kind is other:
         if kind is str:
             left, right = left.encode(), right.encode()
         if kind in _ORDERED:
-            return (left > right) - (left < right)
+            return int(left > right) - int(left < right)
         if kind is Duration or kind is Timestamp:
-            return (left.nanos > right.nanos) - (left.nanos < right.nanos)
+            return int(left.nanos > right.nanos) - int(left.nanos < right.nanos)
     raise no_overload()
 
 

@@ -258,9 +258,7 @@ class _Search:
                 return True
         return False
 
-    def _go_on(
-        self, undo: Callable[[], None], claim: int, number: int, wanted: _Wanted, done: int, start: int
-    ) -> bool:
+    def _go_on(self, undo: Callable[[], None], claim: int, number: int, wanted: _Wanted, done: int, start: int) -> bool:
         """Allocate the rest with a device taken, which is given back where that does not come to anything."""
         try:
             found = self._next_device(claim, number, wanted, done, start)

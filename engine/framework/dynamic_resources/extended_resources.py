@@ -69,9 +69,7 @@ def claim_in_memory(pod_name: str, pod_uid: str, namespace: str) -> objects.Reso
     )
 
 
-def extended_requests(
-    template: PodTemplate, resources: Sequence[str], classes: Mapping[str, str]
-) -> ExtendedRequests:
+def extended_requests(template: PodTemplate, resources: Sequence[str], classes: Mapping[str, str]) -> ExtendedRequests:
     """Return the requests for some extended resources of a pod, and which container each serves.
 
     Ordinary init containers use what later sidecars and main containers get, and only need what the largest of them
@@ -156,7 +154,5 @@ def _of_container(
                 return None, mappings
     name = f"container-{place}-request-{sorted(wanted).index(resource)}"
     mappings.append(RequestMapping(container.name, resource, name))
-    exactly = objects.ExactDeviceRequest(
-        device_class_name=class_name, allocation_mode=EXACT_COUNT, count=amount - have
-    )
+    exactly = objects.ExactDeviceRequest(device_class_name=class_name, allocation_mode=EXACT_COUNT, count=amount - have)
     return objects.DeviceRequest(name=name, exactly=exactly), mappings

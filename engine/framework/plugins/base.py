@@ -36,10 +36,6 @@ class Filter:
         """Return the one reason of this rule, where it applies."""
         return [Refusal(self.code, self.reason, ~self.filter(frame, state))]
 
-    def errors(self, frame: Frame, state: Any) -> BoolArray | None:
-        """Break nowhere."""
-        return None
-
 
 class Score:
     """A score without PreScore and without normalisation."""

@@ -147,8 +147,7 @@ class DynamicResources(Filter, Score):
 
     def filter(self, frame: Frame, state: ClaimState) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
-        result: BoolArray = self.verdicts(frame, state) == Verdict.FITS
-        return result
+        return np.equal(self.verdicts(frame, state), Verdict.FITS)
 
     def refusals(self, frame: Frame, state: ClaimState) -> Sequence[Refusal]:
         """Return why nodes do not pass; an error on one ends the attempt for all."""
@@ -167,7 +166,7 @@ class DynamicResources(Filter, Score):
 
     def errors(self, frame: Frame, state: ClaimState) -> BoolArray | None:
         """Return `bool[rows]`: the nodes on which Filter ends the whole attempt; None where there are none."""
-        wrong: BoolArray = self.verdicts(frame, state) == Verdict.ERROR
+        wrong = np.equal(self.verdicts(frame, state), Verdict.ERROR)
         return wrong if wrong.any() else None
 
     def error(self, frame: Frame, state: ClaimState, row: int) -> str:
@@ -227,7 +226,7 @@ class DynamicResources(Filter, Score):
         selector = state.selectors.get(place)
         if selector is None:
             return np.zeros(frame.size, np.bool_)
-        return ~selector.mask(frame.cluster.nodes, frame.rows)
+        return np.logical_not(selector.mask(frame.cluster.nodes, frame.rows))
 
     # --- extended resources --------------------------------------------------------------------------
 
@@ -244,7 +243,7 @@ class DynamicResources(Filter, Score):
         if state.extended is None or state.has_user_claims:
             return np.ones(frame.size, np.bool_)
         _, bits = self._by_node(frame, state)
-        return bits != 0
+        return np.not_equal(bits, 0)
 
     def _groups(self, frame: Frame, state: ClaimState) -> list[_Group | None]:
         """Return the nodes by the claims that they need, with what those get."""
