@@ -229,12 +229,15 @@ def claim_verdict(frame: Frame, evaluation: Evaluation, preemption: Preemption |
             if calls or frame.template.spec.resource_claims:
                 waits = waits_for_binding_conditions(reservation)
                 written = {"host": hosts[0], "calls": calls, "waits": waits}
+                if reservation.failure:
+                    text = f'running PreBind plugin "{plugin.name}": {reservation.failure}'
+                    written |= {"error": text, "waits": False}
     claims = preemption.claims if preemption is not None else None
     deallocate = None
     if claims is not None and (claims.one_of or claims.delete):
         deallocate = {
-            "oneOf": sorted(object_key(claim.metadata) for claim in claims.one_of),
-            "delete": sorted(object_key(claim.metadata) for claim in claims.delete),
+            "oneOf": sorted({object_key(claim.metadata) for claim in claims.one_of}),
+            "delete": sorted({object_key(claim.metadata) for claim in claims.delete}),
         }
     return {
         "preEnqueue": _pre_enqueue(frame),

@@ -367,7 +367,13 @@ def _plain(function: str, arguments: tuple[Step, ...]) -> Step:
             run.charge(1)
         elif cost_of is not functions.BY_RESULT:
             run.charge(cost_of(values))
-        result = known(*values)
+        try:
+            result = known(*values)
+        except functions.NoOverload:
+            if function in functions.STANDARD:
+                raise
+            types = ", ".join(map(functions.type_name, values))
+            raise CelError(f"no such overload: {function}({types})") from None
         if cost_of is functions.BY_RESULT:
             run.charge(functions.traversal(2 * size_of(result)))
         return result

@@ -14,7 +14,6 @@ from functools import lru_cache
 from itertools import pairwise
 from math import isfinite, isnan, trunc
 from typing import Any, TypeVar
-from zoneinfo import ZoneInfo
 
 import re2  # type: ignore[import-untyped]  # it has no stubs
 
@@ -23,6 +22,7 @@ from engine.cluster.cel.values import (
     MAX_INT,
     MAX_UINT,
     MIN_INT,
+    NO_OVERLOAD,
     NONE,
     CelError,
     Duration,
@@ -41,7 +41,18 @@ from engine.cluster.cel.values import (
 )
 from engine.cluster.exact_quantity import DECIMAL_EXPONENT, Quantity, QuantityError, parse, whole_units
 
-__all__ = ["BY_RESULT", "COSTS", "FUNCTIONS", "TYPES", "equal", "equality_cost", "traversal", "type_name"]
+__all__ = [
+    "BY_RESULT",
+    "COSTS",
+    "FUNCTIONS",
+    "STANDARD",
+    "TYPES",
+    "NoOverload",
+    "equal",
+    "equality_cost",
+    "traversal",
+    "type_name",
+]
 
 FUNCTIONS: dict[str, Function] = {}
 """What each function or operator does, by its name in checked expressions; arguments are values, never errors."""
@@ -116,9 +127,39 @@ def _concatenation(values: Sequence[Any]) -> int:
     return traversal(size_of(values[0]) + size_of(values[1])) if type(values[0]) in (str, bytes) else 1
 
 
+class NoOverload(CelError):
+    """An argument has a type that the function does not take."""
+
+
 def _expect(value: Any, *kinds: type) -> None:
     if type(value) not in kinds:
-        raise no_overload()
+        raise NoOverload(NO_OVERLOAD)
+
+
+STANDARD = frozenset(
+    [
+        "size",
+        "contains",
+        "startsWith",
+        "endsWith",
+        "matches",
+        "!_",
+        "-_",
+        "_==_",
+        "_<_",
+        "_<=_",
+        "_>_",
+        "_>=_",
+        "@in",
+        "_in_",
+        "_+_",
+        "_-_",
+        "_*_",
+        "_/_",
+        "_%_",
+    ]
+)
+"""Functions whose errors about types do not name the function; all others' do."""
 
 
 # --- operators --------------------------------------------------------------------------------------------
@@ -305,7 +346,7 @@ _GO_FLOAT = re.compile(
 def _to_int(value: Any) -> int:
     match value:
         case bool():
-            raise _cannot(value, "int")
+            raise NoOverload(NO_OVERLOAD)
         case Uint() | int():
             return _int(int(value))
         case float():
@@ -320,14 +361,14 @@ def _to_int(value: Any) -> int:
             return nanos // 10**9
         case Duration(nanos):
             return nanos
-    raise no_overload()
+    raise NoOverload(NO_OVERLOAD)
 
 
 @function("uint")
 def _to_uint(value: Any) -> Uint:
     match value:
         case bool():
-            raise _cannot(value, "uint")
+            raise NoOverload(NO_OVERLOAD)
         case int():
             return _uint(int(value))
         case float():
@@ -338,21 +379,21 @@ def _to_uint(value: Any) -> Uint:
             if value.isascii() and value.isdigit() and len(value) < 40 and int(value) <= MAX_UINT:
                 return Uint(int(value))
             raise _cannot(value, "uint")
-    raise no_overload()
+    raise NoOverload(NO_OVERLOAD)
 
 
 @function("double")
 def _to_double(value: Any) -> float:
     match value:
         case bool():
-            raise _cannot(value, "double")
+            raise NoOverload(NO_OVERLOAD)
         case int() | float():
             return float(value)
         case str():
             if _GO_FLOAT.fullmatch(value) and len(value) < 400:
                 return float(value)
             raise _cannot(value, "double")
-    raise no_overload()
+    raise NoOverload(NO_OVERLOAD)
 
 
 def _number_text(value: float) -> str:
@@ -391,7 +432,7 @@ def _to_string(value: Any) -> str:
             return _time_text(value)
         case Duration():
             return _seconds_text(value)
-    raise no_overload()
+    raise NoOverload(NO_OVERLOAD)
 
 
 @function("bytes", cost=_read_first)
@@ -401,7 +442,7 @@ def _to_bytes(value: Any) -> bytes:
             return value
         case str():
             return value.encode()
-    raise no_overload()
+    raise NoOverload(NO_OVERLOAD)
 
 
 _TRUE, _FALSE = {"1", "t", "T", "TRUE", "true", "True"}, {"0", "f", "F", "FALSE", "false", "False"}
@@ -416,7 +457,7 @@ def _to_bool(value: Any) -> bool:
             if value in _TRUE or value in _FALSE:
                 return value in _TRUE
             raise _cannot(value, "bool")
-    raise no_overload()
+    raise NoOverload(NO_OVERLOAD)
 
 
 @function("dyn")
@@ -451,7 +492,7 @@ def _to_duration(value: Any) -> Duration:
             if not body or at < len(body) or nanos > MAX_INT:
                 raise _cannot(value, "google.protobuf.Duration")
             return Duration(-nanos if value.startswith("-") else nanos)
-    raise no_overload()
+    raise NoOverload(NO_OVERLOAD)
 
 
 _RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
@@ -463,7 +504,7 @@ def _to_timestamp(value: Any) -> Timestamp:
         case Timestamp():
             return value
         case bool():
-            raise no_overload()
+            raise NoOverload(NO_OVERLOAD)
         case int():
             return _moment(int(value) * 10**9)
         case str():
@@ -478,7 +519,7 @@ def _to_timestamp(value: Any) -> Timestamp:
             if match[8]:
                 seconds -= (int(match[9]) * 3600 + int(match[10]) * 60) * (1 if match[8] == "+" else -1)
             return _moment(seconds * 10**9 + int((match[7] or "0")[:9].ljust(9, "0")))
-    raise no_overload()
+    raise NoOverload(NO_OVERLOAD)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -529,6 +570,8 @@ def _part_of_time(name: str) -> Function:
                 span = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
                 moment += -span if offset[1] == "-" else span
             elif zone not in ("UTC", ""):
+                from zoneinfo import ZoneInfo  # reads how Python was built, 15 ms
+
                 moment = moment.astimezone(ZoneInfo(zone))
         except (KeyError, ValueError, OSError, OverflowError):
             raise CelError(f"unknown time zone {zone}") from None

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from cel_expr_python import cel  # type: ignore[import-untyped]  # it has stubs, and no py.typed
-
 from engine.cluster import objects
 from engine.cluster.cel.evaluator import Run, Step, compile_node
 from engine.cluster.cel.functions import parse_semver
-from engine.cluster.cel.syntax import TooDeep, read
+from engine.cluster.cel.syntax import Mismatch, TooDeep, read
 from engine.cluster.cel.values import EMPTY_MAP, CelError, CostLimitExceeded, Map, type_name
 from engine.cluster.exact_quantity import QuantityError, parse
 
@@ -135,12 +133,28 @@ def compile_selector(expression: str) -> Selector:
         return Selector(expression, None, f"compilation failed: expression is longer than {MAX_LENGTH} characters")
     try:
         checked = read(_check(expression))
+        if checked.mismatches:
+            texts = (_at(expression, one.position, _mismatch(one)) for one in checked.mismatches)
+            return Selector(expression, None, "compilation failed: " + "\n".join(texts))
         if checked.type_name not in ("bool", "any"):
             text = f"must evaluate to bool or the unknown type, not {checked.type_name}"
             return Selector(expression, None, text)
         return Selector(expression, compile_node(checked.root))
     except (CelError, TooDeep, RuntimeError, RecursionError) as error:
         return Selector(expression, None, f"compilation failed: {_plain(str(error))}")
+
+
+def _mismatch(one: Mismatch) -> str:
+    return f"expected type '{one.expected}' but found '{one.found}'"
+
+
+def _at(expression: str, position: int, text: str) -> str:
+    """Return an error with the line it is in, as the checker writes it."""
+    before = expression[:position]
+    line, column = before.count("\n"), position - (before.rfind("\n") + 1)
+    shown = expression.split("\n")[line]
+    dots = "".join("." if character.isascii() else "．" for character in shown[:column])
+    return f"ERROR: <input>:{line + 1}:{column + 1}: {text}\n | {shown}\n | {dots}^"
 
 
 def _plain(text: str) -> str:
@@ -166,6 +180,7 @@ def _check(expression: str) -> bytes:
 @cache
 def _environment(*, whole_device: bool) -> Any:
     """Return the checker's environment: Kubernetes 1.36's for device selectors."""
+    cel = _library()
     any_type, text = cel.Type("any"), cel.Type.STRING
     quantity = cel.Type.AbstractType("kubernetes.Quantity")
     variables = {
@@ -178,6 +193,13 @@ def _environment(*, whole_device: bool) -> Any:
         variables["device"] = cel.Type.DYN
     declared = [cel.FunctionDecl(name, overloads) for name, overloads in _kubernetes_functions().items()]
     return cel.NewEnv(config=cel.NewEnvConfigFromYaml(_EXTENSIONS), variables=variables, functions=declared)
+
+
+def _library() -> Any:
+    """Return the checker's library: 14 MB that most clusters never need."""
+    from cel_expr_python import cel  # type: ignore[import-untyped]  # it has stubs, and no py.typed
+
+    return cel
 
 
 _EXTENSIONS = """
@@ -193,6 +215,7 @@ extensions:
 
 def _kubernetes_functions() -> dict[str, list[Any]]:
     """Return the signatures of functions that the checker does not know of its own, by name."""
+    cel = _library()
     types = {
         "bool": cel.Type.BOOL,
         "int": cel.Type.INT,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import unpack
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 MOST_NESTED = 200
 """Levels of an expression; the checker itself allows about 32 of brackets, and long chains of `&&` nest too."""
@@ -82,13 +82,23 @@ class Comprehension:
 Node: TypeAlias = Constant | Ident | Select | Call | ListOf | MapOf | Comprehension
 
 
+class Mismatch(NamedTuple):
+    """A member of a list or map literal of another type than those before it, which Kubernetes does not allow."""
+
+    position: int
+    """Character of the expression."""
+    expected: str
+    found: str
+
+
 @dataclass(frozen=True, slots=True)
 class CheckedExpression:
-    """An expression and whether its type may be a bool."""
+    """An expression and what the checker found out about it."""
 
     root: Node
     type_name: str
     """Such as `bool`, `any` or `string`."""
+    mismatches: tuple[Mismatch, ...] = ()
 
 
 def read(serialized: bytes) -> CheckedExpression:
@@ -100,67 +110,101 @@ def read(serialized: bytes) -> CheckedExpression:
     content = _one(_fields(serialized), 2)
     root: bytes = b""
     types: dict[int, bytes] = {}
+    positions: dict[int, int] = {}
     for number, value in _fields(content):
         if number == 4:
             root = value
         elif number == 3:
             entry = dict(_fields(value))
             types[entry.get(1, 0)] = entry.get(2, b"")
-    identity = next((value for number, value in _fields(root) if number == 2), 0)
-    return CheckedExpression(_node(root, MOST_NESTED), _type_name(types.get(identity, b"")))
+        elif number == 5:
+            entries = (dict(_fields(item)) for at, item in _fields(value) if at == 4)
+            positions = {entry.get(1, 0): entry.get(2, 0) for entry in entries}
+    reader = _Reader(types)
+    node = reader.node(root, MOST_NESTED)
+    mismatches = [Mismatch(positions.get(identity, 0), *names) for identity, names in reader.mismatches.items()]
+    return CheckedExpression(node, reader.type_of(root), tuple(sorted(mismatches)))
 
 
-def _node(content: bytes, left: int) -> Node:
-    if not left:
-        raise TooDeep(f"the expression has more than {MOST_NESTED} levels")
-    for number, value in _fields(content):
-        match number:
-            case 3:
-                return _constant(value)
-            case 4:
-                return Ident(_text(_fields(value), 1))
-            case 5:
-                parts = dict(_fields(value))
-                return Select(_node(parts[1], left - 1), parts[2].decode(), bool(parts.get(3)))
-            case 6:
-                return _call(value, left - 1)
-            case 7:
-                items = [_node(item, left - 1) for at, item in _fields(value) if at == 1]
-                optional: set[int] = set()
-                for at, item in _fields(value):
-                    if at == 2:
-                        optional.update(_packed(item))
-                return ListOf(tuple(items), frozenset(optional))
-            case 8:
-                entries = [dict(_fields(item)) for at, item in _fields(value) if at == 2]
-                return MapOf(
-                    tuple((_node(e[3], left - 1), _node(e[4], left - 1), bool(e.get(5))) for e in entries if 3 in e)
-                )
-            case 9:
-                parts = dict(_fields(value))
-                return Comprehension(
-                    variable=parts.get(1, b"").decode(),
-                    second_variable=parts.get(8, b"").decode(),
-                    over=_node(parts[2], left - 1),
-                    accumulator=parts.get(3, b"").decode(),
-                    start=_node(parts[4], left - 1),
-                    condition=_node(parts[5], left - 1),
-                    step=_node(parts[6], left - 1),
-                    result=_node(parts[7], left - 1),
-                )
-    return Constant(None)
+class _Reader:
+    def __init__(self, types: dict[int, bytes]) -> None:
+        self._types = types
+        self._formatting = 0
+        self.mismatches: dict[int, tuple[str, str]] = {}
+        """Members of literals that have another type than the first, by the number of their node."""
+
+    def type_of(self, content: bytes) -> str:
+        """Return the name of a node's type."""
+        return _type_name(self._types.get(_identity(content), b""))
+
+    def node(self, content: bytes, left: int) -> Node:
+        """Return a node, which may have so many levels below it."""
+        if not left:
+            raise TooDeep(f"the expression has more than {MOST_NESTED} levels")
+        for number, value in _fields(content):
+            match number:
+                case 3:
+                    return _constant(value)
+                case 4:
+                    return Ident(_text(_fields(value), 1))
+                case 5:
+                    parts = dict(_fields(value))
+                    return Select(self.node(parts[1], left - 1), parts[2].decode(), bool(parts.get(3)))
+                case 6:
+                    return self._call(value, left - 1)
+                case 7:
+                    return self._list(value, left - 1)
+                case 8:
+                    return self._map(value, left - 1)
+                case 9:
+                    parts = dict(_fields(value))
+                    return Comprehension(
+                        variable=parts.get(1, b"").decode(),
+                        second_variable=parts.get(8, b"").decode(),
+                        over=self.node(parts[2], left - 1),
+                        accumulator=parts.get(3, b"").decode(),
+                        start=self.node(parts[4], left - 1),
+                        condition=self.node(parts[5], left - 1),
+                        step=self.node(parts[6], left - 1),
+                        result=self.node(parts[7], left - 1),
+                    )
+        return Constant(None)
+
+    def _call(self, content: bytes, left: int) -> Call:
+        parts = list(_fields(content))
+        function = _text(parts, 2)
+        self._formatting += function == "format"  # its values may be of any types
+        target = [self.node(value, left) for number, value in parts if number == 1]
+        arguments = [self.node(value, left) for number, value in parts if number == 3]
+        self._formatting -= function == "format"
+        return Call(function, (*target, *arguments))
+
+    def _list(self, content: bytes, left: int) -> ListOf:
+        items = [item for number, item in _fields(content) if number == 1]
+        optional = {place for number, item in _fields(content) if number == 2 for place in _packed(item)}
+        self._same_types([item for place, item in enumerate(items) if place not in optional])
+        return ListOf(tuple(self.node(item, left) for item in items), frozenset(optional))
+
+    def _map(self, content: bytes, left: int) -> MapOf:
+        entries = [dict(_fields(item)) for number, item in _fields(content) if number == 2]
+        entries = [entry for entry in entries if 3 in entry]
+        self._same_types([entry[3] for entry in entries])
+        self._same_types([entry[4] for entry in entries if not entry.get(5)])
+        return MapOf(tuple((self.node(e[3], left), self.node(e[4], left), bool(e.get(5))) for e in entries))
+
+    def _same_types(self, members: list[bytes]) -> None:
+        """Note the first member that has another type than the first one."""
+        if self._formatting or not members:
+            return
+        first = self.type_of(members[0])
+        for member in members:
+            if (name := self.type_of(member)) != first:
+                self.mismatches[_identity(member)] = (first, name)
+                return
 
 
-def _call(content: bytes, left: int) -> Call:
-    function, target, arguments = "", None, []
-    for number, value in _fields(content):
-        if number == 1:
-            target = _node(value, left)
-        elif number == 2:
-            function = value.decode()
-        elif number == 3:
-            arguments.append(_node(value, left))
-    return Call(function, tuple(arguments) if target is None else (target, *arguments))
+def _identity(content: bytes) -> int:
+    return int(next((value for number, value in _fields(content) if number == 2), 0))
 
 
 def _constant(content: bytes) -> Constant:

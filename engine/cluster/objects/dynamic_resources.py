@@ -252,8 +252,12 @@ class ResourceClaimStatus(ApiStruct):
     devices: list[AllocatedDeviceStatus] | None = None
 
 
+class ClaimMeta(ObjectMeta):
+    finalizers: list[str] | None = None
+
+
 class ResourceClaim(ApiStruct):
-    metadata: ObjectMeta
+    metadata: ClaimMeta
     spec: ResourceClaimSpec = field(default_factory=ResourceClaimSpec)
     status: ResourceClaimStatus = field(default_factory=ResourceClaimStatus)
 

@@ -37,6 +37,15 @@ class ReservedClaim:
     allocation: objects.AllocationResult | None
     """What it was given now; None where it had devices before."""
 
+    def is_reserved_for(self, pod: PodInfo) -> bool:
+        """Return whether the claim names the pod as a user already, so that PreBind writes nothing."""
+        return any(user.uid == pod.uid for user in self.claim.status.reserved_for or ())
+
+    def written(self, pod: PodInfo) -> objects.AllocationResult | None:
+        """Return the allocation that the claim's status has after PreBind."""
+        stored = self.claim.status.allocation
+        return stored if self.is_reserved_for(pod) else self.allocation or stored
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimReservation:
@@ -46,6 +55,18 @@ class ClaimReservation:
     claims: tuple[ReservedClaim, ...] = ()
     mappings: tuple[RequestMapping, ...] = ()
     """Which requests serve the extended resources of which container."""
+
+    @property
+    def failure(self) -> str:
+        """Return why PreBind fails after its writes, "" where it does not.
+
+        A device plugin serves all extended resources, and the pod has other claims: kube-scheduler then makes an empty
+        claim and stops at it. Such a pod is never bound to such a node.
+        """
+        made = any(one.claim.metadata.name == CLAIM_NAME for one in self.claims)
+        if not made or self.mappings:
+            return ""
+        return f"nil or empty request mappings, no update of pod {self.pod.key} ExtendedResourceClaimStatus"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +134,7 @@ def waits_for_binding_conditions(reservation: ClaimReservation) -> bool:
     return any(
         result.binding_conditions
         for one in reservation.claims
-        if (allocation := one.allocation or one.claim.status.allocation) is not None
+        if (allocation := one.written(reservation.pod)) is not None
         for result in allocation.devices.results or ()
     )
 
@@ -133,7 +154,7 @@ def writes(reservation: ClaimReservation, *, timestamp: str, extended_name: str)
     pod = reservation.pod
     for one in reservation.claims:
         claim, meta = one.claim, one.claim.metadata
-        if any(user.uid == pod.uid for user in claim.status.reserved_for or ()):
+        if one.is_reserved_for(pod):
             continue
         is_extended = meta.name == CLAIM_NAME
         name, finalizers = meta.name, list(meta.finalizers or ())
@@ -154,7 +175,7 @@ def writes(reservation: ClaimReservation, *, timestamp: str, extended_name: str)
         )
         body = {"status": msgspec.to_builtins(status)}
         found.append(ClaimWrite("update", "resourceclaims", meta.namespace, name, "status", body))
-        if is_extended:
+        if is_extended and reservation.mappings:
             found.append(_pod_patch(pod, name, reservation.mappings))
     return found
 

@@ -68,6 +68,9 @@ def _recorded(thing: Any, annotations: frozenset[str]) -> Json:
     _reduce_annotations(metadata, annotations)
     if isinstance(thing, objects.Pod):
         _reduce_pod(made, thing, annotations)
+    elif isinstance(thing, objects.DeviceClass):
+        for config in made.get("spec", {}).get("config", ()):
+            config.get("opaque", {}).pop("parameters", None)  # whatever a driver wants, which may be secret
     elif isinstance(thing, objects.Node):
         made.get("spec", {}).pop("providerID", None)
     kind = type(thing).__name__.removeprefix("Coscheduling")
