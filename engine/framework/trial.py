@@ -177,7 +177,6 @@ class _Room:
         spared: _Spared | None,
     ) -> None:
         cluster, priority = frame.cluster, frame.pod.priority
-        self._cluster = cluster
         self._wanted = wanted
         names = ("pods", *(name for name, _ in wanted.amounts))
         self._offered = {name: cluster.nodes.allocatable(name)[rows] for name in names}
@@ -194,7 +193,6 @@ class _Room:
         """Return what is short for the pod even so, `[rows]`."""
         return shortages(
             self._wanted,
-            self._cluster,
             allocatable=self._offered.__getitem__,
             requested=self._held.__getitem__,
             pod_count=self._held["pods"],

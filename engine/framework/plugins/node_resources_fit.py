@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.cluster.cluster import Cluster
 from engine.cluster.device_classes import class_by_resource, may_be_provided
 from engine.cluster.nodes import BoolArray, IntArray
 from engine.cluster.pods import PodTemplate
@@ -98,16 +97,13 @@ class NodeResourcesFit(Filter):
         nodes, rows = frame.cluster.nodes, frame.rows
         return shortages(
             state,
-            frame.cluster,
             allocatable=lambda resource: nodes.allocatable(resource)[rows],
             requested=lambda resource: nodes.requested(resource)[rows],
             pod_count=nodes.pod_count[rows],
         )
 
 
-def shortages(
-    wanted: Wanted, cluster: Cluster, *, allocatable: Columns, requested: Columns, pod_count: IntArray
-) -> list[Refusal]:
+def shortages(wanted: Wanted, *, allocatable: Columns, requested: Columns, pod_count: IntArray) -> list[Refusal]:
     """Return what is short for one more pod, for nodes given as columns."""
     found = [Refusal(Code.UNSCHEDULABLE, TOO_MANY_PODS, pod_count >= allocatable("pods"))]
     for resource, amount in wanted.amounts:
