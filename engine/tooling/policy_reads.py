@@ -41,8 +41,14 @@ def key_reads(policies: Iterable[Policy]) -> tuple[KeyRead, ...]:
 
 
 def literals(policies: Iterable[Policy]) -> frozenset[str]:
-    """Return every text that the policies hold."""
-    return frozenset(text for policy in policies for root in _roots(policy) for text in _texts(root))
+    """Return every text that the policies hold, and the types of the conditions that they read."""
+    return frozenset(
+        text
+        for policy in policies
+        for root in _roots(policy)
+        for part in typed.below(root)
+        for text in (*_constants(part), *_condition(part))
+    )
 
 
 def annotation_keys(policies: Iterable[Policy]) -> frozenset[str]:
@@ -111,6 +117,15 @@ def _named(value: typed.Typed) -> typed.Typed:
 
 def _texts(root: typed.Typed) -> Iterator[str]:
     for part in typed.below(root):
-        if isinstance(part, typed.Constant):
-            items = part.value if isinstance(part.value, tuple | list | frozenset) else (part.value,)
-            yield from (item for item in items if isinstance(item, str))
+        yield from _constants(part)
+
+
+def _constants(part: typed.Typed) -> Iterator[str]:
+    if isinstance(part, typed.Constant):
+        items = part.value if isinstance(part.value, tuple | list | frozenset) else (part.value,)
+        yield from (item for item in items if isinstance(item, str))
+
+
+def _condition(part: typed.Typed) -> Iterator[str]:
+    if isinstance(part, typed.Read) and part.field.path == "node.conditions" and part.key is not None:
+        yield part.key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -196,6 +197,82 @@ def test_no_name_is_left_in_an_anonymised_snapshot() -> None:
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == node["metadata"]["name"] == "node-1"
     assert pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] == hidden["metadata"]["name"]
     assert pod["metadata"]["namespace"] == hidden["metadata"]["namespace"]
+
+
+def hidden(*given: dict[str, Any], texts: Collection[str] = ()) -> tuple[list[dict[str, Any]], str]:
+    """Return objects as an anonymised snapshot has them, and all of it as one text."""
+    plain = recorded_objects(stored(*given))
+    made = anonymised(plain, Pseudonyms(kept=kept_texts(plain, labels=KEPT_LABELS) | frozenset(texts)))
+    return made, json.dumps(made)
+
+
+def curious(*expressions: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod of somebody who asks for nodes by comparing labels."""
+    terms = {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    containers = [{"name": "main", "image": "i"}]
+    return {**TELLING, "spec": {"containers": containers, "affinity": affinity}}
+
+
+def test_a_comparison_with_numbers_shows_the_numbers_of_nodes_and_nothing_else() -> None:
+    wanted = [
+        {"key": "acme.com/customer", "operator": "Gt", "values": ["5"]},
+        {"key": "acme.com/cores", "operator": "Lt", "values": ["1234567"]},
+        {"key": "app", "operator": "Gt", "values": ["not a number"]},
+    ]
+    labels = {"acme.com/customer": "initech", "acme.com/cores": "7654321", "account": "8888888"}
+    node = {**TELLING_NODE, "metadata": {"name": "blade", "labels": labels}}
+    pod = curious(*wanted)
+    pod["metadata"] = {**pod["metadata"], "labels": {"app": "web", "acme.com/cores": "9999999"}}
+
+    (there, asks), text = hidden(node, pod)
+
+    for name in ("initech", "web", "not a number", "8888888", "9999999"):
+        assert name not in text, name
+    assert there["metadata"]["labels"]["acme.com/cores"] == "7654321"
+    assert '"1234567"' in json.dumps(asks)
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "shown"),
+    [
+        ("apps/v1", "StatefulSet", True),
+        ("batch/v1", "Job", True),
+        ("acme.com/v1", "InitechJob", False),
+        ("v1", "My", False),
+    ],
+)
+def test_of_owners_only_kubernetes_own_kinds_are_shown(version: str, kind: str, shown: bool) -> None:
+    owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
+    owned = {**TELLING, "metadata": {**TELLING["metadata"], "ownerReferences": [owner]}}
+
+    (pod,), text = hidden(owned)
+
+    assert (kind in text) is shown
+    assert ("acme.com" in text) is False
+    (reference,) = pod["metadata"]["ownerReferences"]
+    assert reference["controller"] is True
+    assert hidden(owned, texts=[kind])[0][0]["metadata"]["ownerReferences"][0]["kind"] == kind, "a policy reads it"
+
+
+def test_of_conditions_only_kubernetes_own_words_are_shown() -> None:
+    conditions = [
+        {"type": "Ready", "status": "True"},
+        {"type": "InitechChip", "status": "Melting"},
+        {"type": "CustomProblem", "status": "False"},
+    ]
+    node = {**TELLING_NODE, "status": {"allocatable": {"cpu": "4", "pods": "10"}, "conditions": conditions}}
+    waits = {"type": "PodScheduled", "status": "False", "reason": "WaitsForInitech"}
+    preempted = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    pod = {**TELLING, "status": {"conditions": [waits, preempted]}}
+    read = literals(policies('filter node.conditions.CustomProblem != "True"\n').policies)
+
+    (there, asked), text = hidden(node, pod, texts=read)
+
+    assert "Initech" not in text
+    assert "Melting" not in text
+    assert [one["type"] for one in there["status"]["conditions"]] == ["Ready", "condition-1", "CustomProblem"]
+    assert asked["status"]["conditions"] == [{**waits, "reason": "reason-1"}, preempted]
 
 
 def test_the_claim_of_an_ephemeral_volume_is_still_found() -> None:

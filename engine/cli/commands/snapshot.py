@@ -31,9 +31,10 @@ Examples:
 \b
 What is written: only what scheduling reads. Never environment, commands, secrets, configuration, messages, or
 annotations (but those that --policies read). With --anonymise also no names of nodes, namespaces, pods, owners,
-images, volumes, and no values of labels and taints. Kept are: keys of labels, names of resources, schedulers and
-drivers, numbers of up to five digits, texts that the policies themselves hold, and the values of the labels of zone,
-region, architecture, operating system and instance type, and of each --keep.
+images, volumes, no values of labels and taints, and of owners' kinds and of conditions only Kubernetes' own words.
+Kept are: keys of labels, names of resources, schedulers and drivers, numbers of up to five digits, numbers in labels
+of nodes that an affinity compares (Gt, Lt), texts that the policies themselves hold, and the values of the labels of
+zone, region, architecture, operating system and instance type, and of each --keep.
 
 \b
 Exit codes: 0 all is written; 1 written, but something could not be read; 2 nothing is written.

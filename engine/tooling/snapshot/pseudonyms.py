@@ -40,13 +40,38 @@ _KEPT_KEYS = frozenset(
         "apiVersion", "kind", "key", "operator", "effect", "topologyKey", "whenUnsatisfiable", "nodeAffinityPolicy",
         "nodeTaintsPolicy", "matchLabelKeys", "mismatchLabelKeys", "schedulerName", "preemptionPolicy", "protocol",
         "restartPolicy", "action", "creationTimestamp", "deletionTimestamp", "startTime", "phase", "qosClass", "type",
-        "status", "reason", "architecture", "operatingSystem", "kernelVersion", "declaredFeatures", "provisioner",
+        "architecture", "operatingSystem", "kernelVersion", "declaredFeatures", "provisioner",
         "volumeBindingMode", "driver", "attacher", "topologyKeys", "accessModes", "volumeMode", "fsType",
         "extendedResourceName", "requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources",
         "maximumVolumeSize",
     }
 )  # fmt: skip
 """Fields with words of the API, amounts and times. The names of their resources are kept too."""
+_CONDITION_WORDS: Mapping[str, frozenset[str]] = {
+    "type": frozenset(
+        {
+            "Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", "PodScheduled",
+            "Initialized", "ContainersReady", "PodReadyToStartContainers", "DisruptionTarget", "PodResizePending",
+            "PodResizeInProgress", "PodGroupScheduled",
+        }
+    ),
+    "status": frozenset({"True", "False", "Unknown"}),
+    "reason": frozenset(
+        {
+            "Unschedulable", "SchedulingGated", "SchedulerError", "PreemptionByScheduler", "DeletionByTaintManager",
+            "EvictionByEvictionAPI", "DeletionByPodGC", "TerminationByKubelet", "Infeasible", "Deferred",
+        }
+    ),
+}  # fmt: skip
+"""Words of Kubernetes in conditions. Others are those of operators and device plugins, and may name anything."""
+_CONDITION_PREFIXES: Mapping[str, str] = {"type": "condition", "status": "status", "reason": "reason"}
+_OWNERS: Mapping[str, frozenset[str]] = {
+    "v1": frozenset({"ReplicationController", "Node", "Pod"}),
+    "apps/v1": frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "Deployment"}),
+    "batch/v1": frozenset({"Job", "CronJob"}),
+}
+"""Kinds of owners that are Kubernetes' own; others name products, or the company that made them."""
+_INTEGER = re.compile(r"[-+]?[0-9]{1,19}")
 _KEPT_KINDS = frozenset({"CSIDriver", "DeviceClass"})
 """Kinds whose names are products, and parts of other names."""
 _PREFIXES: Mapping[str, str] = {
@@ -132,16 +157,18 @@ class Pseudonyms:
 
 
 def kept_texts(things: Iterable[Json], *, labels: Collection[str]) -> frozenset[str]:
-    """Return the values of labels whose values are kept, and of labels that some affinity compares as numbers."""
+    """Return the values of labels whose values are kept, and numbers on nodes that some affinity compares as such.
+
+    Only numbers, and only what it compares: whoever may create a pod can write an affinity, and must not have other
+    texts shown by it.
+    """
     things = list(things)
-    keys = set(labels)
-    keys.update(
-        requirement["key"]
-        for thing in things
-        for requirement in _requirements(thing)
-        if requirement.get("operator") in ("Gt", "Lt")
-    )
-    return frozenset(text for thing in things for key, text in _labelled(thing) if key in keys)
+    kept = {text for thing in things for key, text in _labelled(thing) if key in labels}
+    compared = [one for thing in things for one in _requirements(thing) if one.get("operator") in ("Gt", "Lt")]
+    keys = {one["key"] for one in compared}
+    on_nodes = (text for thing in things if thing["kind"] == "Node" for key, text in _labelled(thing) if key in keys)
+    bounds = (text for one in compared for text in one.get("values") or ())
+    return frozenset(kept).union(text for text in (*on_nodes, *bounds) if _INTEGER.fullmatch(text))
 
 
 def anonymised(things: Iterable[Json], names: Pseudonyms) -> list[Json]:
@@ -180,7 +207,11 @@ class _Object:
         return made
 
     def _value(self, key: str, value: Any, path: tuple[str, ...]) -> Any:
-        if key in _KEPT_KEYS and not (key == "status" and isinstance(value, dict)):
+        if key in _CONDITION_WORDS and path[-1:] == ("conditions",):
+            return value if value in _CONDITION_WORDS[key] else self._names.of(str(value), _CONDITION_PREFIXES[key])
+        if key == "ownerReferences" and isinstance(value, list):
+            return [self._owner(one, path) for one in value]
+        if key in _KEPT_KEYS:
             return value
         match value:
             case dict() if key in _VALUED and all(isinstance(item, str) for item in value.values()):
@@ -195,6 +226,18 @@ class _Object:
                 return self._text(key, value, path)
             case _:
                 return value
+
+    def _owner(self, reference: Json, path: tuple[str, ...]) -> Json:
+        made: Json = self._value("ownerReferences", reference, path)
+        version, kind = reference.get("apiVersion", ""), reference.get("kind", "")
+        if kind in _OWNERS.get(version, ()):
+            return made
+        group, slash, rest = version.rpartition("/")
+        if "kind" in made:
+            made["kind"] = self._names.of(kind, "kind")
+        if "apiVersion" in made:
+            made["apiVersion"] = f"{self._names.of(group, 'group')}{slash}{rest}"
+        return made
 
     def _labelled(self, name: str, text: str, key: str) -> str:
         if key == "annotations" and name in RULES_ANNOTATIONS and re.search("[,=]", text):
