@@ -192,7 +192,7 @@ class HttpServer:
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        encode, content_type = encoder_for(request.headers.get("Accept", ""))
         # the state that a scrape asks for belongs to the event loop, so this can't go to a thread
         asked = asyncio.get_running_loop().time()
         body = await self._spare_time.run(self._scrape(encode, content_type, asked))
@@ -224,6 +224,14 @@ class HttpServer:
         return web.json_response(
             dict(self._configuration()), dumps=lambda value: json.dumps(value, default=str, indent=2) + "\n"
         )
+
+
+def encoder_for(accepted: str) -> tuple[Callable[[Collector], bytes], str]:
+    """Return how metrics are written for an `Accept` header, and the content type; as plain text for a strange one."""
+    try:
+        return choose_encoder(accepted)
+    except (TypeError, ValueError):  # the library compares versions that are none
+        return choose_encoder("")
 
 
 class _Family(Collector):

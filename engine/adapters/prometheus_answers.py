@@ -247,4 +247,4 @@ def _text(raw: msgspec.Raw) -> str:
     try:
         return _TEXT.decode(raw)[:MAX_TEXT]
     except _MALFORMED:
-        return bytes(raw[:MAX_TEXT]).decode(errors="replace")
+        return bytes(raw)[:MAX_TEXT].decode(errors="replace")

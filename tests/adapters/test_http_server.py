@@ -108,6 +108,16 @@ async def test_a_scrape_in_slices_is_the_same_text(session: ClientSession, accep
     assert lines == [line for line in encode(registry).splitlines() if b"_created" not in line]
 
 
+@pytest.mark.parametrize("accepted", ["text/plain; version=.", "application/openmetrics-text; version=x", "\xff;;,"])
+async def test_a_strange_scraper_gets_plain_text(session: ClientSession, accepted: str) -> None:
+    async with (
+        server() as running,
+        session.get(f"{running.url}/metrics", headers={"Accept": accepted}) as response,
+    ):
+        assert response.status == 200
+        assert response.headers["Content-Type"].startswith(("text/plain", "application/openmetrics-text"))
+
+
 async def test_who_asks_for_metrics_during_a_scrape_shares_the_next_one(session: ClientSession) -> None:
     collected, prepared = [], []
 

@@ -101,6 +101,8 @@ def test_a_scalar_is_one_number() -> None:
     assert isinstance(found, Scalar)
     assert (found.value, found.timestamp) == (-3.0, 12.5)
     assert [len(text) for text in found.warnings] == [7, 300]
+    odd = decode_answer(written([1, "2"], kind="scalar", warnings=[{"not": "a text"}, 3, None]))
+    assert odd.warnings == ('{"not":"a text"}', "3", "null")
 
 
 def test_an_error_is_told_in_few_words() -> None:

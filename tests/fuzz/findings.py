@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import traceback
 from collections.abc import Callable
@@ -11,37 +12,44 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True)
 class Finding:
     place: str
-    text: str
+    data: bytes
     error: BaseException
 
 
 @dataclass
 class Findings:
-    examine: Callable[[str], None]
+    examine: Callable[[bytes], None]
     found: dict[str, Finding] = field(default_factory=dict)
     examined: int = 0
 
-    def look_at(self, text: str) -> None:
+    def look_at(self, data: bytes) -> bool:
+        """Examine a text; return whether it was understood or refused."""
         self.examined += 1
-        finding = self._finding(text)
-        if finding is not None and finding.place not in self.found:
-            self.found[finding.place] = finding
+        finding = self._finding(data)
+        if finding is not None:
+            self.found.setdefault(finding.place, finding)
+        return finding is None
 
-    def _finding(self, text: str) -> Finding | None:
+    def note(self, data: bytes, told: str) -> None:
+        """Keep a text for which the fuzzer ended the process."""
+        place = next(iter(re.findall(r"(?:ERROR|SUMMARY): .*", told)), "the fuzzer ended")
+        self.found.setdefault(place, Finding(place, data, RuntimeError(told)))
+
+    def _finding(self, data: bytes) -> Finding | None:
         try:
-            self.examine(text)
+            self.examine(data)
         except Exception as error:
-            return Finding(_place(error), text, error)
+            return Finding(_place(error), data, error)
         return None
 
     def smaller(self, finding: Finding, *, seconds: float) -> Finding:
         """Return the finding with what is not needed for it left out."""
         end = time.monotonic() + seconds
-        size = max(1, len(finding.text) // 2)
+        size = max(1, len(finding.data) // 2)
         while size and time.monotonic() < end:
             at = 0
-            while at < len(finding.text) and time.monotonic() < end:
-                shorter = self._finding(finding.text[:at] + finding.text[at + size :])
+            while at < len(finding.data) and time.monotonic() < end:
+                shorter = self._finding(finding.data[:at] + finding.data[at + size :])
                 if shorter is not None and shorter.place == finding.place:
                     finding = shorter
                 else:
