@@ -100,6 +100,8 @@ _RESULT = re.compile(rb'"result"\s*:\s*\[')
 _HEAD_BYTES = 1024
 _NEXT_ELEMENT = re.compile(rb',\s*\{\s*"metric"\s*:')
 """Within a string a quotation mark has a backslash before it: this is never part of a label's value."""
+_CUT = b'"cut",'
+"""Stands where elements were taken out."""
 _NAME = re.compile(rb'"__name__":"[^"\\]*",?')
 
 
@@ -136,10 +138,15 @@ def decode_answer(
             return _scalar(answer.data.result, warnings)
         case "vector":
             columns = _Columns()
+            result = bytes(answer.data.result)
+            if places:
+                if not result.startswith(b"[" + _CUT) or rest.count(_CUT) > 1:
+                    raise _not_a_vector()  # what was cut was another array of that name
+                result = b"[" + result[1 + len(_CUT) :]
             for start, end in places:
                 columns.add(b"[%b]" % body[start:end])
                 pause()
-            columns.add(answer.data.result)
+            columns.add(result)
             return columns.vector(known, warnings, nameless=nameless, pause=pause)
         case other:
             raise WrongResultError(
@@ -166,7 +173,7 @@ def _split(body: bytes, piece_bytes: int) -> tuple[bytes, list[tuple[int, int]]]
     while (following := _NEXT_ELEMENT.search(body, start + piece_bytes)) is not None:
         places.append((start, following.start()))
         start = following.start() + 1
-    return body[: found.end()] + body[start:] if places else body, places
+    return body[: found.end()] + _CUT + body[start:] if places else body, places
 
 
 def _scalar(result: msgspec.Raw, warnings: tuple[str, ...]) -> Scalar:
@@ -188,7 +195,7 @@ class _Columns:
         self._timestamps: list[NDArray[np.float64]] = []
         self._without_value = 0
 
-    def add(self, elements: bytes | msgspec.Raw) -> None:
+    def add(self, elements: bytes) -> None:
         """Add the elements of a JSON array."""
         try:
             decoded = _ELEMENTS.decode(elements)

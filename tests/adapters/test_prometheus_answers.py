@@ -90,6 +90,16 @@ def test_a_result_that_is_written_otherwise_is_malformed(result: Any, kind: str)
             decode_answer(written(series, kind=kind), piece_bytes=100)
 
 
+@pytest.mark.parametrize("first", ['"x":{"result":[SERIES]}', '"x":{"result":[SERIES]},"y":["cut",1]'])
+@pytest.mark.parametrize("result", ["[]", '["cut",SERIES]', "[SERIES]"])
+def test_series_that_stand_elsewhere_are_not_taken_for_the_result(first: str, result: str) -> None:
+    series = ",".join(['{"metric":{"node":"a"},"value":[1,"2"]}'] * 20)
+    data = '{"resultType":"vector","result":' + result + "}"
+    body = ("{" + first + ',"data":' + data + "}").replace("SERIES", series).encode()
+    with pytest.raises(AnswerError):
+        decode_answer(body, piece_bytes=10)
+
+
 @pytest.mark.parametrize("body", [b"", b"[", b"{}", b"\xff", b'{"data":{}}', b'{"data":[]}', b"[" * 100_000])
 def test_what_prometheus_never_answers(body: bytes) -> None:
     with pytest.raises(NotAnAnswerError):

@@ -14,8 +14,10 @@ ODD: tuple[Any, ...] = (
     [None], {"": ""},
 )  # fmt: skip
 NAMES = ("metadata", "spec", "status", "name", "items")
+DEEP = "nested"
+"""Stands for something nested until the text is written: Python's own writer would not."""
 MOST_DEPTH = 2000
-"""Of what is wrapped into lists: more than Python's own limit."""
+"""More than Python's own limit."""
 
 
 def mutated(data: bytes, others: Sequence[bytes], rng: Random) -> bytes:
@@ -38,6 +40,9 @@ def _mutated_json(line: bytes, others: Sequence[bytes], rng: Random) -> bytes:
         holder, key = _place(root, rng)
         _change(holder, key, others, rng)
     text = json.dumps(root[0], separators=(",", ":"), ensure_ascii=rng.random() < 0.8)
+    depth = rng.choice((1, 10, 100, 500, MOST_DEPTH))
+    before, after = rng.choice((("[", "]"), ('{"a":', "}")))
+    text = text.replace(json.dumps(DEEP), before * depth + "1" + after * depth)
     return text.encode("utf-8", errors="surrogatepass")
 
 
@@ -85,9 +90,7 @@ def _change(holder: Any, key: Any, others: Sequence[bytes], rng: Random) -> None
             for _ in range(rng.choice((1, 3, 60))):
                 holder[key] = [holder[key]] if rng.random() < 0.5 else {"a": holder[key]}
         case _:
-            if rng.random() < 0.02:
-                for _ in range(MOST_DEPTH):
-                    holder[key] = [holder[key]]
+            holder[key] = DEEP
 
 
 def _donated(others: Sequence[bytes], rng: Random) -> Any:

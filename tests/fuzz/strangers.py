@@ -225,7 +225,7 @@ def examine_extender(data: bytes) -> None:
             if answer.status not in (200, 400, 413, 503):
                 raise Wrong(f"{verb} answers {answer.status}")
             if answer.status == 200:
-                json.loads(answer.body)
+                json.loads(answer.body.decode(errors="replace"))  # what was no UTF-8 comes back as it was sent
 
 
 async def _post(handler: Any, data: bytes) -> Any:

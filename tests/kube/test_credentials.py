@@ -6,6 +6,7 @@ import asyncio
 import base64
 import logging
 import os
+import ssl
 import sys
 import threading
 import time
@@ -45,7 +46,8 @@ def config(**changes: Any) -> dict[str, Any]:
 
 def write(folder: Path, content: Any) -> str:
     path = folder / "kubeconfig"
-    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    text = content if isinstance(content, str) else yaml.safe_dump(content)
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
     return str(path)
 
 
@@ -122,6 +124,14 @@ def encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
+@pytest.mark.parametrize(("written", "verifies"), [("true", False), ("yes", False), ("no", True), ("false", True)])
+def test_verification_is_skipped_where_it_is_said_in_any_yaml(tmp_path: Path, written: str, verifies: bool) -> None:
+    text = yaml.safe_dump(config(cluster={"server": "https://x:1", "insecure-skip-tls-verify": "WRITTEN"}))
+    found = load_kubeconfig(write(tmp_path, text.replace("WRITTEN", written)), context=None)
+    assert found.tls is not None
+    assert (found.tls.verify_mode is not ssl.CERT_NONE) is verifies
+
+
 def test_proxy_and_server_name_are_read(tmp_path: Path) -> None:
     found = load(
         tmp_path, cluster={"server": "https://x:1", "proxy-url": "http://proxy:3128", "tls-server-name": "kubernetes"}
@@ -157,6 +167,16 @@ MISTAKES: dict[str, tuple[Any, str]] = {
         config(cluster={"server": "https://x:1", "certificate-authority-data": "%%%"}),
         r'context "dev"',
     ),
+    "nested without end": ("[" * 100_000, r"not valid YAML at line 1"),
+    "merged without end": (
+        "a0: &a0 {k: v}\n" + "\n".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 12)),
+        r"no current-context",
+    ),
+    "multiplied without end": (
+        "a0: &a0 [v]\n" + "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)),
+        r"not valid YAML at line \d+",
+    ),
+    "not UTF-8": ("\udcff", r"not valid YAML: it is not UTF-8"),
     "a token over two lines": (config(user={"token": "a\x00b"}), r"the token has characters that cannot be sent"),
 }
 

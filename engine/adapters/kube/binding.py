@@ -30,6 +30,7 @@ from engine.adapters.kube.errors import (
     UnknownOutcome,
     Withheld,
 )
+from engine.adapters.kube.nesting import bounded
 from engine.adapters.kube.resources import PODS
 from engine.adapters.kube.transport import Transport
 from engine.cluster.objects import Pod
@@ -112,7 +113,7 @@ class _Binding(msgspec.Struct):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode_pod = msgspec.json.Decoder(Pod).decode
+_decode_pod = bounded(msgspec.json.Decoder(Pod).decode)
 
 
 class Binder:

@@ -12,6 +12,7 @@ import msgspec
 
 from engine.adapters.kube.credentials import find_credentials
 from engine.adapters.kube.errors import MalformedAnswer
+from engine.adapters.kube.nesting import bounded
 from engine.adapters.kube.transport import MERGE_PATCH, Transport
 
 
@@ -35,6 +36,9 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
     binary_data: dict[str, str] | None = None
 
 
+_decode = bounded(msgspec.json.Decoder(_ConfigMap).decode)
+
+
 async def get_config_map(transport: Transport, namespace: str, name: str) -> ConfigMapData:
     """Return what a ConfigMap holds.
 
@@ -43,7 +47,7 @@ async def get_config_map(transport: Transport, namespace: str, name: str) -> Con
     """
     answer = await transport.request("GET", _path(namespace, name), resource="configmaps")
     try:
-        found = msgspec.json.decode(answer, type=_ConfigMap)
+        found = _decode(answer)
         binaries = {key: base64.b64decode(text, validate=True) for key, text in (found.binary_data or {}).items()}
     except (msgspec.MsgspecError, binascii.Error, ValueError) as error:
         raise MalformedAnswer(f"ConfigMap {namespace}/{name} cannot be read: {error}") from error

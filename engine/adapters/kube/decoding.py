@@ -9,6 +9,7 @@ from typing import Generic
 import msgspec
 
 from engine.adapters.kube.errors import MalformedAnswer, shortened
+from engine.adapters.kube.nesting import bounded
 from engine.adapters.kube.resources import T
 from engine.cluster.objects import ObjectMeta
 
@@ -91,18 +92,19 @@ class _Identified(msgspec.Struct):
     metadata: ObjectMeta
 
 
-_raw_list = msgspec.json.Decoder(_RawList)
-_raw_event = msgspec.json.Decoder(_RawEvent)
-_identified = msgspec.json.Decoder(_Identified)
+_decode_raw_list = bounded(msgspec.json.Decoder(_RawList).decode)
+_decode_raw_event = bounded(msgspec.json.Decoder(_RawEvent).decode)
+_decode_identified = bounded(msgspec.json.Decoder(_Identified).decode)
 
 
 class ObjectDecoder(Generic[T]):
     """Decodes what the API server sends about objects of one struct."""
 
     def __init__(self, kind: type[T]) -> None:
-        self._object: Callable[[msgspec.Raw], T] = msgspec.json.Decoder(kind).decode
-        self._list: Callable[[bytes], _TypedList[T]] = msgspec.json.Decoder(_TypedList[kind]).decode  # type: ignore[valid-type]
-        self._lines: Callable[[bytes], list[WatchEvent[T]]] = msgspec.json.Decoder(WatchEvent[kind]).decode_lines  # type: ignore[valid-type]
+        self._object: Callable[[msgspec.Raw], T] = bounded(msgspec.json.Decoder(kind).decode)
+        whole: Callable[[bytes], _TypedList[T]] = msgspec.json.Decoder(_TypedList[kind]).decode  # type: ignore[valid-type]
+        lines: Callable[[bytes], list[WatchEvent[T]]] = msgspec.json.Decoder(WatchEvent[kind]).decode_lines  # type: ignore[valid-type]
+        self._list, self._lines = bounded(whole), bounded(lines)
 
     def page(self, body: bytes) -> Page[T]:
         """Decode a list page. Raises MalformedAnswer if it is no list at all."""
@@ -112,7 +114,7 @@ class ObjectDecoder(Generic[T]):
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass
         try:
-            raw = _raw_list.decode(body)
+            raw = _decode_raw_list(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise MalformedAnswer(f"the answer is not a list: {error}") from error
         objects: list[T] = []
@@ -139,7 +141,7 @@ class ObjectDecoder(Generic[T]):
 
     def _event(self, line: bytes) -> WatchEvent[T] | Bookmark | WatchFailure | MalformedEvent:
         try:
-            raw = _raw_event.decode(line)
+            raw = _decode_raw_event(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise MalformedAnswer(f"a line is not a watch event: {error}") from error
         match raw.type:
@@ -159,7 +161,7 @@ def _malformed(raw: msgspec.Raw, error: Exception) -> Malformed:
 
 def _metadata_of(raw: msgspec.Raw) -> ObjectMeta:
     try:
-        return _identified.decode(raw).metadata
+        return _decode_identified(raw).metadata
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ObjectMeta()
 

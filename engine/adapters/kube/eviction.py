@@ -13,13 +13,14 @@ from datetime import UTC, datetime
 import msgspec
 
 from engine.adapters.kube.errors import ApiError, Conflict, MalformedAnswer, NotFound
+from engine.adapters.kube.nesting import bounded
 from engine.adapters.kube.pod_view import PodView
 from engine.adapters.kube.resources import PODS
 from engine.adapters.kube.transport import STRATEGIC_MERGE_PATCH, Transport
 from engine.cluster.objects import Pod
 
 _encode = msgspec.json.Encoder().encode
-_decode_pod = msgspec.json.Decoder(Pod).decode
+_decode_pod = bounded(msgspec.json.Decoder(Pod).decode)
 
 
 class Evictor:

@@ -16,10 +16,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
-
 from engine.adapters.kube.errors import CredentialsError, shortened
 from engine.adapters.kube.identity import Credentials, TlsFiles, credentials_of
+from engine.diagnostics import Source
+from engine.documents.yaml_document import DocumentError, parse_documents
 
 KINDS = ("clusters", "contexts", "users")
 
@@ -126,13 +126,16 @@ class _Kubeconfig:
 
     def _merge(self, path: Path) -> None:
         try:
-            content = yaml.safe_load(path.read_bytes())
-        except yaml.YAMLError as error:  # its text quotes the file, so it is not chained
-            mark = getattr(error, "problem_mark", None)
-            at = f" at line {mark.line + 1}" if mark is not None else ""
-            raise CredentialsError(f"{self.where} is not valid YAML{at}") from None
+            documents = parse_documents(Source(str(path), path.read_text(encoding="utf-8-sig")))
+        except DocumentError as error:  # its text quotes the file, so it is not chained
+            span = error.diagnostics[0].span
+            line = span.source.position(span.start)[0]
+            raise CredentialsError(f"{self.where} is not valid YAML at line {line}") from None
+        except UnicodeDecodeError:
+            raise CredentialsError(f"{self.where} is not valid YAML: it is not UTF-8") from None
         except OSError as error:
             raise CredentialsError(f"{self.where} cannot be read: {error.strerror}") from error
+        content = documents[0].value if documents else None
         if content is None:
             raise CredentialsError(f"{self.where} is empty; write one, or give --kubeconfig")
         try:
@@ -170,9 +173,14 @@ def _tls_files(cluster: _Entry, user: _Entry, scratch: Path | None) -> TlsFiles:
         authority_name=named or f'certificate-authority-data of cluster "{cluster.name}"',
         certificate=user.pem_file("client-certificate", scratch),
         key=user.pem_file("client-key", scratch),
-        verify=not cluster.value.get("insecure-skip-tls-verify"),
+        verify=not _is_true(cluster.value.get("insecure-skip-tls-verify")),
         server_name=cluster.value.get("tls-server-name"),
     )
+
+
+def _is_true(value: object) -> bool:
+    """Return whether a value is true for kubectl, which reads YAML 1.1."""
+    return value is True or (isinstance(value, str) and value.lower() in ("yes", "on", "y"))
 
 
 def _authorization(user: _Entry) -> str:

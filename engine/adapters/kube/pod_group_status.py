@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from engine.adapters.kube.discovery import served
+from engine.adapters.kube.nesting import bounded
 from engine.adapters.kube.outbox import Outbox
 from engine.adapters.kube.resources import POD_GROUPS, Resource
 from engine.adapters.kube.status_patch import patch_status
@@ -24,7 +25,7 @@ from engine.cluster.objects import PodGroup
 
 CONDITION = "PodGroupScheduled"
 
-_decode = msgspec.json.Decoder(PodGroup).decode
+_decode = bounded(msgspec.json.Decoder(PodGroup).decode)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import msgspec
 
 from engine.adapters.kube.backoff import Backoff
 from engine.adapters.kube.errors import KubeError, UnknownOutcome, Withheld
+from engine.adapters.kube.nesting import bounded
 from engine.adapters.kube.outbox import Outbox, OutboxCounts
 from engine.adapters.kube.pod_view import PodView, view_of
 from engine.adapters.kube.resources import PODS
@@ -29,7 +30,7 @@ from engine.cluster.resource_versions import version_number
 
 logger = logging.getLogger(__name__)
 
-_decode_pod = msgspec.json.Decoder(Pod).decode
+_decode_pod = bounded(msgspec.json.Decoder(Pod).decode)
 
 PASSED_ON = "policy-scheduler/PassedOn"
 """Condition of a pod that one replica has decided and another, the owner of the node that it names, is to bind."""

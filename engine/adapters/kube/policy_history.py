@@ -29,6 +29,7 @@ from engine.adapters.kube.errors import (
     UnknownOutcome,
     Unreachable,
 )
+from engine.adapters.kube.nesting import bounded
 from engine.adapters.kube.transport import Transport
 from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.policy_sources import PolicySources, PolicySourcesError, policies_of_config_map
@@ -75,6 +76,10 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
+_decode_list = bounded(msgspec.json.Decoder(_List).decode)
+_decode_revision = bounded(msgspec.json.Decoder(_ControllerRevision).decode)
+
+
 class PolicyHistory:
     """Versions of one ConfigMap; `run` keeps those that are told to `accepted`."""
 
@@ -112,13 +117,13 @@ class PolicyHistory:
             "GET", f"{self._collection}?labelSelector={selector}", resource="controllerrevisions"
         )
         try:
-            items = msgspec.json.decode(answer, type=_List).items or []
+            items = _decode_list(answer).items or []
         except msgspec.MsgspecError as error:
             raise MalformedAnswer(f"former versions of ConfigMap {self._name}: {error}") from error
         found = []
         for item in items:
             try:
-                found.append(_revision(msgspec.json.decode(item, type=_ControllerRevision)))
+                found.append(_revision(_decode_revision(item)))
             except (msgspec.MsgspecError, binascii.Error, ValueError) as error:  # not ours: one of them spoils no other
                 logger.warning("a former version of ConfigMap %s cannot be read: %s", self._name, error)
         return tuple(sorted(found, key=lambda each: each.number, reverse=True))

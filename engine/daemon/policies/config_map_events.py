@@ -10,6 +10,7 @@ import msgspec
 
 from engine.adapters.kube.errors import ApiError, Forbidden, KubeError, NotFound
 from engine.adapters.kube.events import EventRecorder, Reference
+from engine.adapters.kube.nesting import bounded
 from engine.adapters.kube.transport import Transport
 from engine.daemon.policies.reload import ReloadRecord, ReloadResult
 
@@ -31,7 +32,7 @@ class _ConfigMap(msgspec.Struct):
     metadata: _Metadata
 
 
-_decode = msgspec.json.Decoder(_ConfigMap).decode
+_decode = bounded(msgspec.json.Decoder(_ConfigMap).decode)
 
 
 class ConfigMapEvents:

@@ -10,6 +10,7 @@ from typing import assert_never
 import msgspec
 
 from engine.adapters.kube.errors import KubeError, MalformedAnswer
+from engine.adapters.kube.nesting import bounded
 from engine.adapters.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from engine.adapters.kube.transport import MERGE_PATCH, Transport
 from engine.cluster import objects
@@ -37,7 +38,7 @@ class _Written(msgspec.Struct):
     metadata: objects.ObjectMeta
 
 
-_decode = msgspec.json.Decoder(_Written).decode
+_decode = bounded(msgspec.json.Decoder(_Written).decode)
 _encode = msgspec.json.Encoder().encode
 
 
