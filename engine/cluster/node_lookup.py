@@ -27,7 +27,7 @@ def rows_matching(expressions: Sequence[Expression], nodes: NodeTable) -> IntArr
 def _rows_with(expression: Expression, nodes: NodeTable) -> IntArray:
     key = expression.key
     column = nodes.label(key)
-    order, starts = nodes.derive(("rows-by-label", key), lambda: _by_code(nodes, key))
+    order, starts = nodes.derive(("rows-by-label", nodes.known_label(key)), lambda: _by_code(nodes, key))
     found = [
         order[starts[code] : starts[code + 1]]
         for value in expression.values

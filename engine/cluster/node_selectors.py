@@ -168,7 +168,8 @@ def expression_mask(expression: Expression, nodes: NodeTable, rows: Rows = ALL_R
         case "DoesNotExist":
             return column.codes[rows] < 0
         case "Gt" | "Lt":
-            numbers, valid = nodes.derive(("label-integers", expression.key), lambda: _integers(column.values))
+            known = nodes.known_label(expression.key)
+            numbers, valid = nodes.derive(("label-integers", known), lambda: _integers(column.values))
             codes = column.codes[rows]
             bound = parse_integer(next(iter(expression.values), None))
             if bound is None:

@@ -11,7 +11,7 @@ resources pods may ask for as many as they like: no node has any of them, and th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -95,6 +95,8 @@ class NodeTable:
         self._views: dict[tuple[str, str], IntArray] = {}
         """The columns cut to the number of nodes, made anew when that changes."""
         self._static: dict[Hashable, tuple[Callable[[NodeInfo], Any], RowColumn]] = {}
+        self._label_keys: Counter[str] = Counter()
+        """By how many nodes have it."""
         self._derived: tuple[int, dict[Hashable, Any]] = (-1, {})
 
     # --- shape ---------------------------------------------------------------------------------------
@@ -172,9 +174,17 @@ class NodeTable:
         """Return `bool[nodes]`: whether the condition Ready is True."""
         return self.condition("Ready").equal("True")
 
+    def known_label(self, key: str) -> str | None:
+        """Return the key of a label that some node has, None where none does.
+
+        What is kept by label is kept by this: pods may ask for as many labels as they like.
+        """
+        return key if key in self._label_keys else None
+
     def label(self, key: str) -> LabelColumn:
-        """Return the column of one label."""
-        return self.coded(("label", key), lambda info: info.labels.get(key))
+        """Return the column of one label; all that no node has share one."""
+        known = self.known_label(key)
+        return self.coded(("label", known), lambda info: None if known is None else info.labels.get(known))
 
     def condition(self, kind: str) -> LabelColumn:
         """Return the column of one condition's status."""
@@ -236,6 +246,7 @@ class NodeTable:
             self.identity_version += 1
             changes = frozenset({"added"})
             self._offer(info, {}, info.allocatable)
+            self._label({}, info.labels)
         else:
             old = self.infos[info.row]
             changes = changes_between(old, info)
@@ -243,6 +254,8 @@ class NodeTable:
             if "images" in changes:
                 self.images.discard(info.row, old.images)
             self.infos[info.row] = info
+            if "labels" in changes:
+                self._label(old.labels, info.labels)
             if "allocatable" in changes:
                 self._offer(info, old.allocatable, info.allocatable)
         if changes & STATIC_CHANGES:
@@ -262,6 +275,7 @@ class NodeTable:
         self.appeared, self.vanished = set(), set()
         self.images.discard(row, gone.images)
         self._offer(gone, gone.allocatable, {})
+        self._label(gone.labels, {})
         moved = self.infos.pop()
         self._views.clear()
         if row != last:
@@ -374,6 +388,16 @@ class NodeTable:
             self._views.clear()
             self.version += 1  # whether anybody offers what a pod asks for is kept with its template
         self._write_allocatable(info.row, after)
+
+    def _label(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        """Count the keys of a node's labels; the column of one that was on no node is made when it is asked for."""
+        for key in after.keys() - before.keys():
+            self._label_keys[key] += 1
+        for key in before.keys() - after.keys():
+            self._label_keys[key] -= 1
+            if not self._label_keys[key]:
+                del self._label_keys[key]
+                self._static.pop(("label", key), None)
 
     def _write_allocatable(self, row: int, offered: Amounts) -> None:
         for resource, column in self._allocatable.items():

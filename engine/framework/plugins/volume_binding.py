@@ -7,6 +7,7 @@ acts on it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -30,7 +31,7 @@ from engine.cluster.object_store import key_of, storage_class
 from engine.cluster.pods import PodInfo
 from engine.framework.frame import Frame
 from engine.framework.plugin import SKIP, PreFilterResult, Ready, Scope
-from engine.framework.plugins.volume_matching import Matches, candidates, provisionable, size, volume_facts
+from engine.framework.plugins.volume_matching import Matches, candidates, class_volumes, provisionable, size
 from engine.framework.status import Code, Refusal, Status
 
 OUT_OF_REACH = "node(s) didn't match PersistentVolume's node affinity"
@@ -176,33 +177,38 @@ def _problem(pod: PodInfo, cluster: Cluster, *, name: str, ephemeral: bool) -> s
 def _judge(bound: Claims, delayed: Claims, cluster: Cluster) -> PodClaims:
     """Look at all nodes."""
     nodes = cluster.nodes
-    selected = [claim for claim in delayed if SELECTED_NODE in (claim.metadata.annotations or {})]
-    matching = sorted((claim for claim in delayed if claim not in selected), key=size)
+    selected = [claim for claim in delayed if _selected_node(claim) is not None]
+    matching = sorted((claim for claim in delayed if _selected_node(claim) is None), key=size)
     out_of_reach, gone = _check_bound(bound, cluster)
     elsewhere = np.zeros(nodes.size, np.bool_)  # nothing more is asked about these nodes
     for claim in selected:
-        row = nodes.rows.get((claim.metadata.annotations or {})[SELECTED_NODE])
         here = np.zeros(nodes.size, np.bool_)
+        row = nodes.rows.get(_selected_node(claim) or "")
         if row is not None:
             here[row] = True
         elsewhere |= ~here
     matches = Matches(nodes)
-    needed = [~elsewhere] * len(selected)
-    for claim in matching:
-        found = candidates(claim, volume_facts(cluster, storage_class(claim)))
-        needed.append(~matches.choose(found) & ~elsewhere)
     judged, no_volume, no_room = elsewhere, elsewhere.copy(), np.zeros(nodes.size, np.bool_)
-    for claim, need in zip((*selected, *matching), needed, strict=True):
+    # choosing does not look at what is judged: what is chosen on a node that is out already counts for nothing
+    chosen = [matches.choose(candidates(claim, class_volumes(cluster, storage_class(claim)))) for claim in matching]
+    missing = ((claim, None) for claim in selected), zip(matching, chosen, strict=True)
+    for claim, found in itertools.chain(*missing):
+        need = ~elsewhere if found is None else ~found & ~elsewhere
         if not need.any():
             continue
-        where = provisionable(claim, cluster)
+        where = provisionable(storage_class(claim), cluster)
         not_allowed = need & ~judged & ~where.allowed
         no_volume |= not_allowed
         judged = judged | not_allowed
-        full = need & ~judged & ~where.room
+        full = need & ~judged & ~where.room(claim)
         no_room |= full
         judged = judged | full
     return PodClaims(bound, selected, matching, matches, out_of_reach, gone, no_volume, no_room)
+
+
+def _selected_node(claim: objects.PersistentVolumeClaim) -> str | None:
+    """Return the node that a volume for the claim is to be provisioned for, None where none was selected."""
+    return (claim.metadata.annotations or {}).get(SELECTED_NODE)
 
 
 def _check_bound(claims: Claims, cluster: Cluster) -> tuple[BoolArray, BoolArray]:
