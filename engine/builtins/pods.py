@@ -4,29 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from engine.cluster.affinity import NamespaceLabels
 from engine.cluster.domains import topology as topology_of
 from engine.cluster.nodes import FloatArray
+from engine.cluster.pod_sets import ANY, Anchor, Family, NamespaceLabels, PlainSet, Value
 from engine.cluster.pods import PodTemplate
 from engine.framework.frame import Frame
-from engine.lang.environment import CLUSTER, Members
+from engine.lang.environment import CLUSTER, Item, Members
 
 
 @dataclass(frozen=True, slots=True)
-class MemberSet:
+class MemberSet(PlainSet):
     """The pods that an expression chooses, as the counters know sets: by template."""
 
     members: Members
-    reads_namespaces: ClassVar[bool] = False
-    """Labels of namespaces are not asked for."""
+
+    def anchors(self) -> Iterable[Anchor]:
+        """Return what a template must have at least one of to belong to the set."""
+        return member_anchors(self.members)
 
     def matches(self, template: PodTemplate, namespaces: NamespaceLabels) -> bool:
         """Return whether pods of this template belong to the set."""
         return bool(self.members(template))
+
+
+def member_anchors(members: Members) -> tuple[Anchor]:
+    """Return what a template must have to be among some members: the value, where they go by one."""
+    by = members.by
+    if by is None:
+        return (ANY,)
+    return (Value(Family(members.expression, lambda template: by(Item(template))), members.captured[0]),)
 
 
 class CountedPods:

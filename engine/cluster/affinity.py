@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from engine.cluster import objects
 from engine.cluster.label_errors import aggregate
+from engine.cluster.pod_sets import ANY, Anchor, Label, NamespaceLabels, PlainSet, Weighing
 from engine.cluster.pods import PodTemplate
 from engine.cluster.selectors import Selector, SelectorError, label_selector
 
-NamespaceLabels = Mapping[str, Mapping[str, str]]
-"""Labels by namespace name."""
-
 _NO_LABELS: Mapping[str, str] = {}
+_MOST_ANCHORS = 64
+"""Pairs of a namespace and a label that a term is found by; with more it is found by the one or the other alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class PodTerm:
+class PodTerm(PlainSet):
     """A set of pods: those in some namespaces that a selector matches; `selector` None matches nothing."""
 
     namespaces: frozenset[str]
@@ -30,6 +30,21 @@ class PodTerm:
     def reads_namespaces(self) -> bool:
         """Return whether membership depends on the labels of namespaces."""
         return self.namespace_selector is not None and not self.namespace_selector.empty
+
+    def anchors(self) -> Iterable[Anchor]:
+        """Return what a template must have at least one of to belong to the set."""
+        if self.selector is None:
+            return ()
+        spaces: Collection[str | None] = self.namespaces if self.namespace_selector is None else (None,)
+        chosen = [e for e in self.selector.expressions if e.operator == "In"]
+        if not chosen:
+            return [Label(space) for space in spaces]
+        least = min(chosen, key=lambda expression: len(expression.values))
+        if len(spaces) * len(least.values) <= _MOST_ANCHORS:
+            return [Label(space, least.key, value) for space in spaces for value in least.values]
+        if len(spaces) > 1:
+            return [Label(space) for space in spaces]
+        return [Label(None, least.key, value) for value in least.values]
 
     def matches(self, template: PodTemplate, namespaces: NamespaceLabels) -> bool:
         """Return whether pods of this template belong to the set."""
@@ -45,37 +60,74 @@ class PodTerm:
         return chosen is not None and (chosen.empty or chosen.matches(namespaces.get(namespace, _NO_LABELS)))
 
 
-@dataclass(frozen=True, slots=True)
-class IncomingTerms:
-    """The pods that match every one of some terms of an incoming pod, by kube-scheduler's reading of them.
+def _matches_incoming(term: PodTerm, template: PodTemplate, namespaces: NamespaceLabels) -> bool:
+    """Return whether pods of a template match a term of an incoming pod, by kube-scheduler's reading of it.
 
     kube-scheduler 1.36 resolves the `namespaceSelector` of an incoming pod's term to the namespaces that it
     matches, but then also asks it about the empty set of labels (`mergeAffinityTermNamespacesIfNotEmpty` takes
     the term by value, so that the selector is not cleared). Selectors made of NotIn and DoesNotExist therefore
     cover every namespace. The API's documentation means `PodTerm.matches`; we agree with what is deployed.
     """
+    if term.selector is None:
+        return False
+    if not term.covers(template.namespace, namespaces):
+        chosen = term.namespace_selector
+        if chosen is None or not chosen.matches(_NO_LABELS):
+            return False
+    return term.selector.matches(template.labels)
 
-    terms: tuple[PodTerm, ...]
+
+@dataclass(frozen=True, slots=True)
+class IncomingTerms(PlainSet):
+    """The pods that match every one of some terms of an incoming pod."""
+
+    all_of: tuple[PodTerm, ...]
 
     @property
     def reads_namespaces(self) -> bool:
         """Return whether membership depends on the labels of namespaces."""
-        return any(term.reads_namespaces for term in self.terms)
+        return any(term.reads_namespaces for term in self.all_of)
+
+    @property
+    def terms(self) -> int:
+        """Return how many conditions there are."""
+        return len(self.all_of)
+
+    def anchors(self) -> Iterable[Anchor]:
+        """Return what a template must have at least one of to belong to the set."""
+        return self.all_of[0].anchors() if self.all_of else ()
 
     def matches(self, template: PodTemplate, namespaces: NamespaceLabels) -> bool:
         """Return whether pods of this template belong to the set."""
-        if not self.terms:
-            return False
-        for term in self.terms:
-            if term.selector is None:
-                return False
-            if not term.covers(template.namespace, namespaces):
-                chosen = term.namespace_selector
-                if chosen is None or not chosen.matches(_NO_LABELS):
-                    return False
-            if not term.selector.matches(template.labels):
-                return False
-        return True
+        return bool(self.all_of) and all(_matches_incoming(term, template, namespaces) for term in self.all_of)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedTerms:
+    """The pods that match any of some terms of an incoming pod; one counts for the weights of all that it matches."""
+
+    any_of: tuple[tuple[PodTerm, int], ...]
+    weighing: ClassVar[Weighing] = Weighing.WHOLE
+
+    @property
+    def reads_namespaces(self) -> bool:
+        """Return whether membership depends on the labels of namespaces."""
+        return any(term.reads_namespaces for term, _ in self.any_of)
+
+    @property
+    def terms(self) -> int:
+        """Return how many conditions there are."""
+        return len(self.any_of)
+
+    def anchors(self) -> Iterable[Anchor]:
+        """Return what a template must have at least one of to belong to the set."""
+        found = {anchor for term, _ in self.any_of for anchor in term.anchors()}
+        return (ANY,) if ANY in found else found
+
+    def weight(self, template: PodTemplate, namespaces: NamespaceLabels) -> int | None:
+        """Return the weights of the terms that pods of the template match, added up; None where they match none."""
+        found = [weight for term, weight in self.any_of if _matches_incoming(term, template, namespaces)]
+        return sum(found) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +178,16 @@ def affinity_terms(template: PodTemplate) -> AffinityTerms:
     return terms
 
 
-def carried_terms(template: PodTemplate) -> Mapping[CarriedTerm, int]:
-    """Return the terms that a placed pod of this template weighs on others with, by position."""
-    carried: Mapping[CarriedTerm, int] | None = template.memo.get("carried-terms")
+def carried_terms(template: PodTemplate) -> Sequence[CarriedTerm]:
+    """Return the terms that a placed pod of this template weighs on others with, each once."""
+    carried: Sequence[CarriedTerm] | None = template.memo.get("carried-terms")
     if carried is None:
         terms = affinity_terms(template)
-        found = [
+        carried = template.memo["carried-terms"] = [
             *_merged("required", (AffinityTerm(t.pods, t.topology_key, 1) for t in terms.required)),
             *_merged("required_anti", (AffinityTerm(t.pods, t.topology_key, 1) for t in terms.required_anti)),
             *_merged("preferred", terms.preferred),
         ]
-        carried = template.memo["carried-terms"] = {term: position for position, term in enumerate(found)}
     return carried
 
 
@@ -146,22 +197,6 @@ def _merged(kind: str, terms: Iterable[AffinityTerm]) -> list[CarriedTerm]:
         key = term.pods, term.topology_key
         weights[key] = weights.get(key, 0) + term.weight
     return [CarriedTerm(kind, AffinityTerm(*key, weight)) for key, weight in weights.items()]
-
-
-@dataclass(frozen=True, slots=True)
-class Carriers:
-    """The placed pods that carry a term."""
-
-    carried: CarriedTerm
-
-    @property
-    def reads_namespaces(self) -> bool:
-        """Return whether membership depends on the labels of namespaces."""
-        return False
-
-    def matches(self, template: PodTemplate, namespaces: NamespaceLabels) -> bool:
-        """Return whether pods of this template belong to the set."""
-        return self.carried in carried_terms(template)
 
 
 def _parse(template: PodTemplate) -> AffinityTerms:

@@ -15,7 +15,7 @@ from engine.cluster import objects
 from engine.cluster.attached_volumes import AttachedVolumes
 from engine.cluster.counters import PodCounters
 from engine.cluster.devices import Chosen, Devices
-from engine.cluster.disks import DiskKey, disk_keys
+from engine.cluster.disks import DiskKey, DiskUse, disk_uses
 from engine.cluster.nodes import IntArray, NodeTable
 from engine.cluster.object_store import ObjectStore, key_of, object_key
 from engine.cluster.pods import PodInfo, Templates
@@ -47,6 +47,8 @@ class Cluster:
         self.nodes = NodeTable()
         self.templates = Templates()
         self.counters = PodCounters()
+        self.counters_on_unknown_nodes = PodCounters()
+        """Counts of the pods in `stranded`, as though they were all on one node."""
         self.ports = PortTable()
         self.priorities = PriorityTable()
         self.pods: dict[str, PodInfo] = {}
@@ -57,6 +59,7 @@ class Cluster:
         """Pods on known nodes by `namespace/claim` (persistentVolumeClaim volumes only) and uid."""
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         """Pending pods that preemption made room for, by node name and uid."""
+        self._nominated_to: dict[str, str] = {}
         self.stranded: dict[str, PodInfo] = {}
         """Pods on nodes that are not in the table, by uid: they are in no column and no counter."""
         self._placed_on: dict[str, str] = {}
@@ -66,8 +69,8 @@ class Cluster:
         """Which pods are to be expected."""
         self.store = ObjectStore()
         """Objects of all other kinds."""
-        self.disk_users: dict[DiskKey, dict[str, PodInfo]] = {}
-        """Pods on known nodes by the disks that they mount inline, and uid."""
+        self.disk_users: dict[DiskKey, dict[str, DiskUse]] = {}
+        """How pods on known nodes use the disks that they mount inline, by uid."""
         self.attached = AttachedVolumes(self.store, self.nodes)
         """CSI volumes in use on known nodes."""
         self.resource_slices = ResourceSlices(self.nodes)
@@ -89,7 +92,7 @@ class Cluster:
             self.counters.resize(self.nodes.size)
             self.devices.add_node(row)
             for pod in self.on_node.get(node.metadata.name, {}).values():
-                del self.stranded[pod.uid]
+                self._unstrand(pod)
                 self._count(pod, row, 1)
         elif "allocatable" in changes:
             self.devices.set_node(node.metadata.name, row)
@@ -102,7 +105,7 @@ class Cluster:
             return
         for pod in self.on_node.get(name, {}).values():
             self._count(pod, row, -1)
-            self.stranded[pod.uid] = pod
+            self._strand(pod)
         last = self.nodes.infos[-1]
         staying = self.on_node.get(last.name, {}).values() if last.name != name else ()
         for pod in staying:
@@ -149,7 +152,7 @@ class Cluster:
         if row is not None:
             self._count(pod, row, 1)
         else:
-            self.stranded[pod.uid] = pod
+            self._strand(pod)
         if self._rehearsal is not None:
             self._rehearsal.append(Rehearsed(pod, node_name, 1))
         if self.workload.learns and not self.rehearsed:
@@ -187,7 +190,7 @@ class Cluster:
         if row is not None:
             self._count(pod, row, -1)
         else:
-            del self.stranded[uid]
+            self._unstrand(pod)
         if self._rehearsal is not None:
             self._rehearsal.append(Rehearsed(pod, node_name, -1))
         if self.workload.learns and not self.rehearsed:
@@ -227,6 +230,14 @@ class Cluster:
         """Return the pods on a node by uid."""
         return self.on_node.get(node_name, {})
 
+    def _strand(self, pod: PodInfo) -> None:
+        self.stranded[pod.uid] = pod
+        self.counters_on_unknown_nodes.place(pod, 0)
+
+    def _unstrand(self, pod: PodInfo) -> None:
+        del self.stranded[pod.uid]
+        self.counters_on_unknown_nodes.displace(pod, 0)
+
     def _count(self, pod: PodInfo, row: int, step: int) -> None:
         requests = self.nodes.counted_requests(pod.demand)
         self.nodes.hold(row, pod.demand, requests, sign=step)
@@ -252,13 +263,13 @@ class Cluster:
                     users.pop(pod.uid, None)
                     if not users:
                         del self.claim_users[key]
-            for disk in disk_keys(volume):
-                if step > 0:
-                    self.disk_users.setdefault(disk, {})[pod.uid] = pod
-                elif (mounting := self.disk_users.get(disk)) is not None:
-                    mounting.pop(pod.uid, None)
-                    if not mounting:
-                        del self.disk_users[disk]
+        for disk, use in disk_uses(pod.volumes).items() if pod.volumes else ():
+            if step > 0:
+                self.disk_users.setdefault(disk, {})[pod.uid] = use
+            elif (mounting := self.disk_users.get(disk)) is not None:
+                mounting.pop(pod.uid, None)
+                if not mounting:
+                    del self.disk_users[disk]
 
     def held_from(self, priority: int, resource: str) -> IntArray:
         """Return `int64[nodes]`: what pods of this priority and above hold; of "pods", how many there are."""
@@ -279,15 +290,24 @@ class Cluster:
         for pod in there:
             self.priorities.update(pod.priority, row, self.nodes.counted_requests(pod.demand), 1)
 
+    def forget_groups(self) -> None:
+        """Take note that pods are counted by other groups from now on."""
+        for counters in (self.counters, self.counters_on_unknown_nodes):
+            counters.forget_groups()
+
     # --- nominations ---------------------------------------------------------------------------------
 
     def nominate(self, pod: PodInfo, node_name: str) -> None:
         """Keep room for a pending pod on a node; "" takes an earlier nomination back."""
-        for name, there in list(self.nominated.items()):
-            if there.pop(pod.uid, None) is not None and not there:
-                del self.nominated[name]
+        before = self._nominated_to.pop(pod.uid, None)
+        if before is not None:
+            there = self.nominated[before]
+            del there[pod.uid]
+            if not there:
+                del self.nominated[before]
         if node_name:
             self.nominated.setdefault(node_name, {})[pod.uid] = pod
+            self._nominated_to[pod.uid] = node_name
 
     # --- other objects -------------------------------------------------------------------------------
 
@@ -295,7 +315,7 @@ class Cluster:
         """Add or update an object of another kind, such as a Service or a PersistentVolumeClaim."""
         self.store.set(thing)
         if isinstance(thing, objects.Namespace):
-            self.counters.set_namespace(thing.metadata.name, thing.metadata.labels or {})
+            self._set_namespace(thing.metadata.name, thing.metadata.labels or {})
         elif isinstance(thing, objects.DeviceClass):
             self.nodes.version += 1  # resources that a class provides need not be the node's own
         elif isinstance(thing, objects.ResourceSlice):
@@ -307,13 +327,17 @@ class Cluster:
         """Forget an object of another kind."""
         self.store.remove(thing)
         if isinstance(thing, objects.Namespace):
-            self.counters.set_namespace(thing.metadata.name, None)
+            self._set_namespace(thing.metadata.name, None)
         elif isinstance(thing, objects.DeviceClass):
             self.nodes.version += 1
         elif isinstance(thing, objects.ResourceSlice):
             self.resource_slices.remove(thing)
         elif isinstance(thing, objects.ResourceClaim):
             self.resource_claims.remove(thing)
+
+    def _set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
+        for counters in (self.counters, self.counters_on_unknown_nodes):
+            counters.set_namespace(name, labels)
 
     def get(self, kind: type[ObjectT], key: str) -> ObjectT | None:
         """Return an object by `name` or `namespace/name`."""

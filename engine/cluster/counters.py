@@ -2,69 +2,74 @@
 
 A counter is made when a rule or a policy first asks for a set of pods; from then on a placement updates it
 in O(1), and no decision scans pods. Totals per zone or rack follow from these counts (`engine.cluster.domains`).
+
+Sets and templates find each other by what they have in common (`engine.cluster.pod_sets.Anchor`): that somebody has
+very many sets, terms or templates of his own costs the others nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from itertools import count
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-import numpy as np
-
-from engine.cluster.affinity import CarriedTerm, Carriers, carried_terms
-from engine.cluster.counter import Counter, CountKey, PodSet
+from engine.cluster.affinity import CarriedTerm, carried_terms
+from engine.cluster.counter import AmountCounter, Carriers, Counter, CountKey
+from engine.cluster.pod_sets import ANY, Anchor, Family, Label, PodSet, Value, Weighing, labels_of
 from engine.cluster.pods import PodInfo, PodTemplate
 from engine.cluster.tallies import GroupOf, Tallies
 
 _FIRST_CAPACITY = 64
-_MAX_COUNTERS = 4096
-"""Counters kept (80 MB at 5,000 nodes); beyond it those not used of late go, and are made anew when asked for."""
+_MAX_TERMS = 4096
+"""Conditions of all counters that are kept: a template met for the first time may be held against each. Beyond it those
+not used of late go, and are made anew when asked for."""
 _MAX_KEPT = 1024
 """Sets of totals kept, over all templates; one over hostnames takes 40 kB at 5,000 nodes."""
-_LOG_SLACK = 64
-"""Dead entries that a log may hold beside as many as there are live ones."""
+_LOG_LIMIT = 1024
+"""Changes of carried terms remembered; who lags further behind looks for all of his terms again."""
+_LOOK_ANEW = 32
+"""After more changes than this looking for all terms by what they have in common is cheaper."""
 
 
-class _Carried:
-    """One carried term, and how many placed pods carry it."""
+class CarriedTowards(NamedTuple):
+    """Terms of placed pods that select pods of one template."""
 
-    __slots__ = ("__weakref__", "pods", "term")
-
-    def __init__(self, term: CarriedTerm) -> None:
-        self.term = term
-        self.pods = 0
+    by: Collection[Carriers]
+    version: int
+    """Another one whenever they are others."""
 
 
 class _Known:
     """What a template's memo keeps of one `PodCounters`: the counters and carried terms that match the template."""
 
     __slots__ = (
-        "carried",
         "carried_at",
-        "carried_version",
         "carries",
         "counters",
-        "counters_at",
         "deaths",
-        "epoch",
         "labels",
         "owner",
+        "sets_version",
         "towards",
+        "towards_version",
     )
 
-    def __init__(self, owner: PodCounters, *, template: PodTemplate, epoch: int) -> None:
+    def __init__(self, owner: PodCounters, *, template: PodTemplate) -> None:
         self.owner = owner
-        self.epoch = epoch
         self.labels = owner.namespaces.get(template.namespace)
         """Labels of the template's namespace, compared by identity: under others it may match otherwise."""
-        self.carries = tuple(owner.entry(term) for term in carried_terms(template))
-        self.counters: list[Counter] = []
-        self.counters_at = 0
+        self.carries = tuple(owner.carriers(term) for term in carried_terms(template))
+        """The terms that its pods carry."""
+        self.counters: list[tuple[Counter, float]] | None = None
+        """Those that count pods of the template, with their weight; None: not looked for yet."""
+        self.sets_version = -1
+        """When that was true; while a pod of the template is placed, it is kept so."""
         self.deaths = 0
-        self.carried: dict[CarriedTerm, None] = {}
-        self.carried_at = 0
-        self.carried_version = -1
-        self.towards: tuple[CarriedTerm, ...] = ()
+        self.towards: dict[Carriers, None] = {}
+        """Who carries terms that select pods of the template, as it was at a place of the log."""
+        self.towards_version = owner.next_serial()
+        self.carried_at = -1
 
 
 class PodCounters:
@@ -74,22 +79,31 @@ class PodCounters:
         self.namespaces: dict[str, dict[str, str]] = {}
         self.size = 0
         """Rows of the node table."""
-        self.carried_version = 0
-        """Changes whenever a carried term appears or disappears, or the labels of a namespace change."""
+        self.changes = 0
+        """Grows with every change of any counter."""
         self._counters: dict[CountKey, Counter] = {}
-        self._counter_log: list[Counter] = []
-        """Counters in the order in which they were made: a template is asked about each one once."""
+        self._by_anchor: dict[Anchor, dict[Counter, CountKey]] = {}
+        self._terms = 0
+        """Conditions of all counters."""
+        self._sets_version = 0
+        """Grows with every new counter."""
         self._deaths = 0
-        self._carried: dict[CarriedTerm, _Carried] = {}
+        self._carriers: WeakValueDictionary[CarriedTerm, Carriers] = WeakValueDictionary()
+        self._carried: dict[Anchor, dict[Carriers, None]] = {}
         """Terms that at least one placed pod carries."""
-        self._carried_log: list[CarriedTerm] = []
-        self._entries: WeakValueDictionary[CarriedTerm, _Carried] = WeakValueDictionary()
-        self._epoch = 0
-        """Changes when a log is compacted, so that positions in it mean something else."""
+        self._carried_log: list[Carriers] = []
+        """Those that appeared or disappeared."""
+        self._carried_start = 0
+        self._serials = count()
+        self._memo_key = ("counters", id(self))
+        """Of what templates keep: pods on nodes and pods on none are counted by two of us."""
         self._kept: dict[tuple[PodTemplate, Hashable], None] = {}
         self._capacity = _FIRST_CAPACITY
         self._placed: dict[PodTemplate, dict[int, list[int]]] = {}
         """Pods placed by template and row: [all, those terminating]."""
+        self._templates: dict[Anchor, dict[PodTemplate, None]] = {}
+        """Templates of placed pods by namespace, by label, and by their values in families."""
+        self._families: dict[Family, None] = {}
         self._tallies = Tallies()
 
     def counter(self, pods: PodSet, *, terminating: bool) -> Counter:
@@ -97,41 +111,50 @@ class PodCounters:
         key = CountKey(pods, terminating)
         counter = self._counters.get(key)
         if counter is None:
-            if len(self._counters) >= _MAX_COUNTERS:
+            if self._terms + pods.terms > _MAX_TERMS and self._counters:
                 self._evict()
+            self._terms += pods.terms
+            for anchor in pods.anchors():
+                if isinstance(anchor, Value):
+                    self._add_family(anchor.family)
             counter = self._counters[key] = self._count(key)
-            self._counter_log.append(counter)
+            for anchor in pods.anchors():
+                self._by_anchor.setdefault(anchor, {})[counter] = key
+            self._sets_version += 1
         counter.used = True
         return counter
 
-    def carriers(self, term: CarriedTerm) -> Counter:
-        """Return the counter of the pods that carry a term."""
-        return self.counter(Carriers(term), terminating=True)
-
-    def carried_towards(self, template: PodTemplate) -> tuple[CarriedTerm, ...]:
-        """Return the terms of placed pods, of every kind, that select pods of this template."""
+    def carried_towards(self, template: PodTemplate) -> CarriedTowards:
+        """Return who carries terms, of every kind, that select pods of this template."""
         known = self._known(template)
-        if known.carried_version == self.carried_version:
-            return known.towards
-        if known.carried_at < len(self._carried_log):
-            for term in self._carried_log[known.carried_at :]:
-                if term.term.pods.matches(template, self.namespaces):
-                    known.carried[term] = None
-            known.carried_at = len(self._carried_log)
-        gone = [term for term in known.carried if term not in self._carried]
-        for term in gone:
-            del known.carried[term]
-        known.carried_version = self.carried_version
-        known.towards = tuple(known.carried)
-        return known.towards
+        end = self._carried_start + len(self._carried_log)
+        if known.carried_at != end:
+            if known.carried_at < max(self._carried_start, end - _LOOK_ANEW):
+                found = self._find_carriers(template)
+                if found != known.towards:
+                    known.towards, known.towards_version = found, self.next_serial()
+            else:
+                self._follow(known, template)
+            known.carried_at = end
+        return CarriedTowards(known.towards.keys(), known.towards_version)
 
-    def group_size(self, group_of: GroupOf, group: Hashable) -> int:
-        """Return how many placed pods are in a group, without those that are terminating; costs the same for any."""
-        return self._tallies.size(group_of, group, self.placements(terminating=False))
+    def _find_carriers(self, template: PodTemplate) -> dict[Carriers, None]:
+        found: dict[Carriers, None] = {}
+        for anchor in labels_of(template):
+            for carriers in self._carried.get(anchor, ()):
+                if carriers.term.term.pods.matches(template, self.namespaces):
+                    found[carriers] = None
+        return found
 
-    def forget_groups(self) -> None:
-        """Take note that groups are told apart in other ways from now on."""
-        self._tallies.forget()
+    def _follow(self, known: _Known, template: PodTemplate) -> None:
+        for carriers in self._carried_log[known.carried_at - self._carried_start :]:
+            if not carriers.total:
+                if carriers in known.towards:
+                    del known.towards[carriers]
+                    known.towards_version = self.next_serial()
+            elif carriers not in known.towards and carriers.term.term.pods.matches(template, self.namespaces):
+                known.towards[carriers] = None
+                known.towards_version = self.next_serial()
 
     def keep(self, template: PodTemplate, key: Hashable, totals: object) -> None:
         """Keep totals made of counters in a template's memo; beyond a limit the oldest of any template go."""
@@ -143,80 +166,123 @@ class PodCounters:
             del self._kept[oldest]
             oldest[0].memo.pop(oldest[1], None)
 
-    def entry(self, term: CarriedTerm) -> _Carried:
-        """Return the one count of a carried term that all templates with it share."""
-        return self._entries.setdefault(term, _Carried(term))
+    def carriers(self, term: CarriedTerm) -> Carriers:
+        """Return the count of those that carry a term; one for all templates that have it."""
+        found = self._carriers.get(term)
+        if found is None:
+            found = self._carriers[term] = Carriers(term, owner=self, capacity=self._capacity)
+        return found
 
     def placements(self, *, terminating: bool) -> Iterator[tuple[PodTemplate, dict[int, int]]]:
         """Yield each template with how many of its pods are on which rows, with or without terminating ones."""
         for template, rows in self._placed.items():
             yield template, {row: total - (0 if terminating else leaving) for row, (total, leaving) in rows.items()}
 
+    def group_size(self, group_of: GroupOf, group: Hashable) -> int:
+        """Return how many placed pods are in a group, without those that are terminating; costs the same for any."""
+        return self._tallies.size(group_of, group, self.placements(terminating=False))
+
+    def forget_groups(self) -> None:
+        """Take note that groups are told apart in other ways from now on."""
+        self._tallies.forget()
+        used = {a.family for key in self._counters for a in key.pods.anchors() if isinstance(a, Value)}
+        self._families = dict.fromkeys(family for family in self._families if family in used)
+        self._templates = {
+            anchor: found
+            for anchor, found in self._templates.items()
+            if not isinstance(anchor, Value) or anchor.family in used
+        }
+
     # --- changes -------------------------------------------------------------------------------------
+
+    def next_serial(self) -> int:
+        """Return a number that was not used before."""
+        return next(self._serials)
 
     def place(self, pod: PodInfo, row: int) -> None:
         """Count a pod on a node."""
-        cell = self._placed.setdefault(pod.template, {}).setdefault(row, [0, 0])
+        template = pod.template
+        known = self._known(template)
+        rows = self._placed.get(template)
+        if rows is None:
+            rows = self._placed[template] = {}
+            for anchor in self._places(template):
+                self._templates.setdefault(anchor, {})[template] = None
+            if known.sets_version != self._sets_version:
+                known.counters = None
+        cell = rows.setdefault(row, [0, 0])
         cell[0] += 1
         cell[1] += pod.terminating
-        self._update(pod, row, 1)
+        self._update(known, pod, row, 1)
 
     def displace(self, pod: PodInfo, row: int) -> None:
         """Count a pod no longer."""
-        rows = self._placed[pod.template]
+        template = pod.template
+        known = self._known(template)
+        rows = self._placed[template]
         cell = rows[row]
         cell[0] -= 1
         cell[1] -= pod.terminating
         if not cell[0]:
             del rows[row]
-            if not rows:
-                del self._placed[pod.template]
-        self._update(pod, row, -1)
+        self._update(known, pod, row, -1)
+        if not rows:
+            del self._placed[template]
+            for anchor in self._places(template):
+                there = self._templates[anchor]
+                del there[template]
+                if not there:
+                    del self._templates[anchor]
+            known.sets_version = self._sets_version
 
-    def _update(self, pod: PodInfo, row: int, step: int) -> None:
-        known = self._known(pod.template)
-        if known.counters_at < len(self._counter_log) or known.deaths != self._deaths:
-            self._catch_up(known, pod.template)
-        for counter in known.counters:
-            if counter.key.terminating or not pod.terminating:
-                counter.bump(row, step)
-        for carried in known.carries:
-            self._carry(carried, step)
+    def _update(self, known: _Known, pod: PodInfo, row: int, step: int) -> None:
         if not pod.terminating:
             self._tallies.update(pod.template, step)
+        if known.counters is None:
+            known.counters, known.deaths = self._find_counters(pod.template), self._deaths
+        elif known.deaths != self._deaths:
+            known.counters, known.deaths = [pair for pair in known.counters if pair[0].live], self._deaths
+        if known.counters or known.carries:
+            self.changes += 1
+        for counter, weight in known.counters:
+            if counter.terminating or not pod.terminating:
+                counter.bump(row, step, weight)
+        for carriers in known.carries:
+            self._carry(carriers, row, step)
 
     def _known(self, template: PodTemplate) -> _Known:
-        known: _Known | None = template.memo.get("counters")
-        if (
-            known is None
-            or known.owner is not self
-            or known.epoch != self._epoch
-            or known.labels is not self.namespaces.get(template.namespace)
-        ):
-            known = template.memo["counters"] = _Known(self, template=template, epoch=self._epoch)
+        known: _Known | None = template.memo.get(self._memo_key)
+        if known is None or known.owner is not self or known.labels is not self.namespaces.get(template.namespace):
+            known = template.memo[self._memo_key] = _Known(self, template=template)
         return known
 
-    def _catch_up(self, known: _Known, template: PodTemplate) -> None:
-        """Find the counters made since the template was last asked, and forget those that are gone."""
-        fresh = self._counter_log[known.counters_at :]
-        known.counters += [c for c in fresh if c.live and c.key.pods.matches(template, self.namespaces)]
-        known.counters_at = len(self._counter_log)
-        if known.deaths != self._deaths:
-            known.deaths = self._deaths
-            known.counters = [c for c in known.counters if c.live]
+    def _find_counters(self, template: PodTemplate) -> list[tuple[Counter, float]]:
+        found: dict[Counter, float] = {}
+        anchors: Iterable[Anchor] = (*labels_of(template), *self._values_of(template))
+        for anchor in anchors:
+            for counter, key in self._by_anchor.get(anchor, _NO_COUNTERS).items():
+                if counter not in found and (weight := key.pods.weight(template, self.namespaces)) is not None:
+                    found[counter] = weight
+        return list(found.items())
 
-    def _carry(self, carried: _Carried, step: int) -> None:
-        carried.pods += step
-        if carried.pods == 0:
-            del self._carried[carried.term]
-            self.carried_version += 1
-        elif carried.pods == 1 and step > 0:
-            self._carried[carried.term] = carried
-            self._carried_log.append(carried.term)
-            self.carried_version += 1
-            if len(self._carried_log) > 2 * len(self._carried) + _LOG_SLACK:
-                self._carried_log = list(self._carried)
-                self._epoch += 1
+    def _carry(self, carriers: Carriers, row: int, step: int) -> None:
+        carriers.bump(row, step)
+        appeared = carriers.total == 1 and step > 0
+        if not appeared and carriers.total:
+            return
+        for anchor in carriers.term.term.pods.anchors():
+            there = self._carried.setdefault(anchor, {})
+            if appeared:
+                there[carriers] = None
+            else:
+                del there[carriers]
+                if not there:
+                    del self._carried[anchor]
+        self._carried_log.append(carriers)
+        if len(self._carried_log) > _LOG_LIMIT:
+            drop = _LOG_LIMIT // 2
+            del self._carried_log[:drop]
+            self._carried_start += drop
 
     def set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
         """Set or (None) forget the labels of a namespace."""
@@ -226,37 +292,83 @@ class PodCounters:
             del self.namespaces[name]
         else:
             self.namespaces[name] = labels
-        self.carried_version += 1
-        if any(template.namespace == name for template in self._placed):
-            self._drop([counter for counter in self._counters.values() if counter.key.pods.reads_namespaces])
+        self.changes += 1
+        if Label(name) in self._templates:
+            self._drop([key for key in self._counters if key.pods.reads_namespaces])
 
     # --- the life of counters ------------------------------------------------------------------------
 
     def _count(self, key: CountKey) -> Counter:
-        column = np.zeros(self._capacity, np.int32)
-        for template, rows in self._placed.items():
-            if key.pods.matches(template, self.namespaces):
-                for row, (total, terminating) in rows.items():
-                    column[row] += total if key.terminating else total - terminating
-        return Counter(key, owner=self, column=column)
+        """Return a new counter of the pods that are there, which is told of those that come and go."""
+        weighing = key.pods.weighing
+        if weighing is Weighing.AMOUNT:
+            counter: Counter = AmountCounter(owner=self, capacity=self._capacity, terminating=key.terminating)
+        else:
+            weighs = weighing is not Weighing.ONE
+            counter = Counter(owner=self, capacity=self._capacity, weighs=weighs, terminating=key.terminating)
+        for template in self._candidates(key.pods.anchors()):
+            weight = key.pods.weight(template, self.namespaces)
+            if weight is None:
+                continue
+            for row, (total, terminating) in self._placed[template].items():
+                counter.fill(row, total if key.terminating else total - terminating, weight)
+            known = self._known(template)
+            if known.counters is not None:
+                known.counters.append((counter, weight))
+        return counter
+
+    def _candidates(self, anchors: Iterable[Anchor]) -> Iterable[PodTemplate]:
+        """Return the templates of placed pods that have one of the anchors, perhaps with some others."""
+        found: dict[PodTemplate, None] = {}
+        for anchor in anchors:
+            if anchor == ANY:
+                return self._placed
+            fewest: dict[PodTemplate, None] = min(
+                [self._templates.get(part, _NO_TEMPLATES) for part in _parts(anchor)], key=len
+            )
+            found |= fewest
+        return found
+
+    def _places(self, template: PodTemplate) -> Iterator[Anchor]:
+        """Return where a template is found: by its namespace, by each label in any namespace, and by its values."""
+        yield Label(template.namespace)
+        for key, value in template.labels.items():
+            yield Label(None, key, value)
+        yield from self._values_of(template)
+
+    def _values_of(self, template: PodTemplate) -> Iterator[Value]:
+        for family in self._families:
+            yield Value(family, family.value_of(template))
+
+    def _add_family(self, family: Family) -> None:
+        """Find placed templates by their values in a family from now on."""
+        if family in self._families:
+            return
+        self._families[family] = None
+        for template in self._placed:
+            self._templates.setdefault(Value(family, family.value_of(template)), {})[template] = None
 
     def _evict(self) -> None:
         """Drop the counters not used since the last time, at least an eighth of all (the oldest)."""
-        unused = [counter for counter in self._counters.values() if not counter.used]
+        unused = [key for key, counter in self._counters.items() if not counter.used]
         if len(unused) * 8 < len(self._counters):
-            unused = list(self._counters.values())[: len(self._counters) // 8]
+            unused = list(self._counters)[: len(self._counters) // 8]
         self._drop(unused)
         for counter in self._counters.values():
             counter.used = False
 
-    def _drop(self, counters: Sequence[Counter]) -> None:
-        for counter in counters:
+    def _drop(self, keys: Sequence[CountKey]) -> None:
+        for key in keys:
+            counter = self._counters.pop(key)
             counter.live = False
-            del self._counters[counter.key]
-        self._deaths += len(counters)
-        if len(self._counter_log) > 2 * len(self._counters) + _LOG_SLACK:
-            self._counter_log = list(self._counters.values())
-            self._epoch += 1
+            self._terms -= key.pods.terms
+            for anchor in key.pods.anchors():
+                there = self._by_anchor[anchor]
+                del there[counter]
+                if not there:
+                    del self._by_anchor[anchor]
+        self._deaths += len(keys)
+        self.changes += 1
 
     # --- rows ----------------------------------------------------------------------------------------
 
@@ -264,15 +376,32 @@ class PodCounters:
         """Follow the node table to a new number of rows."""
         self.size = size
         if size > self._capacity:
-            more = max(size, self._capacity * 2) - self._capacity
-            self._capacity += more
-            for counter in self._counters.values():
-                counter.extend(more)
+            self._capacity = max(size, self._capacity * 2)
+            for counter in (*self._counters.values(), *self._carriers.values()):
+                counter.extend(self._capacity)
 
     def move(self, source: int, target: int, templates: Iterable[PodTemplate]) -> None:
         """Follow a node (the one with pods of these templates) from row `source` to the empty row `target`."""
         for counter in self._counters.values():
             counter.move(source, target)
-        for template in set(templates):
+        moved = set(templates)
+        for carriers in {carriers for template in moved for carriers in self._known(template).carries}:
+            carriers.move(source, target)
+        for template in moved:
             rows = self._placed[template]
             rows[target] = rows.pop(source)
+
+
+_NO_COUNTERS: dict[Counter, CountKey] = {}
+_NO_TEMPLATES: dict[PodTemplate, None] = {}
+
+
+def _parts(anchor: Anchor) -> Iterator[Anchor]:
+    """Return by what templates with an anchor are found; the one or the other is enough."""
+    if isinstance(anchor, Value):
+        yield anchor
+        return
+    if anchor.namespace is not None:
+        yield Label(anchor.namespace)
+    if anchor.key is not None:
+        yield Label(None, anchor.key, anchor.value)

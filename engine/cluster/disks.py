@@ -5,6 +5,8 @@ Rules: VolumeRestrictions of kube-scheduler 1.36 (`isVolumeConflict`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.cluster import objects
@@ -18,43 +20,49 @@ class DiskKey(NamedTuple):
     pool: str = ""
 
 
-def disk_keys(volume: objects.Volume) -> tuple[DiskKey, ...]:
-    """Return the disks that an inline volume may be in conflict about; none for most volumes."""
-    keys = []
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """How a pod uses one disk: from where it reads it, and from where it writes it.
+
+    Disks other than rbd's are had from one place.
+    """
+
+    all: frozenset[str] = frozenset()
+    """The monitors of an rbd image; one place for all others."""
+    writing: frozenset[str] = frozenset()
+
+    def conflicts(self, other: DiskUse) -> bool:
+        """Return whether two pods cannot share the disk; most can be shared if both only read."""
+        return not (self.writing.isdisjoint(other.all) and self.all.isdisjoint(other.writing))
+
+    def joined(self, other: DiskUse) -> DiskUse:
+        """Return the use by two volumes of one pod."""
+        return DiskUse(self.all | other.all, self.writing | other.writing)
+
+
+_ONE_PLACE = frozenset(("",))
+
+
+def disk_uses(volumes: Iterable[objects.Volume]) -> dict[DiskKey, DiskUse]:
+    """Return the disks that a pod's inline volumes may be in conflict about, and how it uses each."""
+    found: dict[DiskKey, DiskUse] = {}
+    for volume in volumes:
+        for key, use in _uses(volume):
+            known = found.get(key)
+            found[key] = use if known is None or known == use else known.joined(use)
+    return found
+
+
+def _uses(volume: objects.Volume) -> Iterator[tuple[DiskKey, DiskUse]]:
     if (gce := volume.gce_persistent_disk) is not None:
-        keys.append(DiskKey("gce", gce.pd_name))
+        yield DiskKey("gce", gce.pd_name), _use(_ONE_PLACE, gce)
     if (ebs := volume.aws_elastic_block_store) is not None:
-        keys.append(DiskKey("ebs", ebs.volume_id))
+        yield DiskKey("ebs", ebs.volume_id), DiskUse(_ONE_PLACE, _ONE_PLACE)
     if (iscsi := volume.iscsi) is not None:
-        keys.append(DiskKey("iscsi", iscsi.iqn))
+        yield DiskKey("iscsi", iscsi.iqn), _use(_ONE_PLACE, iscsi)
     if (rbd := volume.rbd) is not None:
-        keys.append(DiskKey("rbd", rbd.image, rbd.pool))
-    return tuple(keys)
+        yield DiskKey("rbd", rbd.image, rbd.pool), _use(frozenset(rbd.monitors or ()), rbd)
 
 
-def conflict(wanted: objects.Volume, used: objects.Volume) -> bool:
-    """Return whether both volumes are one disk that they cannot share; most can be shared if both only read."""
-    return (
-        _same(wanted.gce_persistent_disk, used.gce_persistent_disk, "pd_name")
-        or _same_ebs(wanted.aws_elastic_block_store, used.aws_elastic_block_store)
-        or _same(wanted.iscsi, used.iscsi, "iqn")
-        or _same_rbd(wanted.rbd, used.rbd)
-    )
-
-
-def _same(wanted: objects.DiskSource | None, used: objects.DiskSource | None, field: str) -> bool:
-    if wanted is None or used is None or getattr(wanted, field) != getattr(used, field):
-        return False
-    return not (wanted.read_only and used.read_only)
-
-
-def _same_ebs(wanted: objects.DiskSource | None, used: objects.DiskSource | None) -> bool:
-    return wanted is not None and used is not None and wanted.volume_id == used.volume_id
-
-
-def _same_rbd(wanted: objects.DiskSource | None, used: objects.DiskSource | None) -> bool:
-    if wanted is None or used is None or (wanted.pool, wanted.image) != (used.pool, used.image):
-        return False
-    if set(wanted.monitors or ()).isdisjoint(used.monitors or ()):
-        return False
-    return not (wanted.read_only and used.read_only)
+def _use(places: frozenset[str], disk: objects.DiskSource) -> DiskUse:
+    return DiskUse(places, frozenset() if disk.read_only else places)

@@ -6,13 +6,13 @@ one that stays 0, for nodes without the label, and one that collects what does n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.cluster.counter import Counter
+from engine.cluster.counter import Change, Counter
 from engine.cluster.nodes import BoolArray, IntArray, NodeTable
 
 _REPLAY_LIMIT = 64
@@ -49,8 +49,8 @@ class Topology:
 
 
 def topology(nodes: NodeTable, key: str) -> Topology:
-    """Return the domains of a label, kept until something static changes."""
-    return nodes.derive(("topology", key), lambda: _topology(nodes, key))
+    """Return the domains of a label, kept until something static changes; those of labels that no node has are one."""
+    return nodes.derive(("topology", nodes.known_label(key)), lambda: _topology(nodes, key))
 
 
 def _topology(nodes: NodeTable, key: str) -> Topology:
@@ -67,12 +67,12 @@ def _topology(nodes: NodeTable, key: str) -> Topology:
 class DomainTotals:
     """Weighted sums of counters per domain, over the nodes that count."""
 
-    __slots__ = ("_counters", "_positions", "_source", "_weights", "mass", "topology", "totals")
+    __slots__ = ("_at", "_positions", "_source", "_weights", "mass", "topology", "totals")
 
     def __init__(
         self,
         topology: Topology,
-        sources: Sequence[tuple[Counter, int]],
+        sources: Iterable[tuple[Counter, int]],
         *,
         counting: BoolArray | None = None,
         unlabelled: int | None = None,
@@ -86,15 +86,19 @@ class DomainTotals:
         """`int64[slots]`; read-only for others, valid after `sync`."""
         self.mass = 0
         """How many counted pods are in any domain, without weights; a pod counts once for every counter."""
-        self._counters = tuple(counter for counter, _ in sources)
-        self._weights = tuple(weight for _, weight in sources)
         source = topology.source
         if unlabelled is not None:
             source = np.where(topology.index == topology.nothing, unlabelled, source)
         if counting is not None and not counting.all():
             source = np.where(counting, source, topology.aside)
         self._source = source
-        self._positions: list[int] = []
+        self._weights: dict[Counter, int] = {}
+        self._positions: dict[Counter, int] = {}
+        """The version of each counter that is in the totals."""
+        self._at = -1
+        """How much all counters had changed when they were looked at last."""
+        for counter, weight in sources:
+            self._weights[counter] = self._weights.get(counter, 0) + weight
 
     def counts(self, row: int) -> bool:
         """Return whether pods on a node count."""
@@ -108,40 +112,64 @@ class DomainTotals:
 
     def sync(self) -> bool:
         """Catch up with the counters; return False where one of them is gone, so that this must be made anew."""
+        owner = next(iter(self._weights)).owner if self._weights else None
+        if owner is None or owner.changes == self._at:
+            return True
         if not self._positions:
             return self._rebuild()
-        for position, counter in enumerate(self._counters):
+        for counter, position in self._positions.items():
             counter.used = True
             if not counter.live:
+                self._positions = {}
                 return False
-            if counter.version != self._positions[position]:
-                changes = counter.changed_since(self._positions[position])
+            if counter.version != position:
+                changes = counter.changed_since(position)
                 if changes is None or len(changes) > _REPLAY_LIMIT:
                     return self._rebuild()
-                self._replay(changes, self._weights[position])
-                self._positions[position] = counter.version
+                self._replay(changes, self._weights[counter])
+                self._positions[counter] = counter.version
+        self._at = owner.changes
         return True
 
-    def _replay(self, changes: Sequence[int], weight: int) -> None:
-        source, totals, aside = self._source, self.totals, self.topology.aside
-        for change in changes:
-            row, sign = (change, 1) if change >= 0 else (~change, -1)
-            domain = source[row]
-            if domain != aside:
-                totals[domain] += sign * weight
-                self.mass += sign
+    def follow(self, sources: Mapping[Counter, int]) -> bool:
+        """Add up these counters from now on; return as `sync` does. Cheap where most are those of before."""
+        if not self._positions or not self.sync():
+            self._weights = dict(sources)
+            return self._rebuild()
+        gone = self._weights.keys() - sources.keys()
+        if any(counter.total or not counter.live for counter in gone) or any(
+            self._weights[counter] != sources[counter] for counter in self._weights.keys() & sources.keys()
+        ):
+            self._weights = dict(sources)
+            return self._rebuild()
+        for counter in gone:
+            del self._weights[counter], self._positions[counter]
+        for counter in sources.keys() - self._weights.keys():
+            self._weights[counter] = sources[counter]
+            self._add(counter)
+        return True
+
+    def _replay(self, changes: Sequence[Change], weight: int) -> None:
+        places, totals, aside = self._source, self.totals, self.topology.aside
+        for row, amount, pods in changes:
+            place = places[row]
+            if place != aside:
+                totals[place] += amount * weight
+                self.mass += pods
 
     def _rebuild(self) -> bool:
-        topology = self.topology
-        self.totals = np.zeros(topology.slots, np.int64)
+        self.totals = np.zeros(self.topology.slots, np.int64)
         self.mass = 0
-        for counter, weight in zip(self._counters, self._weights, strict=True):
+        self._positions = {}
+        if not all(counter.live for counter in self._weights):
+            return False
+        for counter in self._weights:
             counter.used = True
-            if not counter.live:
-                return False
-            sums = np.bincount(self._source, weights=counter.per_node(), minlength=topology.slots).astype(np.int64)
-            sums[topology.aside] = 0
-            self.totals += sums * weight
-            self.mass += int(sums.sum())
-        self._positions = [counter.version for counter in self._counters]
+            self._add(counter)
+            self._at = counter.owner.changes
         return True
+
+    def _add(self, counter: Counter) -> None:
+        aside = self.topology.aside
+        self.mass += counter.add_to(self.totals, self._source, weight=self._weights[counter], aside=aside)
+        self._positions[counter] = counter.version

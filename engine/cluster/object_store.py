@@ -8,6 +8,7 @@ object, or until it is taken back.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
 from engine.cluster import objects
@@ -45,6 +46,7 @@ def key_of(namespace: str, name: str) -> str:
 
 _GROUPS: Mapping[type, Callable[[Any], str]] = {
     objects.Service: lambda service: service.metadata.namespace,
+    objects.PodDisruptionBudget: lambda budget: budget.metadata.namespace,
     objects.PersistentVolume: storage_class,
     objects.CSIStorageCapacity: lambda capacity: capacity.storage_class_name,
     objects.VolumeAttachment: lambda attachment: attachment.spec.node_name,
@@ -69,6 +71,7 @@ class ObjectStore:
         self._versions: dict[type, int] = {}
         self._groups: dict[tuple[type, str], dict[str, Any]] = {}
         self._group_versions: dict[tuple[type, str], int] = {}
+        self._serials = count(1)
         self._assumed: dict[tuple[type, str], Any] = {}
         self._journal: list[Any] = []
         self._journal_start = 0
@@ -95,7 +98,7 @@ class ObjectStore:
             if old is not None and (before := group_of(old)) != group:
                 self._leave(kind, before, key)
             self._groups.setdefault((kind, group), {})[key] = thing
-            self._group_versions[kind, group] = self._group_versions.get((kind, group), 0) + 1
+            self._group_versions[kind, group] = next(self._serials)
 
     def remove(self, thing: Any) -> None:
         """Forget an object."""
@@ -109,9 +112,10 @@ class ObjectStore:
     def _leave(self, kind: type, group: str, key: str) -> None:
         members = self._groups[kind, group]
         del members[key]
-        if not members:
-            del self._groups[kind, group]
-        self._group_versions[kind, group] = self._group_versions.get((kind, group), 0) + 1
+        if members:
+            self._group_versions[kind, group] = next(self._serials)
+        else:
+            del self._groups[kind, group], self._group_versions[kind, group]
 
     def _changed(self, kind: type, key: str, thing: Any) -> None:
         self._versions[kind] = self._versions.get(kind, 0) + 1
@@ -139,7 +143,7 @@ class ObjectStore:
         return self._objects.get(kind, _NOTHING).values()
 
     def group(self, kind: type[ObjectT], value: str) -> Collection[ObjectT]:
-        """Return services of a namespace, volumes or capacities of a storage class, attachments to a node."""
+        """Return what belongs together: by namespace, storage class or node, as the kind has it."""
         return self._groups.get((kind, value), _NOTHING).values()
 
     def version(self, kind: type) -> int:
@@ -151,7 +155,7 @@ class ObjectStore:
         return tuple(self._versions.get(kind, 0) for kind in kinds)
 
     def group_version(self, kind: type, value: str) -> int:
-        """Return a number that changes whenever an object of the group does."""
+        """Return a number that changes whenever an object of the group does; 0 where there is none."""
         return self._group_versions.get((kind, value), 0)
 
     @property

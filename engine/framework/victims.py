@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from engine.cluster.affinity import PodTerm
 from engine.cluster.cluster import Cluster
 from engine.cluster.objects import PodDisruptionBudget
-from engine.cluster.pods import PodInfo
-from engine.cluster.selectors import Selector, SelectorError, label_selector
+from engine.cluster.pod_sets import Anchor, labels_of
+from engine.cluster.pods import PodInfo, PodTemplate
+from engine.cluster.selectors import SelectorError, label_selector
 
 _PRIORITY_SHIFT = 2**31
 """Added to every priority in sums, so that more victims of negative priority are not better."""
+_MOST_NAMESPACES = 1024
+"""Namespaces whose budgets are kept compiled; beyond it those of all are compiled anew where they are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,47 +49,81 @@ def by_importance(pods: Iterable[PodInfo], now: float) -> list[PodInfo]:
     return sorted(pods, key=lambda pod: (-pod.priority, started(pod, now), pod.namespace, pod.name))
 
 
-class Budgets:
-    """The PodDisruptionBudgets of a cluster, compiled."""
+class _Compiled(NamedTuple):
+    """The budgets of one namespace, found by the labels that their selectors ask for."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._budgets: list[tuple[PodDisruptionBudget, Selector]] = []
-        for budget in cluster.all(PodDisruptionBudget):
+    by_anchor: Mapping[Anchor, Sequence[tuple[PodDisruptionBudget, PodTerm]]]
+
+    @classmethod
+    def of(cls, budgets: Iterable[PodDisruptionBudget]) -> _Compiled:
+        """Compile budgets; one whose selector is not valid, or is empty, matches no pod, as in kube-scheduler."""
+        by_anchor: dict[Anchor, list[tuple[PodDisruptionBudget, PodTerm]]] = {}
+        for budget in budgets:
             try:
                 selector = label_selector(budget.spec.selector)
             except SelectorError:
-                continue  # matches no pod, as in kube-scheduler
+                continue
             if selector is not None and not selector.empty:
-                self._budgets.append((budget, selector))
+                pods = PodTerm(frozenset((budget.metadata.namespace,)), selector)
+                for anchor in pods.anchors():
+                    by_anchor.setdefault(anchor, []).append((budget, pods))
+        return cls(by_anchor)
+
+    def matching(self, template: PodTemplate) -> list[PodDisruptionBudget]:
+        """Return the budgets that protect pods of a template, each once."""
+        found: dict[str, PodDisruptionBudget] = {}
+        for anchor in labels_of(template):
+            for budget, pods in self.by_anchor.get(anchor, ()):
+                if pods.matches(template, {}):
+                    found[budget.metadata.name] = budget
+        return list(found.values())
+
+
+class Budgets:
+    """The PodDisruptionBudgets of a cluster, as they are now."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._store = cluster.store
+        self._compiled: dict[str, tuple[int, _Compiled]] = cluster.store.keep("disruption-budgets", None, dict)
+        """By namespace, with the version that they were compiled of."""
+        self._protecting: dict[PodTemplate, list[PodDisruptionBudget]] = {}
+
+    def _of(self, template: PodTemplate) -> list[PodDisruptionBudget]:
+        found = self._protecting.get(template)
+        if found is None:
+            found = self._protecting[template] = (
+                self._in(template.namespace).matching(template) if template.labels else []
+            )
+        return found
+
+    def _in(self, namespace: str) -> _Compiled:
+        version = self._store.group_version(PodDisruptionBudget, namespace)
+        known = self._compiled.get(namespace)
+        if known is None or known[0] != version:
+            if len(self._compiled) >= _MOST_NAMESPACES:
+                self._compiled.clear()
+            known = version, _Compiled.of(self._store.group(PodDisruptionBudget, namespace))
+            self._compiled[namespace] = known
+        return known[1]
 
     def covers(self, pods: Iterable[PodInfo]) -> bool:
         """Return whether any budget protects any of some pods."""
-        return any(
-            pod.labels and budget.metadata.namespace == pod.namespace and selector.matches(pod.labels)
-            for pod in pods
-            for budget, selector in self._budgets
-        )
+        return any(self._of(pod.template) for pod in pods)
 
     def split(self, pods: Sequence[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
         """Return the pods that no budget lets go, and the others; both in the given order.
 
         Each pod in turn takes one disruption from every budget that matches it and has not recorded it yet.
         """
-        if not self._budgets:
-            return [], list(pods)
-        left = [budget.status.disruptions_allowed for budget, _ in self._budgets]
+        left: dict[tuple[str, str], int] = {}
         violating: list[PodInfo] = []
         others: list[PodInfo] = []
         for pod in pods:
             violates = False
-            for i, (budget, selector) in enumerate(self._budgets):
-                if (
-                    pod.labels
-                    and budget.metadata.namespace == pod.namespace
-                    and selector.matches(pod.labels)
-                    and pod.name not in (budget.status.disrupted_pods or {})
-                ):
-                    left[i] -= 1
-                    violates = violates or left[i] < 0
+            for budget in self._of(pod.template):
+                if pod.name not in (budget.status.disrupted_pods or ()):
+                    key = budget.metadata.namespace, budget.metadata.name
+                    left[key] = left.get(key, budget.status.disruptions_allowed) - 1
+                    violates = violates or left[key] < 0
             (violating if violates else others).append(pod)
         return violating, others

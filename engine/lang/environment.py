@@ -134,6 +134,8 @@ class Members:
     captured: tuple[Any, ...]
     test: Callable[[Any], Any] = field(compare=False)
     """Takes an `Item`."""
+    by: Callable[[Any], Any] | None = field(default=None, compare=False)
+    """Takes an `Item` and returns what equals the only captured value for the pods of the set, and for no others."""
 
     def __call__(self, template: Any) -> Any:
         """Return the value for pods of a template."""

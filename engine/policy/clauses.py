@@ -16,7 +16,7 @@ from engine.framework.status import Code, Refusal, Status
 from engine.lang.compiling.columns import full
 from engine.lang.compiling.compiled import CompiledQuota, CompiledScore, CompiledTest
 from engine.lang.types import Depends
-from engine.policy.holdings import Holdings, worth
+from engine.policy.holdings import held, worth
 
 _OTHERS = Depends.POD | Depends.SIGNAL | Depends.CLOCK | Depends.CLUSTER | Depends.FEASIBLE
 
@@ -107,7 +107,6 @@ class LimitClause:
     def __init__(self, clause: CompiledQuota) -> None:
         self.clause = clause
         self.name = clause.name
-        self._holdings = Holdings(clause.measure_members(None)) if clause.measure_members is not None else None
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Refuse the pod, or have nothing more to say."""
@@ -121,17 +120,16 @@ class LimitClause:
 
     def usage(self, frame: Frame) -> tuple[float, float, float]:
         """Return what pods of the key hold, what this one would add, and the bound; a missing bound allows nothing."""
-        clause, counters = self.clause, frame.cluster.counters
+        clause, cluster = self.clause, frame.cluster
         members = clause.members(frame)
         bound = float(clause.bound(frame))
-        stranded = [pod.template for pod in frame.cluster.stranded.values() if members(pod.template)]
-        if self._holdings is None:
-            counter = counters.counter(MemberSet(members), terminating=True)
-            return float(counter.per_node().sum() + len(stranded)), 1.0, bound if bound == bound else 0.0
-        assert clause.measure_members is not None
+        bound = bound if bound == bound else 0.0
+        everywhere = (cluster.counters, cluster.counters_on_unknown_nodes)
+        if clause.measure_members is None:
+            pods = MemberSet(members)
+            return float(sum(each.counter(pods, terminating=True).total for each in everywhere)), 1.0, bound
         measure = clause.measure_members(frame)
-        used = self._holdings.held(counters, members) + sum(worth(measure, template) for template in stranded)
-        return used, worth(measure, frame.template), bound if bound == bound else 0.0
+        return sum(held(each, members, measure) for each in everywhere), worth(measure, frame.template), bound
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Let all nodes pass."""

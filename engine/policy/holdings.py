@@ -1,71 +1,41 @@
-"""What the pods of one key hold together, from counters: one per distinct amount, so that no decision adds up pods."""
+"""What the pods of one key hold together, from counters: no decision adds up pods."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import ClassVar
 
-from engine.cluster.affinity import NamespaceLabels
+from engine.builtins.pods import member_anchors
+from engine.cluster.counter import AmountCounter
 from engine.cluster.counters import PodCounters
+from engine.cluster.pod_sets import Anchor, NamespaceLabels, PlainSet, Weighing
 from engine.cluster.pods import PodTemplate
 from engine.lang.environment import Members
 
 
 @dataclass(frozen=True, slots=True)
-class _Worth:
-    """The pods of a key whose measure is one amount."""
+class _Holders(PlainSet):
+    """The pods of a key, each for what its measure is."""
 
     members: Members
     measure: Members
-    amount: float
-    reads_namespaces: ClassVar[bool] = False
+    weighing: ClassVar[Weighing] = Weighing.AMOUNT
 
-    def matches(self, template: PodTemplate, namespaces: NamespaceLabels) -> bool:
-        """Return whether pods of this template belong to the set."""
-        return bool(self.members(template)) and worth(self.measure, template) == self.amount
+    def anchors(self) -> Iterable[Anchor]:
+        """Return what a template must have at least one of to belong to the set."""
+        return member_anchors(self.members)
 
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """The pods of a key; notes which amounts there are, as counters ask it once about every template."""
-
-    members: Members
-    measure: Members
-    amounts: set[float] = field(compare=False)
-    reads_namespaces: ClassVar[bool] = False
-
-    def matches(self, template: PodTemplate, namespaces: NamespaceLabels) -> bool:
-        """Return whether pods of this template belong to the set."""
-        if not self.members(template):
-            return False
-        self.amounts.add(worth(self.measure, template))
-        return True
+    def weight(self, template: PodTemplate, namespaces: NamespaceLabels) -> float | None:
+        """Return what a pod of this template counts for; None where it does not belong to the set."""
+        return worth(self.measure, template) if self.members(template) else None
 
 
-class Holdings:
-    """Sums of a measure over the pods of one key; keeps which amounts it has met, by key."""
-
-    _MOST_KEYS = 4096
-
-    def __init__(self, measure: Members) -> None:
-        self._measure = measure
-        self._keys: dict[Members, _Key] = {}
-
-    def held(self, counters: PodCounters, members: Members) -> float:
-        """Return the sum over the pods on nodes, terminating ones included."""
-        key = self._keys.get(members)
-        if key is None:
-            if len(self._keys) >= self._MOST_KEYS:
-                self._keys.clear()
-            key = self._keys[members] = _Key(members, self._measure, set())
-        if not counters.counter(key, terminating=True).per_node().any():
-            return 0.0
-        total = 0.0
-        for amount in key.amounts:
-            if amount:
-                counter = counters.counter(_Worth(members, self._measure, amount), terminating=True)
-                total += amount * float(counter.per_node().sum())
-        return total
+def held(counters: PodCounters, members: Members, measure: Members) -> float:
+    """Return the sum of a measure over the pods of a key, terminating ones included."""
+    counter = counters.counter(_Holders(members, measure), terminating=True)
+    assert isinstance(counter, AmountCounter)
+    return counter.worth()
 
 
 def worth(measure: Members, template: PodTemplate) -> float:

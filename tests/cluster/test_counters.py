@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine.cluster import counter as counter_module
 from engine.cluster import counters, domains, objects
-from engine.cluster.affinity import IncomingTerms, PodTerm, carried_terms
+from engine.cluster.affinity import IncomingTerms, PodTerm, WeightedTerms, carried_terms
 from engine.cluster.cluster import Cluster
 from engine.cluster.domains import DomainTotals, topology
 from engine.cluster.pods import PodInfo
@@ -44,6 +44,19 @@ SETS = [
         (
             PodTerm(frozenset(), selector({}), selector({"matchLabels": {"team": "x"}})),
             PodTerm(frozenset({"red"}), selector({"matchLabels": {"app": "web"}})),
+        )
+    ),
+    WeightedTerms(
+        (
+            (PodTerm(frozenset({"red"}), selector({"matchLabels": {"app": "web"}})), 5),
+            (PodTerm(frozenset({"red"}), selector({"matchExpressions": [{"key": "app", "operator": "Exists"}]})), -5),
+            (PodTerm(frozenset({"blue"}), selector({"matchLabels": {"app": "db"}})), 7),
+        )
+    ),
+    WeightedTerms(
+        (
+            (PodTerm(frozenset({"red", "blue"}), selector({})), 1),
+            (PodTerm(frozenset(), selector({}), selector({"matchLabels": {"team": "x"}})), 2),
         )
     ),
 ]
@@ -149,7 +162,9 @@ def placed(cluster: Cluster) -> Iterator[tuple[PodInfo, int]]:
 
 
 def recount(cluster: Cluster, test: Any) -> list[int]:
-    tally = Tally(row for pod, row in placed(cluster) if test(pod))
+    tally: Tally[int] = Tally()
+    for pod, row in placed(cluster):
+        tally[row] += test(pod)
     return [tally[row] for row in range(cluster.nodes.size)]
 
 
@@ -168,15 +183,18 @@ class Watcher:
             self.version, self.totals = nodes.version, DomainTotals(topology(nodes, ZONE), [(counter, 3)])
             assert self.totals.sync()
         zones: Tally[str] = Tally()
+        mass = 0
         for pod, row in placed(self.cluster):
             zone = nodes.infos[row].labels.get(ZONE)
             if zone and (self.terminating or not pod.terminating):
-                zones[zone] += self.pods.matches(pod.template, self.cluster.counters.namespaces)
+                weight = self.pods.weight(pod.template, self.cluster.counters.namespaces)
+                zones[zone] += weight or 0
+                mass += weight is not None
         found = self.totals
         assert {zone: int(n) for zone, n in zip(found.topology.values, found.totals, strict=False)} == {
             zone: 3 * zones[zone] for zone in found.topology.values
         }
-        assert found.mass == zones.total()
+        assert found.mass == mass
         assert found.totals[found.topology.nothing] == 0
 
 
@@ -195,9 +213,10 @@ def test_counts_equal_a_recount_after_any_events(
     probe = make_pod(cluster, 99, {"namespace": "red", "app": "web", "affinity": None, "terminating": False})
     other = make_pod(cluster, 98, {"namespace": "blue", "app": "db", "affinity": None, "terminating": False})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counters, "_MAX_COUNTERS", limit)
+        patch.setattr(counters, "_MAX_TERMS", limit)
         patch.setattr(counter_module, "_JOURNAL_LIMIT", journal)
-        patch.setattr(counters, "_LOG_SLACK", 1)
+        patch.setattr(counters, "_LOG_LIMIT", journal)
+        patch.setattr(counters, "_LOOK_ANEW", journal)
         patch.setattr(domains, "_REPLAY_LIMIT", journal)
         for event in events:
             apply(cluster, event)
@@ -208,7 +227,7 @@ def test_counts_equal_a_recount_after_any_events(
                 assert cluster.counters.counter(pods, terminating=terminating).per_node().tolist() == recount(
                     cluster,
                     lambda pod, pods=pods, terminating=terminating, known=known: (
-                        pods.matches(pod.template, known) and (terminating or not pod.terminating)
+                        (pods.weight(pod.template, known) or 0) * (terminating or not pod.terminating)
                     ),
                 )
             for pod in (probe, other):
@@ -218,10 +237,11 @@ def test_counts_equal_a_recount_after_any_events(
                     for term in carried_terms(existing.template)
                     if term.term.pods.matches(pod.template, known)
                 }
-                assert set(cluster.counters.carried_towards(pod.template)) == expected
-                for term in expected:
-                    assert cluster.counters.carriers(term).per_node().tolist() == recount(
-                        cluster, lambda existing, term=term: term in carried_terms(existing.template)
+                towards = cluster.counters.carried_towards(pod.template).by
+                assert {carriers.term for carriers in towards} == expected
+                for carriers in towards:
+                    assert carriers.per_node().tolist() == recount(
+                        cluster, lambda existing, term=carriers.term: term in carried_terms(existing.template)
                     )
 
 
@@ -266,13 +286,12 @@ def test_terms_that_come_and_go_many_times_are_still_found() -> None:
         }
         what = {"namespace": "red", "app": "db", "affinity": affinity, "terminating": False}
         cluster.place(make_pod(cluster, 1, what), "a")
-        assert [term.term.topology_key for term in cluster.counters.carried_towards(probe.template)] == [
-            f"key-{number}"
-        ]
+        towards = cluster.counters.carried_towards(probe.template).by
+        assert [carriers.term.term.topology_key for carriers in towards] == [f"key-{number}"]
 
 
 def test_a_counter_asked_for_after_many_others_came_and_went_keeps_counting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "_MAX_COUNTERS", 8)
+    monkeypatch.setattr(counters, "_MAX_TERMS", 8)
     cluster = small_cluster()
     what = {"namespace": "red", "app": "web", "affinity": None, "terminating": False}
     for number in range(200):

@@ -160,7 +160,7 @@ class Scheduler:
         self.deciding.policies = policies
         if self.deciding.sharding is not None:
             self.deciding.sharding.forget_profiles()
-        self.cluster.counters.forget_groups()
+        self.cluster.forget_groups()
         frame = self.deciding.frame
         self.queue.use(
             turn=lambda queued: policies.turn(queued, frame),

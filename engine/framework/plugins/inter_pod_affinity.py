@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.cluster.affinity import AffinityTerm, CarriedTerm, IncomingTerms, affinity_terms
+from engine.cluster.affinity import (
+    AffinityTerm,
+    AffinityTerms,
+    CarriedTerm,
+    IncomingTerms,
+    PodTerm,
+    WeightedTerms,
+    affinity_terms,
+)
 from engine.cluster.cluster import Cluster
 from engine.cluster.counter import Counter
+from engine.cluster.counters import CarriedTowards
 from engine.cluster.domains import DomainTotals, topology
-from engine.cluster.nodes import BoolArray, FloatArray, IntArray, Rows
+from engine.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable, Rows
 from engine.framework.frame import Frame
 from engine.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
 from engine.framework.plugins.base import MAX_SCORE
@@ -66,13 +75,12 @@ class InterPodAffinity:
         if terms.problem:
             return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (f"parsing pod: {terms.problem}",))
         carried = frame.cluster.counters.carried_towards(frame.template)
-        if not carried and not terms.required and not terms.required_anti:
+        if not carried.by and not terms.required and not terms.required_anti:
             return SKIP
         kept: _Required | None = frame.template.memo.get((self.name, "required"))
         if kept is None or not kept.serves(frame.cluster, carried):
             kept = _Required(frame, carried)
             frame.cluster.counters.keep(frame.template, (self.name, "required"), kept)
-            kept.serves(frame.cluster, carried)
         sides = kept.sides()
         if not sides.existing and not terms.required and not terms.required_anti:
             return SKIP
@@ -106,13 +114,12 @@ class InterPodAffinity:
         """Find what is near; skip where no preferred term, of the pod or of placed ones, matches anything."""
         terms = affinity_terms(frame.template)
         carried = frame.cluster.counters.carried_towards(frame.template)
-        if not terms.preferred and (not carried or self.ignore_preferred_terms_of_existing_pods):
+        if not terms.preferred and (not carried.by or self.ignore_preferred_terms_of_existing_pods):
             return SKIP
         kept: _Preferred | None = frame.template.memo.get((self.name, "preferred"))
         if kept is None or not kept.serves(frame.cluster, carried, self.hard_pod_affinity_weight):
             kept = _Preferred(frame, carried, self.hard_pod_affinity_weight)
             frame.cluster.counters.keep(frame.template, (self.name, "preferred"), kept)
-            kept.serves(frame.cluster, carried, self.hard_pod_affinity_weight)
         return Ready(kept) if any(totals.mass for totals in kept.totals) else SKIP
 
     def score(self, frame: Frame, state: _Preferred) -> IntArray:
@@ -134,42 +141,65 @@ class InterPodAffinity:
         return result
 
 
+class _Carried:
+    """The terms of placed pods that matter to one template over one state of the node table, per topology key."""
+
+    def __init__(self, nodes: NodeTable, weight: Callable[[CarriedTerm], int | None]) -> None:
+        """weight: what a term counts for, None where it does not matter."""
+        self._nodes = nodes
+        self._weight = weight
+        self._version = -1
+        self.totals: dict[str, DomainTotals] = {}
+
+    def follow(self, carried: CarriedTowards) -> bool:
+        """Catch up; return False where this must be made anew."""
+        if carried.version == self._version:
+            return all(totals.sync() for totals in self.totals.values())
+        sources: dict[str, dict[Counter, int]] = {key: {} for key in self.totals}
+        for carriers in carried.by:
+            key = self._nodes.known_label(carriers.term.term.topology_key)
+            weight = self._weight(carriers.term)
+            if key is not None and weight is not None:
+                sources.setdefault(key, {})[carriers] = weight
+        self._version = carried.version
+        for key in sources.keys() - self.totals.keys():
+            self.totals[key] = DomainTotals(topology(self._nodes, key), ())
+        return all(self.totals[key].follow(found) for key, found in sources.items())
+
+
 class _Required:
     """The required terms that matter to one template over one state of the node table."""
 
-    def __init__(self, frame: Frame, carried: tuple[CarriedTerm, ...]) -> None:
+    def __init__(self, frame: Frame, carried: CarriedTowards) -> None:
         self._cluster = frame.cluster
-        self._version = frame.cluster.nodes.version
-        self._carried = carried
+        nodes, counters = frame.cluster.nodes, frame.cluster.counters
+        self._version = nodes.version
         terms = affinity_terms(frame.template)
-        counters = frame.cluster.counters
-        wanted = IncomingTerms(tuple(term.pods for term in terms.required))
+        wanted = IncomingTerms(tuple(dict.fromkeys(term.pods for term in terms.required)))
         self._namespace = frame.template.namespace
         self._namespace_labels = counters.namespaces.get(self._namespace)
         self._matches_itself = wanted.matches(frame.template, counters.namespaces)
-        self._affinity = _by_key(
-            frame, [(t.topology_key, counters.counter(wanted, terminating=True)) for t in terms.required]
-        )
-        self._anti_affinity = _by_key(
-            frame,
-            [
-                (t.topology_key, counters.counter(IncomingTerms((t.pods,)), terminating=True))
-                for t in terms.required_anti
-            ],
-        )
-        self._existing = _by_key(
-            frame,
-            [(c.term.topology_key, counters.carriers(c)) for c in carried if c.kind == "required_anti"],
-        )
+        self._affinity: list[DomainTotals] = []
+        if terms.required:
+            counter = counters.counter(wanted, terminating=True)
+            # of the labels that no node has one is enough: no node is near anything by it
+            keys = {nodes.known_label(term.topology_key): term.topology_key for term in terms.required}
+            self._affinity = [DomainTotals(topology(nodes, key), [(counter, 1)]) for key in keys.values()]
+        apart = AffinityTerms(preferred=tuple(AffinityTerm(t.pods, t.topology_key, 1) for t in terms.required_anti))
+        self._anti_affinity = _by_key(frame, apart)
+        self._existing = _Carried(nodes, lambda term: 1 if term.kind == "required_anti" else None)
+        if not all(totals.sync() for totals in (*self._affinity, *self._anti_affinity)):
+            raise RuntimeError("a counter is gone that was asked for just now")
+        self._existing.follow(carried)
 
-    def serves(self, cluster: Cluster, carried: tuple[CarriedTerm, ...]) -> bool:
+    def serves(self, cluster: Cluster, carried: CarriedTowards) -> bool:
         """Return whether this still holds."""
         return (
             self._cluster is cluster
             and self._version == cluster.nodes.version
             and self._namespace_labels is cluster.counters.namespaces.get(self._namespace)
-            and self._carried == carried
-            and all(totals.sync() for totals in (*self._affinity, *self._anti_affinity, *self._existing))
+            and self._existing.follow(carried)
+            and all(totals.sync() for totals in (*self._affinity, *self._anti_affinity))
         )
 
     def sides(self) -> Sides:
@@ -184,62 +214,70 @@ class _Required:
             allowed = np.ones(totals.topology.slots, np.bool_) if first else totals.totals > 0
             allowed[totals.topology.nothing] = False
             affinity.append(_Side(allowed, totals.topology.index))
-        return Sides(affinity, _unless_any(self._anti_affinity), _unless_any(self._existing))
+        return Sides(affinity, _unless_any(self._anti_affinity), _unless_any(self._existing.totals.values()))
 
 
-def _unless_any(found: Sequence[DomainTotals]) -> list[_Side]:
+def _unless_any(found: Iterable[DomainTotals]) -> list[_Side]:
     return [_Side(totals.totals <= 0, totals.topology.index) for totals in found if totals.mass]
 
 
 class _Preferred:
     """The terms that score a template's pods over one state of the node table."""
 
-    def __init__(self, frame: Frame, carried: tuple[CarriedTerm, ...], hard_weight: int) -> None:
+    def __init__(self, frame: Frame, carried: CarriedTowards, hard_weight: int) -> None:
         self._cluster = frame.cluster
         self._version = frame.cluster.nodes.version
-        self._carried = carried
         self._hard_weight = hard_weight
-        counters = frame.cluster.counters
-        sources: list[tuple[str, Counter, int]] = []
-        for term in affinity_terms(frame.template).preferred:
-            pods = IncomingTerms((term.pods,))
-            sources.append((term.topology_key, counters.counter(pods, terminating=True), term.weight))
-        for kind, term in carried:
-            weight = _carried_weight(kind, term, hard_weight)
-            if weight is not None:
-                sources.append((term.topology_key, counters.carriers(CarriedTerm(kind, term)), weight))
-        self.totals = _weighted_by_key(frame, sources)
-        """Per topology key, the score of each domain."""
+        self._own = _by_key(frame, affinity_terms(frame.template))
+        self._existing = _Carried(frame.cluster.nodes, lambda term: _carried_weight(term, hard_weight))
+        if not all(totals.sync() for totals in self._own):
+            raise RuntimeError("a counter is gone that was asked for just now")
+        self._existing.follow(carried)
 
-    def serves(self, cluster: Cluster, carried: tuple[CarriedTerm, ...], hard_weight: int) -> bool:
+    @property
+    def totals(self) -> list[DomainTotals]:
+        """Return per topology key the score of each domain: by the template's own terms, and by those of others."""
+        return [*self._own, *self._existing.totals.values()]
+
+    def serves(self, cluster: Cluster, carried: CarriedTowards, hard_weight: int) -> bool:
         """Return whether this still holds."""
         return (
             self._cluster is cluster
             and self._version == cluster.nodes.version
             and self._hard_weight == hard_weight
-            and self._carried == carried
-            and all(totals.sync() for totals in self.totals)
+            and self._existing.follow(carried)
+            and all(totals.sync() for totals in self._own)
         )
 
 
-def _carried_weight(kind: str, term: AffinityTerm, hard_weight: int) -> int | None:
+def _carried_weight(term: CarriedTerm, hard_weight: int) -> int | None:
     """Return what one placed pod with this term adds to the score of its domain; None: it is not scored."""
-    match kind:
+    match term.kind:
         case "preferred":
-            return term.weight
+            return term.term.weight
         case "required" if hard_weight > 0:
-            return term.weight * hard_weight
+            return term.term.weight * hard_weight
     return None
 
 
-def _by_key(frame: Frame, sources: Sequence[tuple[str, Counter]]) -> list[DomainTotals]:
-    return _weighted_by_key(frame, [(key, counter, 1) for key, counter in dict.fromkeys(sources)])
+def _by_key(frame: Frame, terms: AffinityTerms) -> list[DomainTotals]:
+    """Return the preferred terms as one total per topology key; labels that no node has are left out.
 
-
-def _weighted_by_key(frame: Frame, sources: Sequence[tuple[str, Counter, int]]) -> list[DomainTotals]:
-    """Return one total per topology key."""
-    keys: dict[str, list[tuple[Counter, int]]] = {}
-    for key, counter, weight in sources:
-        keys.setdefault(key, []).append((counter, weight))
-    nodes = frame.cluster.nodes
-    return [DomainTotals(topology(nodes, key), counters) for key, counters in keys.items()]
+    All terms of a key are one set of pods, counted by weight: a pod may have thousands of terms.
+    """
+    nodes, counters = frame.cluster.nodes, frame.cluster.counters
+    keys: dict[str, dict[PodTerm, int]] = {}
+    for term in terms.preferred:
+        key = nodes.known_label(term.topology_key)
+        if key is not None:
+            weights = keys.setdefault(key, {})
+            weights[term.pods] = weights.get(term.pods, 0) + term.weight
+    found = []
+    for key, weights in keys.items():
+        if len(weights) == 1:  # the same set for all templates with that term
+            [(pods, weight)] = weights.items()
+            source = counters.counter(IncomingTerms((pods,)), terminating=True), weight
+        else:
+            source = counters.counter(WeightedTerms(tuple(weights.items())), terminating=True), 1
+        found.append(DomainTotals(topology(nodes, key), [source]))
+    return found

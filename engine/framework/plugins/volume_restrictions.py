@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from engine.cluster import objects
-from engine.cluster.disks import conflict, disk_keys
+from engine.cluster.disks import DiskKey, DiskUse, disk_uses
 from engine.cluster.nodes import BoolArray
 from engine.cluster.object_store import key_of
 from engine.framework.frame import Frame
@@ -59,10 +60,10 @@ class VolumeRestrictions:
             if _READ_WRITE_ONCE_POD in (claim.spec.access_modes or ()):
                 single.add(source.claim_name)
         in_use = _uses(frame, single) > 0
-        has_disks = any(disk_keys(volume) for volume in pod.volumes)
-        if not has_disks and not in_use:
+        disks = disk_uses(pod.volumes)
+        if not disks and not in_use:
             return SKIP
-        return Ready(Restricted(_conflicts(frame) if has_disks else frozenset(), in_use))
+        return Ready(Restricted(_conflicts(frame, disks), in_use))
 
     def filter(self, frame: Frame, state: Restricted) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
@@ -83,16 +84,15 @@ def _mask(frame: Frame, rows: frozenset[int]) -> BoolArray:
     return result[frame.rows]
 
 
-def _conflicts(frame: Frame) -> frozenset[int]:
+def _conflicts(frame: Frame, disks: Mapping[DiskKey, DiskUse]) -> frozenset[int]:
     """Return the rows whose pods have a disk that the pod cannot share with them."""
     cluster = frame.cluster
-    rows = set()
-    for wanted in frame.pod.volumes:
-        for key in disk_keys(wanted):
-            for uid, other in cluster.disk_users.get(key, {}).items():
-                if any(conflict(wanted, used) for used in other.volumes):
-                    rows.add(cluster.nodes.rows[cluster.node_of(uid) or ""])
-    return frozenset(rows)
+    return frozenset(
+        cluster.nodes.rows[cluster.node_of(uid) or ""]
+        for key, wanted in disks.items()
+        for uid, used in cluster.disk_users.get(key, {}).items()
+        if wanted.conflicts(used)
+    )
 
 
 def _uses(frame: Frame, claims: set[str]) -> int:
@@ -104,15 +104,18 @@ def _uses(frame: Frame, claims: set[str]) -> int:
     if not claims:
         return 0
     cluster = frame.cluster
-    moved = [change for change in cluster.rehearsed if change.node_name in cluster.nodes]
-    uses = 0
-    for claim in claims:
-        users = set(cluster.claim_users.get(key_of(frame.pod.namespace, claim), ()))
-        for pod, _, step in reversed(moved):
-            if pod.namespace == frame.pod.namespace and claim in _claim_names(pod.volumes):
-                (users.discard if step > 0 else users.add)(pod.uid)
-        uses += bool(users)
-    return uses + sum(step * sum(name in claims for name in _claim_names(pod.volumes)) for pod, _, step in moved)
+    moved = [
+        (change, Counter(claim for claim in _claim_names(change.pod.volumes) if claim in claims))
+        for change in cluster.rehearsed
+        if change.node_name in cluster.nodes
+    ]
+    users = {claim: set(cluster.claim_users.get(key_of(frame.pod.namespace, claim), ())) for claim in claims}
+    for (pod, _, step), named in reversed(moved):
+        if pod.namespace == frame.pod.namespace:
+            for claim in named:
+                (users[claim].discard if step > 0 else users[claim].add)(pod.uid)
+    uses = sum(bool(there) for there in users.values())
+    return uses + sum(change.step * named.total() for change, named in moved)
 
 
 def _claim_names(volumes: Sequence[objects.Volume]) -> list[str]:

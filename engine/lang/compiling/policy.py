@@ -219,7 +219,7 @@ class _Maker:
 
         def members(frame: Any) -> Members:
             wanted = evaluate(frame)
-            return Members(key, (wanted,), lambda item: evaluate(item) == item.captured[0])
+            return Members(key, (wanted,), lambda item: evaluate(item) == item.captured[0], by=evaluate)
 
         return members
 
