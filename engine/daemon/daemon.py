@@ -30,6 +30,7 @@ from engine.daemon.observing.observers import Observers
 from engine.daemon.observing.telling import Telling
 from engine.daemon.observing.tracing import Tracing
 from engine.daemon.policies.canaries import Canaries
+from engine.daemon.policies.checking import PolicyChecker
 from engine.daemon.policies.live import LivePolicies, PolicyCompiler
 from engine.daemon.policies.reload import PolicyReloader, ReloadRecord
 from engine.daemon.policies.signal_feed import SignalFeed
@@ -60,7 +61,14 @@ class Daemon:
     """One replica of the scheduler."""
 
     def __init__(
-        self, settings: Settings, api_server: ApiServer, *, version: str, random: Random, loops: Loops
+        self,
+        settings: Settings,
+        api_server: ApiServer,
+        *,
+        checker: PolicyChecker,
+        version: str,
+        random: Random,
+        loops: Loops,
     ) -> None:
         self._settings = settings = settings.effective()
         self._random = random
@@ -123,7 +131,9 @@ class Daemon:
         self._scheduler.is_current = Freshness(nodes_and_pods, is_reachable=lambda: self._transport.is_reachable)
         self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals, clock=clock, loops=loops)
         self._reloader = PolicyReloader(
-            compile_policies=PolicyCompiler(frozenset(settings.scheduler_names), watched=settings.watched),
+            compile_policies=PolicyCompiler(
+                frozenset(settings.scheduler_names), watched=settings.watched, checker=checker
+            ),
             activate=self._activate,
             report=self._report_reload,
             clock=time.time,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -26,6 +27,7 @@ from engine.documents.yaml_document import DocumentError
 
 if TYPE_CHECKING:
     from engine.adapters.loops import Loops
+    from engine.daemon.policies.checking import PolicyChecker
     from engine.daemon.watching.api_server import ApiServer
 
 logger = logging.getLogger(__name__)
@@ -218,22 +220,35 @@ async def _schedule(settings: Settings, address_file: Path | None) -> int:
     """Ask the API server for what there is, import what decides while it answers, then do it."""
     from engine.adapters.kube.errors import CredentialsError
     from engine.adapters.loops import Loops
+    from engine.adapters.worker_process import WorkerLost
+    from engine.daemon.policies.checking import PolicyChecker
     from engine.daemon.watching.api_server import ApiServer
 
     random, loops = Random(), Loops()
+    checker = PolicyChecker()
+    with contextlib.suppress(WorkerLost):  # it is tried again, and told, when there is something to check
+        checker.start()  # it imports what we do, on another core
     try:
         async with ApiServer(settings, random=random, loops=loops) as api_server:
             for module in IMPORTED_MEANWHILE:
                 import_module(module)
                 for _ in range(TURNS):
                     await asyncio.sleep(0)
-            return await _decide(settings, api_server, address_file, random=random, loops=loops)
+            return await _decide(settings, api_server, address_file, checker=checker, random=random, loops=loops)
     except CredentialsError as error:
         return _fail(f"policy-scheduler: {error}")
+    finally:
+        checker.stop()
 
 
 async def _decide(
-    settings: Settings, api_server: ApiServer, address_file: Path | None, *, random: Random, loops: Loops
+    settings: Settings,
+    api_server: ApiServer,
+    address_file: Path | None,
+    *,
+    checker: PolicyChecker,
+    random: Random,
+    loops: Loops,
 ) -> int:
     from engine.adapters.http_server import ServerError
     from engine.adapters.open_telemetry import TracingUnavailable
@@ -242,7 +257,9 @@ async def _decide(
     from engine.daemon.daemon import Daemon
 
     try:
-        daemon = Daemon(settings, api_server, version=version(DISTRIBUTION), random=random, loops=loops)
+        daemon = Daemon(
+            settings, api_server, checker=checker, version=version(DISTRIBUTION), random=random, loops=loops
+        )
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, daemon.print_state)
         return await daemon.run(announce=lambda url: _announce(url, address_file))
     except (CertificateError, FileError, ServerError, TracingUnavailable) as error:

@@ -145,8 +145,9 @@ def load(
     library: Iterable[Source] = (),
     default_schedulers: frozenset[str] = DEFAULT_SCHEDULERS,
     memo: Memo | None = None,
+    rules: bool = True,
 ) -> Loaded:
-    """Check, lint and compile policies together; errors in one leave all of them out.
+    """Check, compile and lint policies together; errors in one leave all of them out.
 
     Args:
         sources: the policies.
@@ -154,14 +155,16 @@ def load(
         library: sources that may be used but are no policies themselves.
         default_schedulers: the schedulerNames that policies serve which name none.
         memo: results for the same texts, the policies themselves among them, and those of this time afterwards.
+        rules: whether to lint; not where it was done for these sources before.
     """
     names, memo = names or environment(), memo or Memo()
     with _collector_paused():
         checked = check_sources(sources, names, library=library, memo=memo)
-        diagnostics = in_order([*checked.diagnostics, *lint(checked, memo=memo)])
+        policies = [memo(_made, policy, names) for policy in checked.policies] if not checked.failed else []
+        found = lint(checked, memo=memo) if rules else ()
+        diagnostics = in_order([*checked.diagnostics, *found])
         if errors(diagnostics):
             return Loaded(None, diagnostics, checked)
-        policies = [memo(_made, policy, names) for policy in checked.policies]
         return Loaded(PolicySet.of(policies, default_schedulers=default_schedulers), diagnostics, checked)
 
 

@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 
 from engine.adapters.policy_sources import PolicySources
+from engine.adapters.worker_process import WorkerProcess
+from engine.daemon.policies.checking import MODULE, PolicyChecker
 from engine.daemon.policies.live import PolicyCompiler
 from engine.daemon.policies.reload import Accepted
 from tests.benchmarks.decisions import start
@@ -48,7 +50,9 @@ class Reload:
 def measure_reload(reference: Reference, *, policies: int, clauses: int, changed: int) -> Reload:
     """Compile a set of policies after another one, alone and beside decisions."""
     generations = [_sources(policies, clauses, changed=changed, generation=number) for number in range(3)]
-    compiler = PolicyCompiler(frozenset({"policy-scheduler"}))
+    worker = WorkerProcess(MODULE)
+    checker = PolicyChecker(worker)
+    compiler = PolicyCompiler(frozenset({"policy-scheduler"}), checker=checker)
     _compile(compiler, generations[0])
     turn = reference.seconds()
     gc.collect()
@@ -59,6 +63,7 @@ def measure_reload(reference: Reference, *, policies: int, clauses: int, changed
     turn = (turn + reference.seconds()) / 2
     swap_seconds, worst = _beside_decisions(compiler, generations[2])
     gc.unfreeze()
+    worker.kill()
     return Reload(policies, clauses, changed, cpu_seconds, cpu_seconds / turn, swap_seconds, worst)
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from engine.adapters.loops import Loops
 from engine.adapters.policy_sources import PolicySources, PolicySourcesError
+from engine.adapters.worker_process import WorkerLost
 from engine.daemon.policies.reload import (
     EVENT_MESSAGE_LIMIT,
     Accepted,
@@ -149,8 +150,49 @@ async def test_a_fault_of_the_compiler_ends_nothing() -> None:
     async with running() as scheduler:
         record = await scheduler.offered(sources("crash"))
         assert record.result is ReloadResult.FAILED
-        assert record.problems == ("the compiler failed: ZeroDivisionError: a fault",)
+        assert record.problems == ("they could not be checked: ZeroDivisionError: a fault",)
         assert (await scheduler.offered(sources("one"))).successful
+
+
+async def test_what_failed_through_no_fault_of_its_own_is_tried_again() -> None:
+    trials = 0
+
+    def busy(given: PolicySources) -> Accepted[str] | Refused:
+        nonlocal trials
+        trials += given == sources("one")
+        if 0 < trials < 4:
+            raise WorkerLost("cannot start a process: resource temporarily unavailable")
+        return compile_text(given)
+
+    async with running(compile_policies=busy, retry_seconds=0.01) as scheduler:
+        assert (await scheduler.offered(sources("zero"))).successful
+        record = await scheduler.offered(sources("one"))
+        assert record.result is ReloadResult.FAILED
+        assert record.problems == (
+            "they could not be checked: cannot start a process: resource temporarily unavailable",
+        )
+        async with asyncio.timeout(20):
+            while not scheduler.records[-1].successful:
+                scheduler._more.clear()
+                await scheduler._more.wait()
+    assert scheduler.activated == ["zero", "one"]
+    assert trials == 4
+
+
+async def test_what_failed_is_not_tried_again_once_there_is_something_newer() -> None:
+    tried: list[str] = []
+
+    def compile_some(given: PolicySources) -> Accepted[str] | Refused:
+        ((_, text),) = given.files
+        tried.append(text)
+        return compile_text(given)
+
+    async with running(compile_policies=compile_some, retry_seconds=0.01) as scheduler:
+        await scheduler.offered(sources("crash"))
+        while not (await scheduler.offered(sources("good"))).successful:
+            pass
+        await asyncio.sleep(0.05)
+    assert tried[-1] == "good"
 
 
 async def test_a_fault_of_the_activation_brings_the_last_good_set_back_and_ends_nothing() -> None:
@@ -225,7 +267,7 @@ class Former:
     [
         (sources("bad"), "a.policy:1:1: error[P001]: bad; a.policy:2:1: error[P002]: more"),
         (PolicySourcesError("/etc/p holds no .policy file"), "/etc/p holds no .policy file"),
-        (sources("crash"), "the compiler failed: ZeroDivisionError: a fault"),
+        (sources("crash"), "they could not be checked: ZeroDivisionError: a fault"),
     ],
 )
 async def test_a_start_without_good_policies_goes_on_with_the_last_that_were_accepted(

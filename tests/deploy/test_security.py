@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from engine.adapters.policy_sources import PolicySources
+from engine.adapters.worker_process import WorkerProcess
 from engine.builtins.environment import environment
 from engine.builtins.patterns import pattern
 from engine.cluster import objects
@@ -25,6 +26,7 @@ from engine.daemon.main import main
 from engine.daemon.observing.clause_counts import ClauseCounts
 from engine.daemon.observing.clause_metrics import ClauseMetrics
 from engine.daemon.observing.metrics import SchedulerMetrics
+from engine.daemon.policies.checking import MODULE, PolicyChecker
 from engine.daemon.policies.live import LivePolicies, PolicyCompiler
 from engine.daemon.policies.reload import PolicyReloader, ReloadResult
 from engine.daemon.serving.server import shown_settings
@@ -136,8 +138,10 @@ def test_no_pattern_takes_exponential_time(text: str) -> None:
 async def test_a_broken_set_leaves_the_last_good_one() -> None:
     used: list[LivePolicies] = []
     ends: asyncio.Queue[ReloadResult] = asyncio.Queue()
+    worker = WorkerProcess(MODULE)
+    checker = PolicyChecker(worker)
     reloader = PolicyReloader(
-        compile_policies=PolicyCompiler(frozenset({"policy-scheduler"})),
+        compile_policies=PolicyCompiler(frozenset({"policy-scheduler"}), checker=checker),
         activate=lambda live, _: used.append(live),
         report=lambda record: ends.put_nowait(record.result),
         clock=time.time,
@@ -151,6 +155,7 @@ async def test_a_broken_set_leaves_the_last_good_one() -> None:
                 reloader.offer(PolicySources.of({**good, "bomb.policy": bomb}))
                 assert await ends.get() is ReloadResult.REFUSED
         assert reloader.active is used[-1] is used[0]
+    worker.kill()
 
 
 def test_labels_of_pods_never_become_labels_of_metrics() -> None:

@@ -25,7 +25,6 @@ from engine.adapters.kube.errors import error_from_answer
 from engine.adapters.kube.events import EventRecorder
 from engine.adapters.kube.pod_group_status import PodGroupStatusWriter
 from engine.adapters.kube.pod_status import PodStatusWriter
-from engine.adapters.policy_sources import PolicySources
 from engine.cluster import objects
 from engine.cluster.cluster import Cluster
 from engine.daemon.observing.clause_counts import ClauseCounts
@@ -33,12 +32,13 @@ from engine.daemon.observing.decision_log import DecisionLog
 from engine.daemon.observing.metrics import SchedulerMetrics
 from engine.daemon.observing.observers import Observers
 from engine.daemon.observing.reporter import ApiReporter
-from engine.daemon.policies.live import LivePolicies, PolicyCompiler
-from engine.daemon.policies.reload import Accepted
+from engine.daemon.policies.live import LivePolicies
 from engine.daemon.scheduling.scheduler import Scheduler
+from engine.diagnostics import Source
 from engine.framework.cycle import Cycle
 from engine.framework.invariants import violations
 from engine.framework.queue import SchedulingQueue
+from engine.policy.policy_set import load
 
 POLICY = """
 gang by pod.label.job size 2 within 30s if pod.label.job
@@ -105,9 +105,9 @@ class Churn:
             reporter=ApiReporter(self.events, self.statuses, groups),
             observer=self.observers,
         )
-        compiled = PolicyCompiler(frozenset({"policy-scheduler"}))(PolicySources.of({"p.policy": POLICY}))
-        assert isinstance(compiled, Accepted), compiled
-        policies: LivePolicies = compiled.policies
+        found = load([Source("p.policy", POLICY)]).policy_set
+        assert found is not None
+        policies = LivePolicies(found, scheduler_names=found.default_schedulers)
         self.scheduler.use_policies(policies)
         self.log.use_policies(policies.policy_set, hash="h")
         for number in range(NODES):

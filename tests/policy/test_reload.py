@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.adapters.policy_sources import PolicySources
+from engine.adapters.worker_process import WorkerProcess
 from engine.builtins.environment import environment
+from engine.daemon.policies.checking import MODULE, PolicyChecker
 from engine.daemon.policies.live import LivePolicies, PolicyCompiler
 from engine.daemon.policies.reload import Accepted, Refused
 from engine.diagnostics import Source, render
@@ -144,7 +146,9 @@ def test_a_set_has_no_cycles_so_it_goes_without_the_garbage_collector() -> None:
 
 
 def test_a_bad_edit_that_is_taken_back_costs_nothing() -> None:
-    compiler = PolicyCompiler(frozenset({"policy-scheduler"}))
+    worker = WorkerProcess(MODULE)
+    checker = PolicyChecker(worker)
+    compiler = PolicyCompiler(frozenset({"policy-scheduler"}), checker=checker)
 
     def compiled(text: str) -> LivePolicies | None:
         made = compiler(PolicySources.of({"a.policy": text, "b.policy": f"{SHOP}filter node.ready\n"}))
@@ -156,3 +160,4 @@ def test_a_bad_edit_that_is_taken_back_costs_nothing() -> None:
     assert again is not None
     assert [p.profile for p in again.policy_set.policies] == [p.profile for p in good.policy_set.policies]
     assert isinstance(compiler(PolicySources.of({"a.policy": "filter\n"})), Refused)
+    worker.kill()

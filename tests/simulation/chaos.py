@@ -9,10 +9,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from engine.adapters.policy_sources import PolicySources
-from engine.daemon.policies.live import LivePolicies, PolicyCompiler
-from engine.daemon.policies.reload import Accepted
+from engine.daemon.policies.live import LivePolicies
+from engine.diagnostics import Source
 from engine.framework.queue import Place
+from engine.policy.policy_set import load
 from tests.simulation.api_server import ApiServer, Json
 from tests.simulation.replica import Replica
 from tests.simulation.virtual_time import StandstillError, run
@@ -326,8 +326,8 @@ def containers(millis: int) -> Json:
 
 def compiled(text: str) -> LivePolicies | None:
     """Return the policies of a text, None where it does not compile."""
-    result = PolicyCompiler(NAMES)(PolicySources.of({"p.policy": text}))
-    return result.policies if isinstance(result, Accepted) else None
+    found = load([Source("p.policy", text)], default_schedulers=NAMES).policy_set
+    return LivePolicies(found, scheduler_names=NAMES) if found is not None else None
 
 
 def policies_of(text: str) -> LivePolicies:

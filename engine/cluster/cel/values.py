@@ -26,7 +26,6 @@ class CostLimitExceeded(Exception):
 
 
 NO_OVERLOAD = "no such overload"
-COST_EXCEEDED = "operation cancelled: actual cost limit exceeded"
 
 
 def no_overload() -> CelError:

@@ -10,20 +10,19 @@ from engine.adapters.policy_sources import PolicySources
 from engine.cluster.nodes import NodeTable
 from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Query, Signals
+from engine.daemon.policies.checking import PolicyChecker, load_tree
 from engine.daemon.policies.reload import Accepted, Refused
 from engine.daemon.scheduling.collaborators import FrameOf
-from engine.diagnostics import Diagnostic, Severity, Source, render
+from engine.diagnostics import Source
 from engine.framework.permit import Claim
 from engine.framework.profile import Profile
 from engine.framework.queue import QueuedPod, Turn, gates, priority_turn
 from engine.lang.memo import Memo
+from engine.lang.reading.parse import parse
 from engine.policy.pod_groups import is_in_group, pod_group_claims
 from engine.policy.policy_set import PolicySet, load
 from engine.policy.readings import missing_nodes
 from engine.policy.units import unit_of
-
-MOST_SHOWN = 100
-"""Diagnostics of one set in the log."""
 
 
 class LivePolicies:
@@ -97,28 +96,34 @@ class LivePolicies:
 class PolicyCompiler:
     """Compiles sources into a live policy set; of what is as it was in the last good one, nothing is done again."""
 
-    def __init__(self, scheduler_names: frozenset[str], *, watched: frozenset[str] | None = None) -> None:
-        """Take note of names; as for `LivePolicies`."""
+    def __init__(
+        self, scheduler_names: frozenset[str], *, watched: frozenset[str] | None = None, checker: PolicyChecker
+    ) -> None:
+        """Take note of names, as for `LivePolicies`, and of who checks sets first."""
         self._scheduler_names = scheduler_names
         self._watched = watched
+        self._checker = checker
         self._known: Mapping[Hashable, Any] = {}
         """Of the last good set: a bad edit that is taken back costs nothing."""
 
     def __call__(self, sources: PolicySources) -> Accepted[LivePolicies] | Refused:
-        """Return the set, or what is wrong with the sources."""
-        given, memo = [Source(name, text) for name, text in sources.files], Memo(self._known)
-        loaded = load(given, default_schedulers=self._scheduler_names, memo=memo)
+        """Return the set, or what is wrong with the sources.
+
+        Raises:
+            WorkerLost: they could not be checked.
+        """
+        given = {name: Source(name, text) for name, text in sources.files}
+        known = dict(self._known)
+        trees = [name for name, source in given.items() if (parse, source) not in known]
+        verdict = self._checker.check(sources, default_schedulers=self._scheduler_names, trees=trees)
+        if verdict.problems:
+            return Refused((*verdict.problems, *verdict.warnings))
+        for name, tree in verdict.trees.items():
+            known[parse, given[name]] = load_tree(tree, given[name]), ()
+        memo = Memo(known)
+        loaded = load(list(given.values()), default_schedulers=self._scheduler_names, memo=memo, rules=False)
         if loaded.policy_set is None:
-            return Refused(_rendered(loaded.diagnostics))
+            raise ValueError("the checker's process found nothing wrong with them, and this one does")
         self._known = memo.known
         live = LivePolicies(loaded.policy_set, scheduler_names=self._scheduler_names, watched=self._watched)
-        return Accepted(live, _rendered(loaded.diagnostics))
-
-
-def _rendered(diagnostics: Sequence[Diagnostic]) -> tuple[str, ...]:
-    """Return the texts, errors first: messages about a reload have little room. Of very many the first are shown."""
-    ordered = sorted(diagnostics, key=lambda diagnostic: diagnostic.severity is not Severity.ERROR)
-    texts = [render(diagnostic) for diagnostic in ordered[:MOST_SHOWN]]
-    if len(ordered) > MOST_SHOWN:
-        texts.append(f"and {len(ordered) - MOST_SHOWN} more: `policyctl lint` shows all")
-    return tuple(texts)
+        return Accepted(live, verdict.warnings)

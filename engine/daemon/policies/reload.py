@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from engine.adapters.loops import Loop, Loops
 from engine.adapters.policy_sources import PolicySources, PolicySourcesError
+from engine.adapters.worker_process import WorkerLost
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,8 @@ class PoliciesLost(Exception):
     """No policy set is known to be whole in force: only a new process helps."""
 
 
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 30.0, 600.0
+"""Pauses before a candidate is tried again that failed through a fault of ours, or for want of a process."""
 EVENT_MESSAGE_LIMIT = 1024
 """Characters; the API server refuses longer messages in Events."""
 
@@ -44,7 +47,8 @@ class Refused:
 
 
 Compile = Callable[[PolicySources], Accepted[PolicySetT] | Refused]
-"""Compiles one generation. Runs in a thread, so it must not touch what the event loop owns."""
+"""Compiles one generation. Runs in a thread, so it must not touch what the event loop owns. What it raises is no fault
+of the candidate."""
 
 
 class ReloadResult(Enum):
@@ -123,6 +127,14 @@ def report_of(record: ReloadRecord) -> dict[str, Any]:
     return told | in_force if record.successful else told
 
 
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """What came, and when."""
+
+    found: PolicySources | PolicySourcesError
+    arrived_at: float
+
+
 def _named(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
@@ -152,6 +164,7 @@ class PolicyReloader(Generic[PolicySetT]):
         clock: Callable[[], float],
         prepare: Callable[[PolicySetT], Awaitable[object]] = _nothing,
         former: Callable[[], Awaitable[Sequence[FormerPolicies]]] = _none,
+        retry_seconds: float = RETRY_SECONDS,
         loops: Loops | None = None,
     ) -> None:
         """Set up; nothing is active yet.
@@ -164,13 +177,15 @@ class PolicyReloader(Generic[PolicySetT]):
             prepare: awaited before activation, at most as long as it bounds itself.
             former: returns what was accepted before, the newest first; asked where the first candidate is no good.
             loops: of the process, which ends where no set is whole in force any more; None: its own.
+            retry_seconds: before a candidate that FAILED is tried again; longer each time.
         """
         self._compile = compile_policies
         self._activate = activate
         self._report = report
         self._clock = clock
         self._prepare = prepare
-        self._candidate: tuple[PolicySources | PolicySourcesError, float] | None = None
+        self._retry_seconds = retry_seconds
+        self._candidate: _Candidate | None = None
         self._arrived = asyncio.Event()
         self._loops = loops or Loops()
         self._taking: Loop | None = None
@@ -215,21 +230,36 @@ class PolicyReloader(Generic[PolicySetT]):
 
     def offer(self, found: PolicySources | PolicySourcesError) -> None:
         """Take a candidate, or the reason why there is none; returns at once. Call on the event loop."""
-        self._candidate = (found, self._clock())
+        self._candidate = _Candidate(found, self._clock())
         self._arrived.set()
 
     async def _run(self) -> str:
+        failed: _Candidate | None = None
+        pause = self._retry_seconds
         try:
             while True:
                 if self.last is not None and self.active is None:
                     await self._restore()
-                await self._arrived.wait()
-                self._arrived.clear()
-                if self._candidate is not None:
-                    (found, arrived_at), self._candidate = self._candidate, None
-                    self._tell(await self._take(found, arrived_at=arrived_at))
+                candidate = await self._next(failed, pause)
+                record = await self._take(candidate.found, arrived_at=candidate.arrived_at)
+                self._tell(record)
+                pause = min(2 * pause, LONGEST_RETRY_SECONDS) if candidate is failed else self._retry_seconds
+                failed = candidate if record.result is ReloadResult.FAILED else None
         except PoliciesLost as lost:
             return str(lost)
+
+    async def _next(self, failed: _Candidate | None, pause: float) -> _Candidate:
+        """Return the next candidate, or after a pause again the one that failed through no fault of its own."""
+        try:
+            async with asyncio.timeout(pause if failed is not None else None):
+                await self._arrived.wait()
+        except TimeoutError:
+            assert failed is not None
+            return failed
+        self._arrived.clear()
+        candidate, self._candidate = self._candidate, None
+        assert candidate is not None
+        return candidate
 
     async def _take(self, found: PolicySources | PolicySourcesError, *, arrived_at: float) -> ReloadRecord:
         if isinstance(found, PolicySourcesError):
@@ -282,9 +312,11 @@ class PolicyReloader(Generic[PolicySetT]):
         ended = partial(self._record, arrived_at=arrived_at, hash=found.hash)
         try:
             compiled = await asyncio.to_thread(self._compile, found)
+        except WorkerLost as error:
+            return ended(ReloadResult.FAILED, problems=(f"they could not be checked: {error}",))
         except Exception as error:
             log.exception("unexpected error while compiling policies")
-            return ended(ReloadResult.FAILED, problems=(f"the compiler failed: {_named(error)}",))
+            return ended(ReloadResult.FAILED, problems=(f"they could not be checked: {_named(error)}",))
         if isinstance(compiled, Refused):
             return ended(ReloadResult.REFUSED, problems=compiled.problems)
         try:

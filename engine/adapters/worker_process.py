@@ -1,0 +1,292 @@
+"""Work in a process of its own, which is killed where it takes too much time or memory. Knows nothing of the work.
+
+The process is started when it is first needed, does one thing after another, and ends when nothing has come for long.
+Frames on a socket pair: a kind (one byte), a length (four bytes, big-endian), the content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import NoReturn
+
+log = logging.getLogger(__name__)
+
+CPU_SECONDS = 20
+"""Of the process, for one piece of work."""
+WALL_SECONDS = 120.0
+"""The same on a machine that is busy with other things."""
+MEMORY_BYTES = 256 << 20
+"""Beside what the process has once its modules are imported."""
+MAX_FRAME_BYTES = 64 << 20
+IDLE_SECONDS = 300.0
+"""Without work for so long the process ends and gives its memory back; the next start takes half a second."""
+_HEAD = struct.Struct(">cI")
+_SOCKET = 3
+"""Descriptor of the socket in the process."""
+_BY_FAULT = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
+
+
+class _Kind(Enum):
+    WORK = b"w"
+    ANSWER = b"a"
+    NO_MEMORY = b"m"
+    FAULT = b"f"
+
+
+class WorkerExceeded(Exception):
+    """The work took more than it may, or broke the process: it would do so again."""
+
+
+class WorkerLost(Exception):
+    """The process could not be started, or ended for a reason that has nothing to do with the work."""
+
+
+class WorkerProcess:
+    """A process that runs a module, from the outside. For one thread at a time."""
+
+    def __init__(
+        self,
+        module: str,
+        *,
+        cpu_seconds: int = CPU_SECONDS,
+        wall_seconds: float = WALL_SECONDS,
+        memory_bytes: int = MEMORY_BYTES,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            module: run as `python -m`; calls `serve`.
+            cpu_seconds: for one piece of work.
+            wall_seconds: from the asking to the answer.
+            memory_bytes: beside what the imported modules take.
+            idle_seconds: after which the process ends.
+        """
+        self._module = module
+        self._limits = (cpu_seconds, memory_bytes, idle_seconds)
+        self._wall_seconds = wall_seconds
+        self._pid: int | None = None
+        self._socket: socket.socket | None = None
+        self._deadline = 0.0
+        self._lock = threading.Lock()
+        """Around the life of the process, which may be stopped from another thread."""
+        self._is_stopped = False
+        self._again: bytes | None = None
+        """Work of which nothing has been heard yet."""
+
+    def start(self) -> None:
+        """Start the process, unless it is there.
+
+        Raises:
+            WorkerLost: the system has no room for another process.
+        """
+        with self._lock:
+            if self._is_stopped:
+                raise WorkerLost("the process was stopped")
+            if self._pid is not None and os.waitpid(self._pid, os.WNOHANG)[0] == 0:
+                return
+            self._forget()
+            self._spawn()
+
+    def _spawn(self) -> None:
+        ours, theirs = socket.socketpair()
+        arguments = [sys.executable, "-P", "-m", self._module, *map(str, self._limits)]
+        # the modules that we have, whatever folder either of us was started in
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        # OpenBLAS would start threads that take memory and help nothing
+        environment["OPENBLAS_NUM_THREADS"] = "1"
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        actions = [
+            (os.POSIX_SPAWN_DUP2, nothing, 0),
+            (os.POSIX_SPAWN_DUP2, 2, 1),
+            (os.POSIX_SPAWN_DUP2, theirs.fileno(), _SOCKET),
+        ]
+        try:
+            self._pid = os.posix_spawn(sys.executable, arguments, environment, file_actions=actions)
+        except OSError as error:
+            ours.close()
+            raise WorkerLost(f"cannot start a process: {(error.strerror or str(error)).lower()}") from error
+        finally:
+            os.close(nothing)
+            theirs.close()
+        self._socket = ours
+
+    def ask(self, work: bytes) -> None:
+        """Begin a piece of work; what was begun before and not finished is dropped, with its process.
+
+        Raises:
+            WorkerLost: there is no process, and none can be started.
+        """
+        if self._deadline:
+            self.kill()
+        self._begin(work)
+        self._again = work
+
+    def _begin(self, work: bytes) -> None:
+        self.start()
+        self._deadline = time.monotonic() + self._wall_seconds
+        connected = self._connected()
+        connected.settimeout(self._wall_seconds)
+        with contextlib.suppress(OSError):  # it ended right now, as nothing had come for long: noticed by `receive`
+            _send(connected, _Kind.WORK, work)
+
+    def receive(self) -> bytes:
+        """Wait for the answer.
+
+        Raises:
+            WorkerExceeded: it took too much.
+            WorkerLost: it ended for another reason, or the system gave it no time.
+        """
+        again, self._again = self._again, None
+        connected = self._connected()
+        try:
+            connected.settimeout(max(0.001, self._deadline - time.monotonic()))
+            kind, content = _receive(connected)
+        except TimeoutError:
+            self.kill()
+            raise WorkerLost(f"no answer within {self._wall_seconds:g} s") from None
+        except (OSError, EOFError, ValueError):
+            ended = self._ended()
+            if again is None or isinstance(ended, WorkerExceeded):
+                raise ended from None
+            self._begin(again)  # it may have ended before the work came
+            return self.receive()
+        self._deadline = 0.0
+        if kind is _Kind.NO_MEMORY:
+            self.kill()  # what it has taken is not all given back
+            raise WorkerExceeded(f"it needs more than {self._limits[1] >> 20} MiB of memory")
+        if kind is _Kind.FAULT:
+            raise WorkerLost(f"unexpected error: {content.decode(errors='replace')}")
+        return content
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._reap(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End the process at once and for good; may be called while another thread waits for an answer."""
+        with self._lock:
+            self._is_stopped = True
+            if self._pid is not None:
+                os.kill(self._pid, signal.SIGKILL)  # not waited for before, so the number is no other's
+
+    def _reap(self, number: signal.Signals) -> int:
+        """Signal the process, wait for its end, and return its exit code, negative for a signal."""
+        status = 0
+        with self._lock:
+            if self._pid is not None:
+                os.kill(self._pid, number)
+                _, status = os.waitpid(self._pid, 0)
+            self._forget()
+        return os.waitstatus_to_exitcode(status)
+
+    def _connected(self) -> socket.socket:
+        if self._socket is None:
+            raise WorkerLost("the process was ended")
+        return self._socket
+
+    def _ended(self) -> WorkerExceeded | WorkerLost:
+        """Return why the process is gone."""
+        code = self._reap(signal.SIGTERM)  # it hung up, or is about to end
+        if code == -signal.SIGXCPU:
+            return WorkerExceeded(f"it takes more than {self._limits[0]} s of processor time")
+        if -code in _BY_FAULT:
+            return WorkerExceeded(f"it broke the process: {signal.Signals(-code).name}")
+        return WorkerLost(f"the process ended: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}")
+
+    def _forget(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = self._pid = None
+        self._deadline = 0.0
+
+
+# --- in the process --------------------------------------------------------------------------------------
+
+
+def serve(handle: Callable[[bytes], bytes]) -> NoReturn:
+    """Be the process: do what is asked, one piece after another, within the limits on the command line.
+
+    handle: takes the work, returns the answer.
+    """
+    cpu_seconds, memory_bytes, idle_seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for who asked
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # where memory gets scarce, this process goes first
+    _limit_memory(memory_bytes)
+    connected = socket.socket(fileno=_SOCKET)
+    while True:
+        connected.settimeout(idle_seconds)
+        try:
+            _, work = _receive(connected)
+            connected.settimeout(None)
+            _limit_time(cpu_seconds)
+            _send(connected, *_done(handle, work))
+        except (OSError, EOFError):  # TimeoutError is one: nobody asks, or nobody is left who could
+            os._exit(0)
+
+
+def _done(handle: Callable[[bytes], bytes], work: bytes) -> tuple[_Kind, bytes]:
+    try:
+        return _Kind.ANSWER, handle(work)
+    except MemoryError:
+        return _Kind.NO_MEMORY, b""
+    except Exception as error:
+        logging.getLogger(__name__).exception("unexpected error in a worker process")
+        return _Kind.FAULT, f"{type(error).__name__}: {error}".encode(errors="replace")[:2000]
+
+
+def _limit_memory(more_bytes: int) -> None:
+    """Let the data of this process grow by so much and no further, where the system can hold it to that."""
+    with contextlib.suppress(OSError, ValueError):
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
+        most = pages * resource.getpagesize() + more_bytes
+        resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def _limit_time(seconds: int) -> None:
+    """Have this process killed after so much more processor time."""
+    most = int(time.process_time()) + 1 + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+# --- frames ----------------------------------------------------------------------------------------------
+
+
+def _send(connected: socket.socket, kind: _Kind, content: bytes) -> None:
+    connected.sendall(_HEAD.pack(kind.value, len(content)) + content)
+
+
+def _receive(connected: socket.socket) -> tuple[_Kind, bytes]:
+    kind, length = _HEAD.unpack(_exactly(connected, _HEAD.size))
+    if length > MAX_FRAME_BYTES:
+        raise ValueError(f"a frame of {length} bytes")
+    return _Kind(kind), _exactly(connected, length)
+
+
+def _exactly(connected: socket.socket, length: int) -> bytes:
+    """Return so many bytes.
+
+    Raises:
+        EOFError: the other side hung up before.
+    """
+    content = bytearray()
+    while len(content) < length:
+        piece = connected.recv(min(length - len(content), 1 << 16))
+        if not piece:
+            raise EOFError
+        content += piece
+    return bytes(content)

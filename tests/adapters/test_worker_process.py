@@ -1,0 +1,130 @@
+"""Work in another process: whatever it does, the answer is soon there, or the reason why there is none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from engine.adapters import worker_process
+from engine.adapters.worker_process import WorkerExceeded, WorkerLost, WorkerProcess
+
+Make = Callable[..., WorkerProcess]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    made: list[WorkerProcess] = []
+
+    def worker(**limits: Any) -> WorkerProcess:
+        made.append(WorkerProcess("tests.adapters.worker_to_break", **limits))
+        return made[-1]
+
+    yield worker
+    for each in made:
+        each.kill()
+
+
+def answer(worker: WorkerProcess, work: bytes) -> bytes:
+    worker.ask(work)
+    return worker.receive()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_one_process_does_one_thing_after_another(make: Make) -> None:
+    worker = make()
+    pid = int(answer(worker, b"pid"))
+    assert pid != os.getpid()
+    assert answer(worker, b"x" * 1_000_000) == b"x" * 1_000_000
+    assert int(answer(worker, b"pid")) == pid
+    worker.kill()
+    assert not is_alive(pid)
+
+
+@pytest.mark.parametrize(
+    ("work", "limits", "kind", "said"),
+    [
+        (b"spin", {"cpu_seconds": 1}, WorkerExceeded, "it takes more than 1 s of processor time"),
+        (b"memory 200", {"memory_bytes": 50 << 20}, WorkerExceeded, "it needs more than 50 MiB of memory"),
+        (b"signal 11", {}, WorkerExceeded, "it broke the process: SIGSEGV"),
+        (b"signal 6", {}, WorkerExceeded, "it broke the process: SIGABRT"),
+        (b"signal 9", {}, WorkerLost, "the process ended: SIGKILL"),
+        (b"exit 3", {}, WorkerLost, "the process ended: exit code 3"),
+        (b"sleep", {"wall_seconds": 0.5}, WorkerLost, "no answer within 0.5 s"),
+        (b"raise", {}, WorkerLost, "unexpected error: ZeroDivisionError: a fault"),
+    ],
+)
+def test_what_takes_too_much_or_breaks_is_told_and_the_next_work_is_done(
+    make: Make, work: bytes, limits: dict[str, Any], kind: type[Exception], said: str
+) -> None:
+    worker = make(**limits)
+    pid = int(answer(worker, b"pid"))
+    with pytest.raises(kind) as raised:
+        answer(worker, work)
+    assert str(raised.value) == said
+    if work != b"raise":
+        assert not is_alive(pid)
+    assert answer(worker, b"more") == b"more"
+
+
+def test_memory_within_the_limit_is_given(make: Make) -> None:
+    assert answer(make(memory_bytes=100 << 20), b"memory 50") == str(50 << 20).encode()
+
+
+def test_time_counts_for_each_piece_of_work(make: Make) -> None:
+    worker = make(cpu_seconds=1)
+    pid = answer(worker, b"pid")
+    for _ in range(3):
+        assert answer(worker, b"count 10000000") == b"count 10000000"
+    assert answer(worker, b"pid") == pid
+
+
+def test_work_that_nobody_waits_for_any_longer_is_dropped(make: Make) -> None:
+    worker = make()
+    pid = int(answer(worker, b"pid"))
+    worker.ask(b"spin")
+    assert answer(worker, b"next") == b"next"
+    assert not is_alive(pid)
+
+
+def test_a_process_that_nobody_asks_ends_and_is_started_again(make: Make) -> None:
+    worker = make(idle_seconds=0.1)
+    pid = int(answer(worker, b"pid"))
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        time.sleep(0.01)
+    assert int(answer(worker, b"pid")) != pid
+
+
+def test_a_process_that_is_killed_between_two_works_is_started_again(make: Make) -> None:
+    worker = make()
+    pid = int(answer(worker, b"pid"))
+    os.kill(pid, signal.SIGKILL)
+    assert int(answer(worker, b"pid")) != pid
+
+
+def test_where_no_process_can_be_started_that_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(worker_process.os, "posix_spawn", refuse)
+    with pytest.raises(WorkerLost, match="cannot start a process: resource temporarily unavailable"):
+        make().ask(b"pid")
+
+
+def test_it_outlives_nobody(make: Make) -> None:
+    """The other end of the socket goes with the process that asks."""
+    worker = make()
+    pid = int(answer(worker, b"pid"))
+    worker._forget()
+    os.waitpid(pid, 0)
