@@ -53,6 +53,10 @@ class WorkerLost(Exception):
     """The process could not be started, or ended for a reason that has nothing to do with the work."""
 
 
+class WorkerLate(WorkerLost):
+    """There was no answer in time; the machine may be busy with other things."""
+
+
 class WorkerProcess:
     """A process that runs a module, from the outside. For one thread at a time."""
 
@@ -79,6 +83,8 @@ class WorkerProcess:
         self._wall_seconds = wall_seconds
         self._pid: int | None = None
         self._socket: socket.socket | None = None
+        self._seconds = wall_seconds
+        """For the present work."""
         self._deadline = 0.0
         self._lock = threading.Lock()
         """Around the life of the process, which may be stopped from another thread."""
@@ -123,22 +129,25 @@ class WorkerProcess:
             theirs.close()
         self._socket = ours
 
-    def ask(self, work: bytes) -> None:
+    def ask(self, work: bytes, *, within_seconds: float | None = None) -> None:
         """Begin a piece of work; what was begun before and not finished is dropped, with its process.
+
+        within_seconds: until the answer, no more than `wall_seconds`; None: so long.
 
         Raises:
             WorkerLost: there is no process, and none can be started.
         """
         if self._deadline:
             self.kill()
-        self._begin(work)
+        self._seconds = min(self._wall_seconds, within_seconds if within_seconds is not None else self._wall_seconds)
+        self._begin(work, time.monotonic() + self._seconds)
         self._again = work
 
-    def _begin(self, work: bytes) -> None:
+    def _begin(self, work: bytes, deadline: float) -> None:
         self.start()
-        self._deadline = time.monotonic() + self._wall_seconds
+        self._deadline = deadline
         connected = self._connected()
-        connected.settimeout(self._wall_seconds)
+        connected.settimeout(max(0.001, deadline - time.monotonic()))
         with contextlib.suppress(OSError):  # it ended right now, as nothing had come for long: noticed by `receive`
             _send(connected, _Kind.WORK, work)
 
@@ -147,21 +156,23 @@ class WorkerProcess:
 
         Raises:
             WorkerExceeded: it took too much.
-            WorkerLost: it ended for another reason, or the system gave it no time.
+            WorkerLate: the system gave it no time, or it took all there was.
+            WorkerLost: it ended for another reason.
         """
         again, self._again = self._again, None
+        deadline = self._deadline
         connected = self._connected()
         try:
-            connected.settimeout(max(0.001, self._deadline - time.monotonic()))
+            connected.settimeout(max(0.001, deadline - time.monotonic()))
             kind, content = _receive(connected)
         except TimeoutError:
             self.kill()
-            raise WorkerLost(f"no answer within {self._wall_seconds:g} s") from None
+            raise WorkerLate(f"no answer within {self._seconds:g} s") from None
         except (OSError, EOFError, ValueError):
             ended = self._ended()
             if again is None or isinstance(ended, WorkerExceeded):
                 raise ended from None
-            self._begin(again)  # it may have ended before the work came
+            self._begin(again, deadline)  # it may have ended before the work came
             return self.receive()
         self._deadline = 0.0
         if kind is _Kind.NO_MEMORY:
@@ -267,7 +278,8 @@ def _limit_time(seconds: int) -> None:
 
 
 def _send(connected: socket.socket, kind: _Kind, content: bytes) -> None:
-    connected.sendall(_HEAD.pack(kind.value, len(content)) + content)
+    connected.sendall(_HEAD.pack(kind.value, len(content)))
+    connected.sendall(content)
 
 
 def _receive(connected: socket.socket) -> tuple[_Kind, bytes]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from engine.adapters.output_file import OutputError, write_file
 from engine.daemon import logs
 from engine.daemon.configuration.addresses import host_and_port, url
 from engine.daemon.configuration.settings import PrometheusSettings, Settings, TlsSettings, load_settings
@@ -262,14 +263,14 @@ async def _decide(
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, daemon.print_state)
         return await daemon.run(announce=lambda url: _announce(url, address_file))
-    except (CertificateError, FileError, ServerError, TracingUnavailable) as error:
+    except (CertificateError, FileError, OutputError, ServerError, TracingUnavailable) as error:
         return _fail(f"policy-scheduler: {error}")
 
 
 def _announce(url: str, address_file: Path | None) -> None:
     logger.info("serving probes and metrics", extra={"url": url})
     if address_file is not None:
-        address_file.write_text(url.partition("://")[2] + "\n", encoding="utf-8")
+        write_file(address_file, [url.partition("://")[2] + "\n"])  # whole at once: others wait for it
 
 
 def _fail(text: str) -> int:

@@ -8,7 +8,6 @@ import copy
 import io
 import json
 import ssl
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,15 +19,18 @@ import trustme
 import yaml
 from syrupy.assertion import SnapshotAssertion
 
-from engine.adapters.admission_review import WARNINGS_CHARACTERS, AdmissionRequest, decode_review, encode_answer
+from engine.adapters.admission_review import WARNINGS_CHARACTERS, decode_review, encode_answer
 from engine.adapters.policy_sources import PolicySources
 from engine.adapters.serving_certificate import ServingCertificate
+from engine.adapters.worker_process import WorkerProcess
 from engine.daemon.webhook import server as webhook_module
 from engine.daemon.webhook.admission import MESSAGE_CHARACTERS, NOT_OURS, Verdict, judge
-from engine.daemon.webhook.server import MAX_BODY_BYTES, Webhook
+from engine.daemon.webhook.bodies import MAX_BODY_BYTES, Bodies
+from engine.daemon.webhook.checking import ReviewChecker
+from engine.daemon.webhook.server import Webhook
 
 Json = dict[str, Any]
-Post = Callable[[bytes], Awaitable[tuple[int, str]]]
+Post = Callable[[bytes | AsyncIterator[bytes]], Awaitable[tuple[int, str]]]
 RECORDED = {
     name: json.loads((Path(__file__).parent / "reviews" / f"{name}.json").read_text()) for name in ("create", "update")
 }
@@ -130,21 +132,27 @@ def authority() -> trustme.CA:
 
 
 @asynccontextmanager
-async def served(authority: trustme.CA, folder: Path, **options: Any) -> AsyncIterator[tuple[Webhook, Post]]:
+async def served(
+    authority: trustme.CA, folder: Path, *, at_once: int = 1, **options: Any
+) -> AsyncIterator[tuple[Webhook, Post]]:
     issued = authority.issue_cert("127.0.0.1")
     issued.cert_chain_pems[0].write_to_path(folder / "tls.crt")
     issued.private_key_pem.write_to_path(folder / "tls.key")
     certificate = ServingCertificate(certificate_file=folder / "tls.crt", key_file=folder / "tls.key")
-    webhook = Webhook(host="127.0.0.1", port=0, certificate=certificate, **options)
+    checkers = [ReviewChecker(worker=WorkerProcess("tests.daemon.checker_to_break")) for _ in range(at_once)]
+    webhook = Webhook(host="127.0.0.1", port=0, certificate=certificate, checkers=checkers, **options)
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
     connector = aiohttp.TCPConnector(ssl=trusting)
-    async with webhook.http, aiohttp.ClientSession(connector=connector) as session:
+    async with webhook, asyncio.timeout(60), aiohttp.ClientSession(connector=connector) as session:
 
-        async def post(body: bytes) -> tuple[int, str]:
-            async with session.post(f"{webhook.http.url}/validate?timeout=10s", data=io.BytesIO(body)) as answer:
+        async def post(body: bytes | AsyncIterator[bytes]) -> tuple[int, str]:
+            data = io.BytesIO(body) if isinstance(body, bytes) else body
+            async with session.post(f"{webhook.http.url}/validate?timeout=10s", data=data) as answer:
                 return answer.status, await answer.text()
 
+        while await get(webhook, "/readyz") != "ok":  # noqa: ASYNC110 - a probe is asked again and again
+            await asyncio.sleep(0.02)
         yield webhook, post
 
 
@@ -174,26 +182,26 @@ async def test_an_api_server_gets_its_answer(authority: trustme.CA, tmp_path: Pa
         assert await get(webhook, "/readyz") == "ok"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b'{"kind": "AdmissionReview"}',
-        b'{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {"uid": "1"}}',
-        b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "kind": {}}}',
-        json.dumps(review("create", {"a": 1})).encode(),  # type: ignore[dict-item]
-        json.dumps(RECORDED["create"]).encode().replace(b'"data"', b'"binaryData"'),
-        b"\xff\xfe",
-        b"[" * 100_000,
-    ],
+NO_REVIEWS = (
+    b"",
+    b"{",
+    b"[]",
+    b'{"kind": "AdmissionReview"}',
+    b'{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {"uid": "1"}}',
+    b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "kind": {}}}',
+    json.dumps(review("create", {"a": 1})).encode(),  # type: ignore[dict-item]
+    json.dumps(RECORDED["create"]).encode().replace(b'"data"', b'"binaryData"'),
+    b"\xff\xfe",
+    b"[" * 100_000,
 )
-async def test_what_is_no_review_is_said_to_be_none(authority: trustme.CA, tmp_path: Path, body: bytes) -> None:
+
+
+async def test_what_is_no_review_is_said_to_be_none(authority: trustme.CA, tmp_path: Path) -> None:
     async with served(authority, tmp_path) as (_, post):
-        status, text = await post(body)
-        assert status == 400
-        assert text.startswith("expected ")
+        for body in NO_REVIEWS:
+            status, text = await post(body)
+            assert status == 400, body[:100]
+            assert text.startswith("expected ")
         assert (await post(json.dumps(RECORDED["create"]).encode()))[0] == 200
 
 
@@ -206,35 +214,75 @@ async def test_a_body_without_end_is_not_read(authority: trustme.CA, tmp_path: P
 async def test_a_check_that_takes_too_long_leaves_the_decision_to_the_failure_policy(
     authority: trustme.CA, tmp_path: Path
 ) -> None:
-    go = threading.Event()
-
-    def slow(request: AdmissionRequest) -> Verdict:
-        go.wait(30)
-        return judge(request)
-
-    async with served(authority, tmp_path, judge=slow, answer_seconds=0.2) as (webhook, post):
+    async with served(authority, tmp_path, at_once=2, answer_seconds=2.0) as (webhook, post):
         body = json.dumps(RECORDED["create"]).encode()
-        ends = await asyncio.gather(*(post(body) for _ in range(5)))
-        assert {status for status, _ in ends} == {503}
-        assert webhook._free.locked(), "two are still computing, and no third one began"
-        go.set()
-        async with webhook._free:  # as soon as one has come to its end
-            pass
         assert (await post(body))[0] == 200
-        assert 'result="too_slow"' in await get(webhook, "/metrics")
+        ends = await asyncio.gather(*(post(broken("SPIN")) for _ in range(5)))
+        assert {status for status, _ in ends} == {503}
+        while (await post(body))[0] != 200:  # as soon as there is a new process
+            pass
+        assert 'result="too_slow"}' in await get(webhook, "/metrics")
 
 
-async def test_a_fault_of_ours_is_no_verdict(
-    authority: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def broken(what: str) -> bytes:
+    """A review that has the checker break."""
+    return json.dumps(review("create", {"x.policy": f"# {what}"})).encode()
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "said"),
+    [
+        ("FILL", 503, "checking these policies takes too much: it needs more than 256 MiB of memory"),
+        ("CRASH", 503, "checking these policies takes too much: it broke the process: SIGSEGV"),
+        ("RAISE", 500, "checking the policies failed; the webhook's log says why"),
+    ],
+)
+async def test_a_review_that_breaks_its_process_gets_no_verdict_and_the_next_is_answered(
+    authority: trustme.CA, tmp_path: Path, what: str, status: int, said: str
 ) -> None:
-    def broken(_: AdmissionRequest) -> Verdict:
-        raise ZeroDivisionError
-
-    async with served(authority, tmp_path, judge=broken) as (_, post):
-        status, text = await post(json.dumps(RECORDED["create"]).encode())
-        assert status == 500
+    async with served(authority, tmp_path) as (_, post):
+        found, text = await post(broken(what))
+        assert (found, text.partition(";")[0]) == (status, said.partition(";")[0])
         assert "Zero" not in text
-    assert "unforeseen" in caplog.text
+        while (await post(json.dumps(RECORDED["create"]).encode()))[0] != 200:  # as soon as there is a new process
+            pass
+
+
+async def test_all_bodies_together_are_bounded_and_the_largest_goes_first(
+    authority: trustme.CA, tmp_path: Path
+) -> None:
+    """Senders that never end their bodies hold 15 MiB at most, and keep no small review away."""
+    bodies = Bodies(max_bytes=16 << 20)
+    most = 0
+
+    async def endless(held: int) -> AsyncIterator[bytes]:
+        nonlocal most
+        for _ in range(held):
+            yield b" " * (1 << 20)
+            most = max(most, sum(len(each.content) for each in bodies._held))
+        await asyncio.sleep(60)
+
+    async with served(authority, tmp_path, bodies=bodies, answer_seconds=6.0) as (webhook, post):
+        large = [asyncio.create_task(post(endless(7))) for _ in range(6)]
+        await asyncio.wait(large, return_when=asyncio.FIRST_COMPLETED)
+        assert (await post(json.dumps(RECORDED["create"]).encode()))[0] == 200
+        ends = [await each for each in large]
+        said = {text for status, text in ends if status == 503}
+        assert len(ends) == 6
+        assert any(text.startswith("too much comes at once") for text in said)
+        assert most <= 17 << 20
+        assert not bodies._held
+        assert 'result="too_many"' in await get(webhook, "/metrics")
+
+
+async def test_bodies_that_are_checked_count_and_cannot_be_dropped(authority: trustme.CA, tmp_path: Path) -> None:
+    async with served(authority, tmp_path, bodies=Bodies(max_bytes=4 << 20), answer_seconds=3.0) as (_, post):
+        await post(json.dumps(RECORDED["create"]).encode())
+        checked = asyncio.create_task(post(broken("SPIN" + " " * (2 << 20))))
+        await asyncio.sleep(0.5)
+        status, text = await post(b" " * (3 << 20))
+        assert (status, text.partition(":")[0]) == (503, "too much comes at once")
+        assert "could not be checked in 3 s" in (await checked)[1]
 
 
 def test_api_servers_wait_longer_than_a_check_may_take() -> None:

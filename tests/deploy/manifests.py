@@ -76,8 +76,9 @@ def built(folder: Path) -> list[Json]:
 
 
 @functools.cache
-def _with_components(names: tuple[str, ...]) -> str:
+def _with_components(names: tuple[str, ...], namespace: str) -> str:
     text = {
+        "namespace": namespace,
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": ["../deploy/base"],
@@ -91,9 +92,9 @@ def _with_components(names: tuple[str, ...]) -> str:
         return _built(mine)
 
 
-def with_components(*names: str) -> list[Json]:
-    """Return the base with these components."""
-    return list(yaml.safe_load_all(_with_components(names)))
+def with_components(*names: str, namespace: str = "policy-scheduler") -> list[Json]:
+    """Return the base with these components, for a namespace."""
+    return list(yaml.safe_load_all(_with_components(names, namespace)))
 
 
 def named(kind: str, name: str, *, among: Sequence[Json] | None = None) -> Json:

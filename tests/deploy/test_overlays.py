@@ -235,6 +235,15 @@ def test_each_component_goes_with_the_base(component: Path) -> None:
     assert invalid([o for o in made if o["kind"] not in FOREIGN], VERSIONS[-1]) == []
 
 
+@pytest.mark.parametrize("namespace", ["policy-scheduler", "elsewhere"])
+def test_the_webhook_is_asked_for_the_namespace_that_the_kustomization_names(namespace: str) -> None:
+    for component in ("webhook-self-managed", "webhook-cert-manager"):
+        made = with_components(component, namespace=namespace)
+        (webhook,) = only("ValidatingWebhookConfiguration", among=made)["webhooks"]
+        assert webhook["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": namespace}
+        assert webhook["clientConfig"]["service"]["namespace"] == namespace
+
+
 def test_cert_managers_certificate_is_for_the_name_that_the_api_server_calls() -> None:
     made = with_component("webhook-cert-manager")
     certificate, issuer = only("Certificate", among=made), only("Issuer", among=made)

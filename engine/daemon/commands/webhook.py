@@ -8,7 +8,6 @@ import logging
 import sys
 import tempfile
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -18,6 +17,7 @@ import click
 from engine.adapters.http_server import ServerError
 from engine.adapters.kube.errors import KubeError
 from engine.adapters.loops import Loops
+from engine.adapters.output_file import OutputError, write_file
 from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.serving_certificate import CertificateError, ServingCertificate
 from engine.daemon import logs
@@ -108,7 +108,7 @@ def webhook(
     names = WebhookNames(home, secret, service, configuration) if self_managed_certificate and home else None
     try:
         sys.exit(asyncio.run(_run(options, names, certificate_file, key_file, kubeconfig)))
-    except (CertificateError, ServerError) as error:
+    except (CertificateError, OutputError, ServerError) as error:
         click.echo(f"policy-scheduler webhook: {error}", err=True)
         sys.exit(2)
     except KubeError as error:
@@ -140,21 +140,21 @@ async def _run(
 async def _serve(
     options: _Options, certificate: ServingCertificate, stack: contextlib.AsyncExitStack, loops: Loops
 ) -> None:
-    from engine.daemon.webhook.admission import judge
-    from engine.daemon.webhook.server import Webhook
+    from engine.daemon.webhook.checking import ReviewChecker
+    from engine.daemon.webhook.server import CHECKS_AT_ONCE, Webhook
 
     server = Webhook(
         host=options.host,
         port=options.port,
         certificate=certificate,
-        judge=partial(judge, proof=options.proof),
+        checkers=[ReviewChecker(options.proof) for _ in range(CHECKS_AT_ONCE)],
         version=version("kube-policy-scheduler"),
         loops=loops,
     )
-    await stack.enter_async_context(server.http)
+    await stack.enter_async_context(server)
     logger.info("serving reviews", extra={"url": server.http.url})
     if options.address_file is not None:
-        options.address_file.write_text(server.http.url.partition("://")[2] + "\n", encoding="utf-8")
+        write_file(options.address_file, [server.http.url.partition("://")[2] + "\n"])
 
 
 async def _look_after(

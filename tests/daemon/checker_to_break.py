@@ -1,0 +1,26 @@
+"""The checker of reviews, but for reviews that say what is to go wrong; for tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from engine.adapters.worker_process import serve
+from engine.daemon.webhook.checker import check
+
+
+def handle(work: bytes) -> bytes:
+    if b"SPIN" in work:
+        while True:
+            pass
+    if b"FILL" in work:
+        return bytes(2 << 30)
+    if b"CRASH" in work:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if b"RAISE" in work:
+        raise ZeroDivisionError
+    return check(work)
+
+
+if __name__ == "__main__":
+    serve(handle)
