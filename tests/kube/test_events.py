@@ -238,7 +238,7 @@ async def test_an_outage_loses_no_event_and_is_reported_once(caplog: pytest.LogC
 
 async def test_an_event_the_server_will_never_take_is_given_up_and_counted() -> None:
     api = Api()
-    api.faults = [lambda request, peer: peer.refuse(403, "Forbidden", "namespace default is being terminated")]
+    api.faults = [lambda request, peer: peer.refuse(422, "Invalid", "involvedObject.namespace: Invalid value")]
     async with recorder_for(api) as (recorder, _):
         recorder.scheduled(web("a"), node="n")
         recorder.scheduled(web("b"), node="n")
