@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING = 10_000
 """Lines handed in and not written yet."""
+_MAX_WAITING_BYTES = 64 * 2**20
+"""What those keep in memory."""
 _PAUSE_SECONDS = 0.2
 """Between two rounds of writing: lines are written many at a time, and a crash loses no more than these."""
 _COMPLAIN_EVERY_ROUNDS = 300
@@ -58,7 +60,11 @@ class RotatingLines:
         self._files = files
         self._max_waiting = max_waiting
         self._pause_seconds = pause_seconds
-        self._waiting: deque[Callable[[], bytes]] = deque()
+        self._waiting: deque[tuple[int, Callable[[], bytes]]] = deque()
+        self._taken_bytes = 0
+        """Sizes of all lines that were put; only the caller of `put` writes it."""
+        self._done_bytes = 0
+        """Sizes of those that wait no longer; only the thread writes it."""
         self._ending = threading.Event()
         self._broken_rounds = 0
         self.written = 0
@@ -76,12 +82,19 @@ class RotatingLines:
         self._thread = threading.Thread(target=self._work, name=f"write {name}", daemon=True)
         self._thread.start()
 
-    def put(self, make: Callable[[], bytes]) -> bool:
-        """Have a line written; returns at once. `make` is called in the thread and returns the line with its end."""
-        if len(self._waiting) >= self._max_waiting:
+    def put(self, make: Callable[[], bytes], *, size: int = 0) -> bool:
+        """Have a line written; returns at once.
+
+        Args:
+            make: called in the thread; returns the line with its end.
+            size: bytes that it keeps in memory until then.
+        """
+        full = self._taken_bytes - self._done_bytes + size > _MAX_WAITING_BYTES and len(self._waiting) > 0
+        if full or len(self._waiting) >= self._max_waiting:
             self.dropped += 1
             return False
-        self._waiting.append(make)
+        self._taken_bytes += size
+        self._waiting.append((size, make))
         return True
 
     def close(self, *, timeout_seconds: float = 2.0) -> None:
@@ -100,8 +113,10 @@ class RotatingLines:
     def _write(self) -> None:
         lines: list[bytes] = []
         while self._waiting:
+            size, make = self._waiting.popleft()
+            self._done_bytes += size
             try:
-                lines.append(self._waiting.popleft()())
+                lines.append(make())
             except Exception:
                 self.dropped += 1
                 log.exception("a line for %s cannot be made", self._path)

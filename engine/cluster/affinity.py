@@ -13,6 +13,8 @@ from engine.cluster.pods import PodTemplate
 from engine.cluster.selectors import Selector, SelectorError, label_selector
 
 _NO_LABELS: Mapping[str, str] = {}
+_VALUES_A_TERM = 16
+"""Values that take about as much memory as the rest of a condition."""
 _MOST_ANCHORS = 64
 """Pairs of a namespace and a label that a term is found by; with more it is found by the one or the other alone."""
 
@@ -30,6 +32,12 @@ class PodTerm(PlainSet):
     def reads_namespaces(self) -> bool:
         """Return whether membership depends on the labels of namespaces."""
         return self.namespace_selector is not None and not self.namespace_selector.empty
+
+    @property
+    def terms(self) -> int:
+        """Return how many conditions it counts as: long lists of values or namespaces count for more."""
+        values = sum(len(e.values) for e in self.selector.expressions) if self.selector is not None else 0
+        return 1 + (values + len(self.namespaces)) // _VALUES_A_TERM
 
     def anchors(self) -> Iterable[Anchor]:
         """Return what a template must have at least one of to belong to the set."""
@@ -91,7 +99,7 @@ class IncomingTerms(PlainSet):
     @property
     def terms(self) -> int:
         """Return how many conditions there are."""
-        return len(self.all_of)
+        return sum(term.terms for term in self.all_of)
 
     def anchors(self) -> Iterable[Anchor]:
         """Return what a template must have at least one of to belong to the set."""
@@ -117,7 +125,7 @@ class WeightedTerms:
     @property
     def terms(self) -> int:
         """Return how many conditions there are."""
-        return len(self.any_of)
+        return sum(term.terms for term, _ in self.any_of)
 
     def anchors(self) -> Iterable[Anchor]:
         """Return what a template must have at least one of to belong to the set."""

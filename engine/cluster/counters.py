@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 from engine.cluster.affinity import CarriedTerm, carried_terms
 from engine.cluster.counter import AmountCounter, Carriers, Counter, CountKey
@@ -97,7 +97,7 @@ class PodCounters:
         self._serials = count()
         self._memo_key = ("counters", id(self))
         """Of what templates keep: pods on nodes and pods on none are counted by two of us."""
-        self._kept: dict[tuple[PodTemplate, Hashable], None] = {}
+        self._kept: dict[tuple[ref[PodTemplate], Hashable], None] = {}
         self._capacity = _FIRST_CAPACITY
         self._placed: dict[PodTemplate, dict[int, list[int]]] = {}
         """Pods placed by template and row: [all, those terminating]."""
@@ -157,14 +157,19 @@ class PodCounters:
                 known.towards_version = self.next_serial()
 
     def keep(self, template: PodTemplate, key: Hashable, totals: object) -> None:
-        """Keep totals made of counters in a template's memo; beyond a limit the oldest of any template go."""
+        """Keep totals made of counters in a template's memo; beyond a limit the oldest of any template go.
+
+        That they are kept does not keep the template.
+        """
         template.memo[key] = totals
-        self._kept.pop((template, key), None)
-        self._kept[template, key] = None
+        entry = ref(template), key
+        self._kept.pop(entry, None)
+        self._kept[entry] = None
         if len(self._kept) > _MAX_KEPT:
             oldest = next(iter(self._kept))
             del self._kept[oldest]
-            oldest[0].memo.pop(oldest[1], None)
+            if (holder := oldest[0]()) is not None:
+                holder.memo.pop(oldest[1], None)
 
     def carriers(self, term: CarriedTerm) -> Carriers:
         """Return the count of those that carry a term; one for all templates that have it."""

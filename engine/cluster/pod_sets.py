@@ -79,7 +79,7 @@ class PodSet(Hashable, Protocol):
 
     @property
     def terms(self) -> int:
-        """Return how many conditions are looked at, at most, to know whether a pod belongs to it."""
+        """Return how many conditions it has, by what it costs to keep it and to look at it."""
         ...
 
     def anchors(self) -> Iterable[Anchor]:

@@ -6,20 +6,29 @@ Equal templates are one object, so that what follows from a template is computed
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from engine.cluster import objects
+from engine.cluster.bounded_cache import BoundedCache
 from engine.cluster.requests import Demand, existing, incoming
 from engine.cluster.timestamps import unix_seconds
 
 _RECENT_TEMPLATES = 4096
 """Templates kept alive after their last pod is gone: jobs come back, and their masks with them."""
+_RECENT_BYTES = 16 * 2**20
+"""Bytes of their encodings together. With what follows from a template it takes up to some twenty times as much."""
+_LONG_KEY = 4096
+"""Templates with longer encodings are told apart by a digest."""
+PASSED_ON = "policy-scheduler/PassedOn"
+"""Condition of a pod that one replica has decided and another, the owner of the node that it names, is to bind."""
+_READ_CONDITIONS = frozenset({"PodScheduled", "DisruptionTarget", PASSED_ON})
+"""Conditions of pods that somebody reads; what others write there is not kept."""
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _CLAIM_SOURCES = (
     "persistent_volume_claim",
@@ -49,6 +58,8 @@ class PodTemplate:
     """The scheduling part of the spec; without volumes (they differ by pod) except images."""
     controller: objects.OwnerReference | None
     demand: Demand
+    size: int
+    """Bytes of its encoding: what caches that keep it count it as."""
     memo: dict[Any, Any] = field(default_factory=dict)
     priority: int = field(init=False)
     """A pod without one counts as 0."""
@@ -92,6 +103,14 @@ class PodInfo:
     """Names of ResourceClaims that were made of templates, by the pod's own name for them; None: none was needed."""
 
     @property
+    def size(self) -> int:
+        """Return about how many bytes its author wrote that are kept, those of the template included."""
+        size = self.template.size + sum(len(key) + len(value) for key, value in self.annotations.items())
+        if self.volumes:
+            size += len(msgspec.msgpack.encode(self.volumes))
+        return size
+
+    @property
     def key(self) -> str:
         """Return `namespace/name`."""
         return f"{self.namespace}/{self.name}"
@@ -117,7 +136,9 @@ class Templates:
 
     def __init__(self) -> None:
         self._by_key: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
-        self._recent: OrderedDict[bytes, PodTemplate] = OrderedDict()
+        self._recent: BoundedCache[bytes, PodTemplate] = BoundedCache(
+            most=_RECENT_TEMPLATES, most_bytes=_RECENT_BYTES, size_of=lambda key, template: template.size
+        )
         self._encoder = msgspec.msgpack.Encoder()
 
     def __len__(self) -> int:
@@ -148,7 +169,7 @@ class Templates:
             demand=existing(pod) if resized else _existing_demand(template),
             volumes=tuple(v for v in volumes if _has_claim_source(v)) if volumes else (),
             annotations=annotations or {},
-            conditions=tuple(status.conditions or ()),
+            conditions=tuple(c for c in status.conditions or () if c.type in _READ_CONDITIONS),
             claim_names={one.name: one.resource_claim_name for one in status.resource_claim_statuses or ()},
         )
 
@@ -160,14 +181,15 @@ class Templates:
             volumes = [volume for volume in spec.volumes if volume.image] if spec.volumes else None
             common = msgspec.structs.replace(spec, node_name="", volumes=volumes)
         key = self._encoder.encode((meta.namespace, meta.labels, controller, common))
+        size = len(key)
+        if size > _LONG_KEY:
+            key = blake2b(key).digest()
         template = self._by_key.get(key)
         if template is None:
-            template = PodTemplate(meta.namespace, meta.labels or {}, common, controller, incoming(common))
+            template = PodTemplate(meta.namespace, meta.labels or {}, common, controller, incoming(common), size)
             self._by_key[key] = template
-        self._recent[key] = template
-        self._recent.move_to_end(key)
-        if len(self._recent) > _RECENT_TEMPLATES:
-            self._recent.popitem(last=False)
+        if self._recent.get(key) is None:
+            self._recent.set(key, template)
         return template
 
 

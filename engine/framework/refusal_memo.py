@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from engine.cluster.bounded_cache import BoundedCache
 from engine.cluster.pods import PodInfo, PodTemplate
 from engine.framework.cycle import Decision
 from engine.framework.profile import Profile
+
+_MOST = 4096
+_MOST_BYTES = 8 * 2**20
+"""Of pods and messages: the pods that were refused may be gone by now."""
 
 
 class RefusalMemo:
@@ -18,7 +23,9 @@ class RefusalMemo:
 
     def __init__(self) -> None:
         self._state: Hashable = None
-        self._kept: dict[tuple[PodTemplate, Profile, bool], Decision] = {}
+        self._kept: BoundedCache[tuple[PodTemplate, Profile, bool], Decision] = BoundedCache(
+            most=_MOST, most_bytes=_MOST_BYTES, size_of=lambda key, decision: decision.pod.size + len(decision.message)
+        )
 
     def get(self, pod: PodInfo, profile: Profile, state: Hashable, *, preempts: bool = True) -> Decision | None:
         """Return the decision on a pod of the same template, None where there is none of this state.
@@ -37,7 +44,7 @@ class RefusalMemo:
             if state != self._state:
                 self._kept.clear()
                 self._state = state
-            self._kept[decision.pod.template, profile, preempts] = decision
+            self._kept.set((decision.pod.template, profile, preempts), decision)
 
     def clear(self) -> None:
         """Forget all: something was placed, freed or nominated."""

@@ -7,7 +7,6 @@ decision cost a few array operations instead of one evaluation of every rule.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from engine.cluster.bounded_cache import BoundedCache
 from engine.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable
 from engine.cluster.pods import PodTemplate
 from engine.framework.evaluation import named_nodes
@@ -24,6 +24,8 @@ from engine.framework.profile import Profile
 from engine.framework.status import Status
 
 _MAX_TEMPLATES = 256
+_MAX_BYTES = 8 * 2**20
+"""Of the templates that are kept alive by it, as they were encoded."""
 """Templates kept: about 20 bytes a node each, 25 MB at 5,000 nodes; less where some are alike."""
 _REBUILD_SHARE = 4
 """With more than 1/4 of the rows changed, asking all at once is cheaper than gathering them."""
@@ -185,7 +187,9 @@ class KeptTemplates:
     """The caches of the templates that were met of late. Templates alike share one."""
 
     def __init__(self) -> None:
-        self._by_template: OrderedDict[tuple[PodTemplate, Profile], TemplateCache] = OrderedDict()
+        self._by_template: BoundedCache[tuple[PodTemplate, Profile], TemplateCache] = BoundedCache(
+            most=_MAX_TEMPLATES, most_bytes=_MAX_BYTES, size_of=lambda key, cache: key[0].size
+        )
         self._alike: WeakValueDictionary[Hashable, TemplateCache] = WeakValueDictionary()
         self._static: WeakValueDictionary[Hashable, StaticAnswers] = WeakValueDictionary()
 
@@ -194,11 +198,9 @@ class KeptTemplates:
         key = frame.template, profile
         cache = self._by_template.get(key)
         if cache is None or cache.versions != versions(frame):
-            cache = self._by_template[key] = self._find(frame, profile)
-            if len(self._by_template) > _MAX_TEMPLATES:
-                self._by_template.popitem(last=False)
+            cache = self._find(frame, profile)
+            self._by_template.set(key, cache)
         cache.refresh(frame)
-        self._by_template.move_to_end(key)
         return cache
 
     def _find(self, frame: Frame, profile: Profile) -> TemplateCache:

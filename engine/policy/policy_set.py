@@ -31,6 +31,8 @@ DEFAULT_SCHEDULERS = frozenset({"policy-scheduler"})
 
 _REMEMBERED_PODS = 16
 """An attempt asks several times for the policy of one pod."""
+_REMEMBERED_BYTES = 64 * 2**10
+"""Of each; larger ones are not remembered once they are gone, and are asked about each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ class PolicySet:
         found = next((policy for policy in route.ask if policy.governs(frame)), route.otherwise)
         if len(self._asked) >= _REMEMBERED_PODS:
             self._asked.clear()
-        self._asked[id(pod)] = (pod, found)
+        if pod.size <= _REMEMBERED_BYTES:
+            self._asked[id(pod)] = (pod, found)
         return found
 
     def _route(self, pod: PodInfo) -> _Route:

@@ -232,7 +232,7 @@ def sizes(churn: Churn) -> dict[str, int]:
         "foreign": informer._foreign,
         "gangs tried": churn.scheduler.permitting.pacing,
         "counters": counters._counters,
-        "counter log": counters._counter_log,
+        "terms that came or went": counters._carried_log,
         "counted templates": counters._placed,
         "kept totals": counters._kept,
         "events": churn.events,

@@ -28,7 +28,7 @@ EMPTY_AT_THE_END = (
 BOUNDED = {
     "recent templates": 4096,
     "counters": 4096,
-    "counter log": 8256,
+    "terms that came or went": 1024,
     "log": 2000,
     "log by pod": 2000,
     "gangs tried": 3000,

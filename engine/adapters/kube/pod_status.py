@@ -26,14 +26,12 @@ from engine.adapters.kube.resources import PODS
 from engine.adapters.kube.status_patch import patch_status
 from engine.adapters.kube.transport import Transport
 from engine.cluster.objects import Pod
+from engine.cluster.pods import PASSED_ON
 from engine.cluster.resource_versions import version_number
 
 logger = logging.getLogger(__name__)
 
 _decode_pod = bounded(msgspec.json.Decoder(Pod).decode)
-
-PASSED_ON = "policy-scheduler/PassedOn"
-"""Condition of a pod that one replica has decided and another, the owner of the node that it names, is to bind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -614,7 +614,7 @@ def _ends_with(text: Any, part: Any) -> bool:
     return bool(text.endswith(part))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)  # of as much as 8 MiB each
 def _regex(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False

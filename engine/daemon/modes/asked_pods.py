@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from engine.cluster import objects
+from engine.cluster.bounded_cache import BoundedCache
 from engine.cluster.nodes import IntArray
 from engine.cluster.pods import PodInfo
 from engine.daemon.observing.observers import Answered, Observer
@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 KNOWN_PODS = 10_000
 """Pods kept from the requests about them: more than kube-scheduler decides while one of them is being bound."""
+KNOWN_BYTES = 16 * 2**20
+"""What their authors wrote, together."""
 
 
 @dataclass(slots=True)
@@ -52,7 +54,9 @@ class AskedPods:
         self._observer = observer
         self._clock = clock
         self._kubernetes_rules = kubernetes_rules
-        self._pods: OrderedDict[str, AskedPod] = OrderedDict()
+        self._pods: BoundedCache[str, AskedPod] = BoundedCache(
+            most=KNOWN_PODS, most_bytes=KNOWN_BYTES, size_of=lambda uid, known: known.pod.size
+        )
         self._profiles: WeakKeyDictionary[Policy, Profile] = WeakKeyDictionary()
 
     # --- who -----------------------------------------------------------------------------------------
@@ -62,14 +66,12 @@ class AskedPods:
         info = self._cluster.templates.pod(pod)
         known = self._pods.get(info.uid) or self.add(info)
         known.pod = info
-        self._pods.move_to_end(info.uid)
         return known
 
     def add(self, pod: PodInfo) -> AskedPod:
         """Keep a pod that nobody has asked about yet."""
-        known = self._pods[pod.uid] = AskedPod(pod, self._clock())
-        if len(self._pods) > KNOWN_PODS:
-            self._pods.popitem(last=False)
+        known = AskedPod(pod, self._clock())
+        self._pods.set(pod.uid, known)
         return known
 
     def get(self, uid: str) -> AskedPod | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from engine.daemon.observing.mode_metrics import ShadowMetrics
@@ -39,10 +38,11 @@ class ShadowReport(Observer):
         """Sums by policy."""
         self._rated: Counter[str] = Counter()
         self._late = 0
-        self._last: deque[Compared] = deque(maxlen=kept)
+        self._last: deque[dict[str, Any]] = deque(maxlen=kept)
+        """As plain values: the pods themselves may be large, and gone."""
 
     def on_compared(self, compared: Compared) -> None:
-        """Count it, and keep it without what it saw."""
+        """Count it, and keep what the report says of it."""
         policy = compared.policy or ""
         self._totals[policy, compared.verdict] += 1
         self._metrics.pods.labels(policy, compared.verdict.value).inc()
@@ -56,7 +56,7 @@ class ShadowReport(Observer):
         if compared.late:
             self._late += 1
             self._metrics.late.inc()
-        self._last.append(replace(compared, decided=None))
+        self._last.append({"time": compared.at, **facts(compared)})
 
     @property
     def total(self) -> int:
@@ -90,7 +90,7 @@ class ShadowReport(Observer):
     def last(self, limit: int) -> list[dict[str, Any]]:
         """Return the newest comparisons, the newest first, as plain values."""
         newest = list(self._last)[-limit:] if limit else []
-        return [{"time": each.at, **facts(each)} for each in reversed(newest)]
+        return newest[::-1]
 
 
 def facts(compared: Compared) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -49,6 +49,11 @@ class Entry:
     """Unix seconds of the last repetition."""
     bound_seconds: float | None = None
     """From the decision's attempt to the API server's word that the pod is bound."""
+    size: int = field(init=False)
+    """Bytes that it counts as in the log."""
+
+    def __post_init__(self) -> None:
+        self.size = self.pod.size + len(self.message)
 
 
 def recorded(entry: Entry, *, seed: int, replica: str) -> DecisionRecord:

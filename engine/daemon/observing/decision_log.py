@@ -20,6 +20,8 @@ from engine.policy.policy import Policy
 from engine.policy.policy_set import PolicySet
 from engine.tooling.decision_record import DecisionRecord, Outcome, Reason
 
+MOST_BYTES = 64 * 2**20
+"""What is kept of pods that were decided, by the size of what their authors wrote: large pods shorten the log."""
 _BINDING_REFUSED = "binding to "
 
 
@@ -42,7 +44,7 @@ class DecisionLog(Observer):
         """Make an empty log.
 
         Args:
-            size: entries kept in memory.
+            size: entries kept in memory; fewer where pods are large (`MOST_BYTES`).
             seed: of the cycle, for records.
             replica: identity of this scheduler, for records.
             detail_share: of the time, spent on close looks at most; 0 to 1.
@@ -52,7 +54,9 @@ class DecisionLog(Observer):
             counts: told what close looks find.
             hand_on: given every new entry; must return at once.
         """
-        self._entries: deque[Entry] = deque(maxlen=size)
+        self._size = size
+        self._entries: deque[Entry] = deque()
+        self._bytes = 0
         self._latest: dict[str, Entry] = {}
         """By uid: the last entry about a pod that is still kept."""
         self.decided = 0
@@ -229,14 +233,15 @@ class DecisionLog(Observer):
         return True
 
     def _keep(self, entry: Entry) -> None:
-        entries = self._entries
-        if entries.maxlen:
-            if len(entries) == entries.maxlen:
-                oldest = entries.popleft()
+        if self._size:
+            self._bytes += entry.size
+            self._entries.append(entry)
+            self._latest[entry.pod.uid] = entry
+            while len(self._entries) > self._size or (self._bytes > MOST_BYTES and len(self._entries) > 1):
+                oldest = self._entries.popleft()
+                self._bytes -= oldest.size
                 if self._latest.get(oldest.pod.uid) is oldest:
                     del self._latest[oldest.pod.uid]
-            entries.append(entry)
-            self._latest[entry.pod.uid] = entry
         self._hand_on(entry)
 
     def _look(self, entry: Entry, decided: Decided) -> None:

@@ -6,16 +6,18 @@ follows from its UID too: with all attempts, by every replica, or not at all.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from hashlib import blake2b
 from typing import Protocol
 
 from engine.adapters.open_telemetry import FinishedSpan
+from engine.cluster.bounded_cache import BoundedCache
 from engine.cluster.pods import PodInfo
 from engine.daemon.observing.observers import AttemptFailed, Decided, Observer, PodBound
 
 MOST_UNDER_WAY = 4096
 """Decisions whose binding is awaited; those of a gang may wait for minutes."""
+MOST_BYTES = 16 * 2**20
+"""Of the pods that these decisions are about."""
 MOST_PER_SECOND = 50.0
 """Attempts that are sent: making their spans takes up to a millisecond each, in which nothing is decided."""
 MOST_AT_ONCE = 200.0
@@ -38,7 +40,9 @@ class Tracing(Observer):
         """Trace a share of the pods, 0 to 1."""
         self._sink = sink
         self._below = share * 2.0**64
-        self._under_way: OrderedDict[str, Decided] = OrderedDict()
+        self._under_way: BoundedCache[str, Decided] = BoundedCache(
+            most=MOST_UNDER_WAY, most_bytes=MOST_BYTES, size_of=lambda uid, decided: decided.decision.pod.size
+        )
         """By uid."""
         self._left = MOST_AT_ONCE
         """Attempts that may be sent now."""
@@ -50,16 +54,14 @@ class Tracing(Observer):
         if not self._is_traced(pod):
             return
         if decided.decision.host is None:
-            self._under_way.pop(pod.uid, None)
+            self._under_way.pop(pod.uid)
             self._send(decided, "unschedulable", ended=decided.at)
             return
-        self._under_way[pod.uid] = decided
-        if len(self._under_way) > MOST_UNDER_WAY:
-            self._under_way.popitem(last=False)
+        self._under_way.set(pod.uid, decided)
 
     def on_bound(self, bound: PodBound) -> None:
         """Send the attempt that came to its end."""
-        decided = self._under_way.pop(bound.pod.uid, None)
+        decided = self._under_way.pop(bound.pod.uid)
         if decided is not None:
             self._send(decided, "scheduled", ended=bound.at)
 
@@ -67,7 +69,7 @@ class Tracing(Observer):
         """Send the attempt that broke."""
         if not self._is_traced(failed.pod):
             return
-        decided = self._under_way.pop(failed.pod.uid, None)
+        decided = self._under_way.pop(failed.pod.uid)
         why = failed.why[:MOST_MESSAGE]
         if decided is not None:
             self._send(decided, "error", ended=failed.at, error=why)

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.adapters.kube.pod_status import PASSED_ON
 from engine.cluster.nodes import BoolArray, NodeTable
-from engine.cluster.pods import PodInfo
+from engine.cluster.pods import PASSED_ON, PodInfo
 from engine.daemon.replicas.ring import Ring
 from engine.framework.frame import Frame
 from engine.framework.plugin import PreFilterResult, Ready, Scope

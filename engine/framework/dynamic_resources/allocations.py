@@ -6,7 +6,6 @@ devices of one node, and only that node is searched again; how many claims there
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.cluster import objects
+from engine.cluster.bounded_cache import BoundedCache
 from engine.cluster.cluster import Cluster
 from engine.cluster.nodes import Rows
 from engine.framework.dynamic_resources.allocator import INVALID_POOLS, NodeAllocation, allocate
@@ -24,6 +24,8 @@ from engine.framework.dynamic_resources.requests import AllocationError, ClaimRe
 
 _MOST_KINDS = 256
 """Kinds of claims that answers are kept for: 8 bytes a node each, and what was found."""
+_MOST_BYTES = 8 * 2**20
+"""Of the claims' specs that answers are kept for."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -167,23 +169,25 @@ class KeptAllocations:
     """Allocations by kind of claims, for the kinds that were met last."""
 
     cluster: Cluster
-    _by_kind: OrderedDict[bytes, Allocations]
+    _by_kind: BoundedCache[bytes, Allocations]
 
     def of(self, specs: Sequence[objects.ResourceClaimSpec]) -> Allocations:
         """Return what claims with these specs get."""
         kind = _encode(list(specs))
         known = self._by_kind.get(kind)
         if known is None:
-            known = self._by_kind[kind] = Allocations(self.cluster, specs)
-            if len(self._by_kind) > _MOST_KINDS:
-                self._by_kind.popitem(last=False)
-        self._by_kind.move_to_end(kind)
+            known = Allocations(self.cluster, specs)
+            self._by_kind.set(kind, known)
         return known
+
+
+def _cache() -> BoundedCache[bytes, Allocations]:
+    return BoundedCache(most=_MOST_KINDS, most_bytes=_MOST_BYTES, size_of=lambda kind, found: len(kind))
 
 
 def allocations(cluster: Cluster) -> KeptAllocations:
     """Return what is kept for a cluster."""
-    return cluster.store.keep("device-allocations", None, lambda: KeptAllocations(cluster, OrderedDict()))
+    return cluster.store.keep("device-allocations", None, lambda: KeptAllocations(cluster, _cache()))
 
 
 # --- what is written into claims --------------------------------------------------------------------------

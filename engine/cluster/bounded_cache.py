@@ -1,0 +1,72 @@
+"""A cache with a bound in entries and in bytes: for all that is keyed by, or filled with, what tenants write."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+ValueT = TypeVar("ValueT")
+
+
+class BoundedCache(Generic[KeyT, ValueT]):
+    """Keeps what was used last. Beyond either bound the entry that was not used for the longest time goes.
+
+    The newest entry always stays, even if it alone is beyond the bound: who made it is about to use it.
+    """
+
+    __slots__ = ("_bytes", "_entries", "_most", "_most_bytes", "_size_of", "_sizes")
+
+    def __init__(self, *, most: int, most_bytes: int, size_of: Callable[[KeyT, ValueT], int]) -> None:
+        """Make an empty cache.
+
+        Args:
+            most: entries.
+            most_bytes: the sum of their sizes.
+            size_of: returns the bytes of an entry; asked once, when the entry comes.
+        """
+        self._most = most
+        self._most_bytes = most_bytes
+        self._size_of = size_of
+        self._entries: OrderedDict[KeyT, ValueT] = OrderedDict()
+        self._sizes: dict[KeyT, int] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def bytes(self) -> int:
+        """Return the sum of the sizes of all entries."""
+        return self._bytes
+
+    def get(self, key: KeyT) -> ValueT | None:
+        """Return an entry, None where it is not there. It counts as used."""
+        found = self._entries.get(key)
+        if found is not None:
+            self._entries.move_to_end(key)
+        return found
+
+    def set(self, key: KeyT, value: ValueT) -> None:
+        """Add or replace an entry; others go until the bounds hold."""
+        self.pop(key)
+        size = self._size_of(key, value)
+        self._entries[key] = value
+        self._sizes[key] = size
+        self._bytes += size
+        while len(self._entries) > 1 and (len(self._entries) > self._most or self._bytes > self._most_bytes):
+            self.pop(next(iter(self._entries)))
+
+    def pop(self, key: KeyT) -> ValueT | None:
+        """Take an entry out and return it, None where it is not there."""
+        found = self._entries.pop(key, None)
+        if found is not None:
+            self._bytes -= self._sizes.pop(key)
+        return found
+
+    def clear(self) -> None:
+        """Take all entries out."""
+        self._entries.clear()
+        self._sizes.clear()
+        self._bytes = 0
