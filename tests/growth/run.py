@@ -1,0 +1,124 @@
+"""What a neighbour's pod goes through beside a tenant, and the tenant's own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from engine.cluster import objects
+from tests.growth.axes import TENANT, Axis, claim, container, volume
+from tests.growth.stage import Meter, Stage
+
+
+async def life(stage: Stage, meter: Meter, who: str, pod: Any) -> None:
+    """Let a pod come, be decided, be bound, and go, each a step."""
+    scheduler, informer = stage.scheduler, stage.informer
+    meter.step(f"{who} comes", lambda: informer.pod_changed(pod))
+    if scheduler.queue.has_active():
+        meter.step(f"{who} is decided", scheduler.decide_batch)
+    await scheduler.drained()
+    node = stage.node_of(pod)
+    if node is not None:
+        meter.step(f"{who} is bound", lambda: informer.pod_changed(stage.on_node(pod, node)))
+    meter.step(f"{who} goes", lambda: informer.pod_deleted(pod))
+
+
+async def beside(axis: Axis, n: int, meter: Meter) -> None:
+    """Let a tenant with n things and a neighbour live side by side."""
+    stage = Stage()
+    for ns in ("neighbour", TENANT):
+        stage.informer.object_changed(stage.thing(objects.Namespace, {"metadata": {"name": ns}}))
+    body: Any = {"metadata": {"labels": {"app": "web"}}}
+    apart: Any = {
+        "metadata": {"labels": {"app": "apart"}},
+        "spec": {
+            "affinity": {
+                "podAntiAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {
+                            "weight": 1,
+                            "podAffinityTerm": {
+                                "labelSelector": {"matchLabels": {"app": "apart"}},
+                                "topologyKey": "kubernetes.io/hostname",
+                            },
+                        }
+                    ]
+                }
+            },
+            "topologySpreadConstraints": [
+                {
+                    "maxSkew": 100,
+                    "topologyKey": "topology.kubernetes.io/zone",
+                    "whenUnsatisfiable": "DoNotSchedule",
+                    "labelSelector": {"matchLabels": {"app": "apart"}},
+                }
+            ],
+        },
+    }
+    for number in range(4):
+        stage.place(stage.pod("neighbour", body), number)
+    await life(stage, _Unmeasured(), "", stage.pod("neighbour", body))
+    if axis.world is not None:
+        axis.world(stage, n)
+    if axis.pod is not None:
+        mine = axis.pod(n)
+        await life(stage, meter, "own", stage.pod(TENANT, mine))
+        await life(stage, meter, "own again", stage.pod(TENANT, mine))
+        stage.place(stage.pod(TENANT, mine), 0)
+        pending = stage.pod(TENANT, mine, {"metadata": {"name": "pending"}})
+        stage.informer.pod_changed(pending)
+        while stage.scheduler.queue.has_active():
+            stage.scheduler.decide_batch()
+        await stage.scheduler.drained()
+    await life(stage, meter, "known", stage.pod("neighbour", body))
+    await life(stage, meter, "new", stage.pod("neighbour", body, {"metadata": {"labels": {"app": "new"}}}))
+    await life(stage, meter, "apart", stage.pod("neighbour", apart))
+    big: Any = {"spec": {"containers": [container(cpu="100000")], "priority": 2000}}
+    await life(stage, meter, "refused", stage.pod("neighbour", big))
+    stage.informer.object_changed(stage.thing(objects.PersistentVolume, volume("pv-neighbour-c")))
+    stage.informer.object_changed(
+        stage.thing(
+            objects.StorageClass,
+            {"metadata": {"name": "late"}, "provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer"},
+        )
+    )
+    meter.step(
+        "claim",
+        lambda: stage.informer.object_changed(
+            stage.thing(objects.PersistentVolumeClaim, claim("c", "neighbour", bound=True))
+        ),
+    )
+    await life(
+        stage,
+        meter,
+        "stores",
+        stage.pod("neighbour", {"spec": {"volumes": [{"name": "c", "persistentVolumeClaim": {"claimName": "c"}}]}}),
+    )
+    meter.step("node", lambda: stage.informer.node_changed(stage.node(3, fresh="yes")))
+    meter.step(
+        "namespace",
+        lambda: stage.informer.object_changed(
+            stage.thing(objects.Namespace, {"metadata": {"name": "neighbour", "labels": {"x": "y"}}})
+        ),
+    )
+    await life(stage, meter, "after", stage.pod("neighbour", body))
+    meter.step("node gone", lambda: stage.informer.node_deleted(stage.node(4)))
+    meter.step("node back", lambda: stage.informer.node_changed(stage.node(4)))
+
+
+class _Unmeasured(Meter):
+    def _measured(self, run: Any) -> float:
+        run()
+        return 0.0
+
+
+def measure(axis: Axis, n: int, meter: Meter) -> dict[str, float]:
+    """Return what each step took with n of the axis's things."""
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        asyncio.run(beside(axis, n, meter))
+    finally:
+        logging.disable(before)
+    return meter.taken

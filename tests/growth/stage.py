@@ -1,0 +1,215 @@
+"""A scheduler as the daemon puts it together, without an API server: objects come and go, and each step is counted."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import time
+import tracemalloc
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from engine.adapters.kube.binding import Bound
+from engine.cluster import objects
+from engine.cluster.cluster import Cluster
+from engine.daemon.observing.observers import Observer
+from engine.daemon.policies.live import LivePolicies
+from engine.daemon.scheduling.scheduler import Scheduler
+from engine.diagnostics import Source
+from engine.framework.cycle import Cycle
+from engine.framework.queue import SchedulingQueue
+from engine.policy.policy_set import load
+
+Json = dict[str, Any]
+NOW = 1_800_000_000.0
+NODES = 12
+POLICY = """
+limit count() by pod.namespace to 1000000
+limit sum(request.cpu) by pod.namespace to 1000000
+spread by pod.label.app
+hold if pod.label.held == "yes"
+gang by pod.label.job size 3 if pod.label.job
+"""
+_MERGED = ("metadata", "spec", "status")
+
+
+class _Quiet(Observer):
+    """Binder, evictor, volumes, reporter and observer in one: all goes well, and nothing is told."""
+
+    async def bind(self, *_: Any, **named: Any) -> Any:
+        return Bound(named["node"]) if "node" in named else ""
+
+    async def evict(self, victim: Any) -> None:
+        pass
+
+    def bound(self, pod: Any, node_name: str) -> None:
+        pass
+
+    def unschedulable(self, decision: Any) -> None:
+        pass
+
+    def held(self, pod: Any, why: str) -> None:
+        pass
+
+    def failed(self, pod: Any, why: str) -> None:
+        raise AssertionError(why)
+
+    def preempted(self, victim: Any, *, by: Any, node_name: str) -> None:
+        pass
+
+    def nominated(self, pod: Any, node_name: str) -> None:
+        pass
+
+
+@cache
+def _compiled(policy: str) -> LivePolicies:
+    loaded = load([Source("p.policy", policy)])
+    assert loaded.policy_set is not None, loaded.diagnostics
+    return LivePolicies(loaded.policy_set, scheduler_names=frozenset({"policy-scheduler"}))
+
+
+class Stage:
+    """Nodes, a policy and a scheduler, in a running event loop."""
+
+    def __init__(self, policy: str = POLICY) -> None:
+        quiet: Any = _Quiet()
+        self.now = NOW
+        ticks = itertools.count()
+        self.scheduler = Scheduler(
+            Cluster(),
+            SchedulingQueue(),
+            cycle=Cycle(),
+            binder=quiet,
+            evictor=quiet,
+            volumes=quiet,
+            reporter=quiet,
+            observer=quiet,
+            clock=lambda: self.now,
+            stopwatch=lambda: next(ticks) * 1.0,  # each batch is one decision
+        )
+        self.scheduler.use_policies(_compiled(policy))
+        self.informer = self.scheduler.informer
+        self._serial = itertools.count()
+        for number in range(NODES):
+            self.informer.node_changed(self.node(number))
+
+    # --- things ---------------------------------------------------------------------------------------
+
+    def node(self, number: int, **labels: str) -> objects.Node:
+        name = f"n{number}"
+        usual = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "abc"[number % 3]}
+        body = {
+            "metadata": {"name": name, "labels": usual | labels},
+            "status": {"allocatable": {"cpu": "1000", "memory": "4Ti", "pods": "10000"}},
+        }
+        return msgspec.convert(body, objects.Node)
+
+    def pod(self, namespace: str = "neighbour", *bodies: Mapping[str, Any], node: str = "", name: str = "") -> Any:
+        """Return a pod; each of the bodies adds to its metadata, spec and status."""
+        name = name or f"p{next(self._serial)}"
+        body: dict[str, Json] = {
+            "metadata": {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"},
+            "spec": {"schedulerName": "policy-scheduler", "containers": [container()]},
+            "status": {"phase": "Pending"},
+        }
+        for more in bodies:
+            for part in _MERGED:
+                body[part] |= more.get(part, {})
+        if node:
+            body["spec"]["nodeName"] = node
+        return msgspec.json.decode(msgspec.json.encode(body), type=objects.Pod)
+
+    def on_node(self, pod: Any, node: str) -> Any:
+        """Return a pod as it is once it is bound."""
+        spec = msgspec.structs.replace(pod.spec, node_name=node)
+        return msgspec.structs.replace(pod, spec=spec)
+
+    def thing(self, kind: type, body: Json) -> Any:
+        return msgspec.convert(body, kind)
+
+    # --- what happens ---------------------------------------------------------------------------------
+
+    def place(self, pod: Any, node: int = 0) -> Any:
+        """Let a pod be seen on a node."""
+        bound = self.on_node(pod, f"n{node % NODES}")
+        self.informer.pod_changed(bound)
+        return bound
+
+    async def settle(self) -> None:
+        """Decide and bind until nothing is left that can be decided."""
+        while self.scheduler.queue.has_active():
+            self.scheduler.decide_batch()
+        await self.scheduler.drained()
+
+    def node_of(self, pod: Any) -> str | None:
+        return self.scheduler.cluster.node_of(pod.metadata.uid)
+
+
+def container(**requests: str) -> Json:
+    return {"name": "c", "image": "app", "resources": {"requests": requests or {"cpu": "10m"}}}
+
+
+class Meter(ABC):
+    """Runs steps, and notes what each took."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, float] = {}
+
+    def step(self, name: str, run: Callable[[], object]) -> None:
+        """Run a step; of several by one name the sum is noted."""
+        self.taken[name] = self.taken.get(name, 0.0) + self._measured(run)
+
+    @abstractmethod
+    def _measured(self, run: Callable[[], object]) -> float: ...
+
+
+class Lines(Meter):
+    """Counts the lines of Python that are run: the same in every run. What C code does is not in it."""
+
+    def _measured(self, run: Callable[[], object]) -> float:
+        lines = 0
+
+        def trace(frame: FrameType, event: str, arg: Any) -> Any:
+            nonlocal lines
+            lines += event == "line"
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            run()
+        finally:
+            sys.settrace(before)
+        return lines
+
+
+class Memory(Meter):
+    """Takes the most bytes that were in use at the same time, beyond what was before: C code that copies shows."""
+
+    def _measured(self, run: Callable[[], object]) -> float:
+        tracemalloc.start()
+        try:
+            run()
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+
+class Seconds(Meter):
+    """Takes CPU time; for people, not for tests."""
+
+    def _measured(self, run: Callable[[], object]) -> float:
+        gc.collect()
+        gc.disable()
+        began = time.process_time()
+        try:
+            run()
+            return time.process_time() - began
+        finally:
+            gc.enable()
