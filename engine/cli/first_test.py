@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from engine.cli import files
+from engine.cli.terminal import say
 
 if TYPE_CHECKING:
     from engine.tooling.first_test.search import Change, Found, Search
@@ -46,7 +47,7 @@ def write_first_test(policy_path: Path, output: str | None) -> int:
                 file.write(text)
         except OSError as error:
             raise click.ClickException(f"cannot write {target}: {(error.strerror or str(error)).lower()}") from error
-    click.echo(f"{target or policy_path}: {told}", err=target is None)
+    say(f"{target or policy_path}: {told}", err=target is None)
     return 0
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import click
 
-from engine.cli.terminal import columns
+from engine.cli.terminal import columns, say
 from engine.diagnostics import closest
 
 _INDENT = "    "
@@ -39,10 +39,8 @@ def show(entries: Sequence[Entry], wanted: Sequence[str], *, kind: str) -> int:
     by_name = {entry.name: entry for entry in entries}
     if not wanted:
         for entry in entries:
-            click.echo(entry.head)
-            click.echo(
-                textwrap.fill(_first_line(entry.doc), columns(), initial_indent=_INDENT, subsequent_indent=_INDENT)
-            )
+            say(entry.head)
+            say(textwrap.fill(_first_line(entry.doc), columns(), initial_indent=_INDENT, subsequent_indent=_INDENT))
         return 0
     for position, name in enumerate(wanted):
         if name not in by_name:
@@ -50,10 +48,10 @@ def show(entries: Sequence[Entry], wanted: Sequence[str], *, kind: str) -> int:
             advice = f"did you mean `{meant}`?" if meant else f"all of them: policyctl {kind}s"
             raise click.ClickException(f"unknown {kind} `{name}`: {advice}")
         if position:
-            click.echo()
+            say()
         entry = by_name[name]
-        click.echo(entry.head)
-        click.echo(textwrap.indent(entry.doc.strip(), _INDENT))
+        say(entry.head)
+        say(textwrap.indent(entry.doc.strip(), _INDENT))
     return 0
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import logging
 import os
 import pkgutil
@@ -19,6 +20,7 @@ from typing import Any
 import click
 
 from engine.cli import commands
+from engine.cli.terminal import say
 from engine.diagnostics import closest
 
 PROGRAM = "policyctl"
@@ -96,18 +98,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        say(shown.getvalue(), err=True, nl=False)
         return COULD_NOT_RUN
     except (KeyboardInterrupt, click.Abort):
-        click.echo(err=True)
+        say(err=True)
         return _INTERRUPTED
     except BrokenPipeError:
         # what is still buffered has no reader either: without this Python complains at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
     except Exception:
-        traceback.print_exc()
-        click.echo("policyctl: a bug in policyctl, not in your files: please report it with the text above", err=True)
+        say(traceback.format_exc(), err=True, nl=False)
+        say("policyctl: a bug in policyctl, not in your files: please report it with the text above", err=True)
         return COULD_NOT_RUN
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import click
 
 from engine.cli.terminal import columns
+from engine.diagnostics import printable
 
 _EVERY_SECONDS = 0.1
 _CLEAR = "\r\x1b[K"
@@ -29,7 +30,7 @@ def status_line() -> Iterator[Callable[[str], None]]:
         if now - last >= _EVERY_SECONDS:
             last = now
             width = columns() - 1
-            click.echo(_CLEAR + text[:width], nl=False, err=True)
+            click.echo(_CLEAR + printable(text)[:width], nl=False, err=True)
 
     try:
         yield show

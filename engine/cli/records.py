@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from engine.cli.files import STANDARD_INPUT
+from engine.cli.terminal import say
 
 if TYPE_CHECKING:
     from engine.tooling.decision_record import DecisionRecord
@@ -24,7 +25,7 @@ def records_in(path: Path) -> list[DecisionRecord]:
     from engine.tooling.decision_record import RecordError, decode_lines
 
     def cut(place: str) -> None:
-        click.echo(f"policyctl: {place}: cut off while it was written: left out", err=True)
+        say(f"policyctl: {place}: cut off while it was written: left out", err=True)
 
     try:
         if path == STANDARD_INPUT:

@@ -7,8 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-import click
-
+from engine.cli.terminal import say
 from engine.diagnostics import Source
 
 
@@ -34,6 +33,6 @@ def written(path: Path, text: str) -> bool:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        click.echo(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}", err=True)
+        say(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}", err=True)
         return False
     return True

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from engine.cli import files
-from engine.cli.terminal import colour, columns, terminal
+from engine.cli.terminal import colour, columns, say, say_lines, terminal
 
 if TYPE_CHECKING:
     from engine.cli.coverage import Coverage
@@ -99,13 +99,12 @@ class Shown:
         if self._form == "text" and not (self._quiet and result.state is State.PASSED):
             self._lines += case_lines(result, loaded.suite, colour=colour(), width=columns())
         if self._done % _PROGRESS_EVERY == 0 and colour(err=True):
-            click.echo(f"\r{self._done} cases", nl=False, err=True)
+            say(f"\r{self._done} cases", nl=False, err=True)
 
     def file(self) -> None:
         """Show the cases of a file that could be used to its end."""
         self._clear()
-        for line in self._lines:
-            click.echo(line)
+        say_lines(self._lines)
         self._lines = []
 
     def unusable(self, one: Unusable) -> None:
@@ -113,7 +112,7 @@ class Shown:
         self._clear()
         self._lines = []
         if self._form == "text":
-            click.echo(files.rendered(one.diagnostics, err=True), err=True)
+            say(files.rendered(one.diagnostics, err=True), err=True)
 
     def end(self, run: Run, *, coverage: Coverage | None, tried: Sequence[Tried] | None) -> None:
         """Show what is known in the end."""
@@ -128,7 +127,7 @@ class Shown:
         click.echo(last_line(run) if people else formatted(self._form, run), nl=people)
         found = [*(coverage.lines() if coverage is not None else ()), *_mutation_lines(tried)]
         for line in found:
-            click.echo(line, err=not people)
+            say(line, err=not people)
 
     def _clear(self) -> None:
         if self._done >= _PROGRESS_EVERY and colour(err=True):

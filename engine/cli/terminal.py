@@ -1,18 +1,27 @@
-"""What standard output is: a terminal with colours and a width, or a pipe that takes lines as long as they come."""
+"""Standard output and error: what they are, and how people are told something there.
+
+What is told may hold names and texts that strangers wrote. A terminal would obey control characters in them, so
+`say` replaces these; only the styles of our own reports pass.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from engine.diagnostics import printable
+
 if TYPE_CHECKING:
     from engine.tooling.text_table import Terminal
 
+_OUR_STYLES = re.compile(r"(\x1b\[(?:0|1|2|32|33|1;3[1-6])m)")
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
 
@@ -37,6 +46,38 @@ def colour(*, err: bool = False) -> bool:
     """Return whether to use colours: on a terminal that has them, unless NO_COLOR is set."""
     stream = sys.stderr if err else sys.stdout
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Tell people something; line ends stay."""
+    click.echo(_harmless(text, keep="\n", styles=colour(err=err)), err=err, nl=nl)
+
+
+def say_lines(lines: Iterable[str]) -> None:
+    """Tell people the lines of a report; a line end within one would forge another."""
+    styles = colour()
+    for line in lines:
+        click.echo(_harmless(line, keep="", styles=styles))
+
+
+def say_json(data: Any) -> None:
+    """Print a report for programs."""
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    click.echo(_escaped(text) if not text.isascii() else text)
+
+
+def _harmless(text: str, *, keep: str, styles: bool) -> str:
+    if text.isprintable():
+        return text
+    if not styles:
+        return printable(text, keep=keep)
+    parts = _OUR_STYLES.split(text)
+    return "".join(part if at % 2 else printable(part, keep=keep) for at, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
+    """Return JSON with the characters escaped that JSON allows and a terminal does not show."""
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
 
 
 def columns() -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from engine.cli import files
-from engine.cli.terminal import format_option
+from engine.cli.terminal import format_option, say
 
 if TYPE_CHECKING:
     from engine.cluster.pods import PodInfo
@@ -218,7 +218,7 @@ def _live(kubeconfig: Path | None, context: str | None) -> list[Any]:
         recorded = "" if kubeconfig or context else "; or give --cluster FILE, a recorded one"
         raise click.ClickException(f"cannot read the cluster: {error}{recorded}") from error
     if missing:
-        click.echo(f"policyctl: taken for empty, as the server does not list them: {', '.join(missing)}", err=True)
+        say(f"policyctl: taken for empty, as the server does not list them: {', '.join(missing)}", err=True)
     return found
 
 
@@ -261,7 +261,7 @@ def signals_of(
     if metrics is None:
         if queries:
             names = ", ".join(query.promql for query in queries)
-            click.echo(f"policyctl: without --metrics these have no value: {names}", err=True)
+            say(f"policyctl: without --metrics these have no value: {names}", err=True)
         return Signals.EMPTY
     return read_metrics(parse_document(files.source(metrics))).signals(queries, now=now)
 
@@ -271,7 +271,7 @@ def _measured(url: str, queries: Sequence[Query]) -> Signals:
 
     found = measured(url, queries)
     for query, text in found.failures.items():
-        click.echo(f"policyctl: no value of {query}: {text}", err=True)
+        say(f"policyctl: no value of {query}: {text}", err=True)
     return found.signals
 
 
@@ -296,4 +296,4 @@ def write_page(path: Path, text: str, *, plots: bool = False) -> None:
         from engine.pages.charts import ADVICE, can_draw
 
         if not can_draw():
-            click.echo(f"policyctl: {path} has no plots: {ADVICE}", err=True)
+            say(f"policyctl: {path} has no plots: {ADVICE}", err=True)

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from engine.diagnostics import printable
+
 BOLD, DIM, RED, GREEN = "\x1b[1m", "\x1b[2m", "\x1b[1;31m", "\x1b[1;32m"
 YELLOW, BLUE, MAGENTA = "\x1b[1;33m", "\x1b[1;34m", "\x1b[1;35m"
 _RESET = "\x1b[0m"
@@ -32,6 +34,7 @@ class Terminal:
 
     def paint(self, style: str, text: str) -> str:
         """Return the text in a style, or alone where nobody wants colours."""
+        text = printable(text)
         return f"{style}{text}{_RESET}" if self.colour and style else text
 
     def item(self, mark: str, text: str, *, style: str = "") -> Iterator[str]:
@@ -39,6 +42,7 @@ class Terminal:
 
         Where that leaves too little room, the text begins below the mark.
         """
+        mark, text = printable(mark), printable(text)
         indent = _columns(mark)
         if self.width is not None and self.width - indent < _NARROWEST:
             if mark.strip():
@@ -59,7 +63,7 @@ class Terminal:
             styles: of rows, by their place in `rows`; the head is dim.
         """
         shown = [at for at in range(len(rows[0])) if any(row[at] for row in rows)]
-        kept = [tuple(row[at] for at in shown) for row in rows]
+        kept = [tuple(printable(row[at]) for at in shown) for row in rows]
         right = sum(at < right_from for at in shown)
         widths = _fitting(kept, right, self.width)
         for at, row in enumerate(kept):

@@ -11,6 +11,7 @@ import click
 
 from engine.cli import files, rewriting
 from engine.cli.config_map import asked, named
+from engine.cli.terminal import say
 
 if TYPE_CHECKING:
     from engine.diagnostics import Source
@@ -70,9 +71,9 @@ def list_(folder: Path | None, config_map: str | None, kubeconfig: Path | None, 
 
     pairs = canaries(_place(folder, config_map, kubeconfig, context).policies())
     for pair in pairs:
-        click.echo(pair.shown)
+        say(pair.shown)
     if not pairs:
-        click.echo("there is no canary")
+        say("there is no canary")
     return 0 if pairs else 1
 
 
@@ -124,19 +125,19 @@ def _end(
 
     pair = _chosen(canaries(place.policies()), name)
     if pair is None:
-        click.echo("there is no canary")
+        say("there is no canary")
         return 1
     outcome = end(pair, place.sources)
     try:
         compiled(outcome.sources)
     except DocumentError as error:
-        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        say(files.rendered(error.diagnostics, err=True), err=True)
         raise click.ClickException("what would be left has errors, so nothing is changed") from error
     before = {source.name: source for source in place.sources}
     for source in outcome.changed:
-        click.echo(rewriting.difference(before[source.name], source.text, done="promoted"), nl=False)
+        say(rewriting.difference(before[source.name], source.text, done="promoted"), nl=False)
     for source in outcome.removed:
-        click.echo(f"{source.name} is removed" if not dry_run else f"{source.name} would be removed")
+        say(f"{source.name} is removed" if not dry_run else f"{source.name} would be removed")
     if dry_run:
         return 0
     return 0 if place.apply(outcome) else 2
@@ -180,7 +181,7 @@ def _compiled(sources: Sequence[Source]) -> PolicySet:
     try:
         return compiled(sources)
     except DocumentError as error:
-        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        say(files.rendered(error.diagnostics, err=True), err=True)
         raise click.ClickException("the policies have errors") from error
 
 
@@ -210,7 +211,7 @@ class _Folder:
             try:
                 Path(source.name).unlink()
             except OSError as error:
-                click.echo(f"{source.name}: cannot be removed: {(error.strerror or str(error)).lower()}", err=True)
+                say(f"{source.name}: cannot be removed: {(error.strerror or str(error)).lower()}", err=True)
                 return False
         return True
 

@@ -12,6 +12,7 @@ import click
 
 from engine.cli import files, worlds
 from engine.cli.progress import status_line
+from engine.cli.terminal import say
 
 if TYPE_CHECKING:
     from engine.diagnostics import Source
@@ -107,7 +108,7 @@ def command(
         made, texts = _frozen(scene, policy_set, target, beside, anonymise=anonymise, keep=keep)
         _verify(texts[0], made, target)
     except DocumentError as error:
-        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
     except (UnknownPod, NotReproduced) as error:
         raise click.ClickException(str(error)) from error
@@ -116,7 +117,7 @@ def command(
             write_file(path, [text])
     except OutputError as error:
         raise click.ClickException(str(error)) from error
-    click.echo(_summary(made, target, beside))
+    say(_summary(made, target, beside))
     return 0
 
 

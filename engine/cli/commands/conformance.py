@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.cli.terminal import format_option, terminal
+from engine.cli.terminal import format_option, say, say_lines, terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -57,7 +57,7 @@ def command(files: tuple[Path, ...], ids: tuple[str, ...], families: tuple[str, 
         wanted = f"no case is named {' or '.join(ids)}" if ids else "no cases"
         raise click.ClickException(f"{', '.join(map(str, files))}: {wanted}")
     if form == "json":
-        click.echo(json.dumps(_as_json(results), indent=2))
+        say(json.dumps(_as_json(results), indent=2))
     else:
         _print(results, everything=bool(ids))
     return 0 if all(r.cases == r.agreements for r in results.values()) else 1
@@ -115,17 +115,16 @@ def _print(results: Mapping[str, FamilyReport], *, everything: bool) -> None:
     agreements = sum(family.agreements for family in results.values())
     rows = [("family", "cases", "agree")]
     rows += [(name, str(family.cases), str(family.agreements)) for name, family in results.items()]
-    for line in terminal().table([*rows, ("all", str(cases), str(agreements))], right_from=1):
-        click.echo(line)
+    say_lines(terminal().table([*rows, ("all", str(cases), str(agreements))], right_from=1))
     for family in results.values():
         for result in family.first_differences:
-            click.echo(f"\n{result.id}")
+            say(f"\n{result.id}")
             shown = result.differences if everything else result.differences[:_SHOWN]
             for difference in shown:
-                click.echo(f"  {difference.path}\n    kube-scheduler: {_text(difference.want)}")
-                click.echo(f"    here:           {_text(difference.got)}")
+                say(f"  {difference.path}\n    kube-scheduler: {_text(difference.want)}")
+                say(f"    here:           {_text(difference.got)}")
             if len(shown) < len(result.differences):
-                click.echo(f"  and {len(result.differences) - len(shown)} more; all with --case {result.id}")
+                say(f"  and {len(result.differences) - len(shown)} more; all with --case {result.id}")
 
 
 def _text(value: Any) -> str:

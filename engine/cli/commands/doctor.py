@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from engine.cli import files, worlds
-from engine.cli.terminal import terminal
+from engine.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
     from engine.cli.measuring import Measured
@@ -75,7 +74,7 @@ def command(
         things, moment = worlds.cluster_at(clusters, kubeconfig=kubeconfig, context=context, now=now)
         metered = _signals(policy_set, metrics, prometheus_url, moment)
     except DocumentError as error:
-        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
     patient = Patient(
         world(things),
@@ -90,10 +89,9 @@ def command(
     )
     found = examine(patient, access=None if clusters else _access(kubeconfig, context))
     if form == "json":
-        click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
+        say_json(data(found))
     else:
-        for line in lines(found, to=terminal(), quiet=quiet):
-            click.echo(line)
+        say_lines(lines(found, to=terminal(), quiet=quiet))
     if html is not None:
         from engine.pages.doctor import doctor_page
 

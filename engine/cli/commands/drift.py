@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import click
 
 from engine.cli import files, worlds
 from engine.cli.progress import status_line
-from engine.cli.terminal import terminal
+from engine.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +94,7 @@ def command(
         given = [policy_set] if policy_set is not None else []
         signals = worlds.signals_of(given, metrics=metrics, prometheus_url=prometheus_url, now=moment)
     except DocumentError as error:
-        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
     name = ", ".join(str(path) for path in policies) or "Kubernetes' own rules"
     limit = None if refused_only else margin
@@ -108,10 +107,9 @@ def command(
         which = f"no pod is left to look at: {left}" if left else f"no pod{chosen} is on a node"
         raise click.ClickException(f"{which}; where nothing is looked at, nothing is well")
     if form == "json":
-        click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
+        say_json(data(found))
     else:
-        for line in lines(found, to=terminal(), most=len(found.drifted) if whole else 20):
-            click.echo(line)
+        say_lines(lines(found, to=terminal(), most=len(found.drifted) if whole else 20))
     if html is not None:
         from engine.pages.drift import drift_page
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from engine.cli.listing import completing
-from engine.cli.terminal import terminal
+from engine.cli.terminal import say, say_lines, terminal
 
 if TYPE_CHECKING:
     from engine.lang.codes import Code
@@ -31,8 +31,7 @@ def command(ids: tuple[str, ...]) -> int:
     codes = all_codes()
     if not ids:
         rows = [("", "", ""), *((code.id, code.severity.value, code.name) for code in codes.values())]
-        for line in terminal().table(rows, right_from=3):
-            click.echo(line)
+        say_lines(terminal().table(rows, right_from=3))
         return 0
     for position, wanted in enumerate(ids):
         found = codes.get(wanted.upper())
@@ -43,7 +42,7 @@ def command(ids: tuple[str, ...]) -> int:
             meant = closest(wanted, codes)
             advice = f"did you mean `{meant}`?" if meant else "all of them: policyctl explain-code"
             raise click.ClickException(f"unknown code `{wanted}`: {advice}")
-        click.echo("\n" * bool(position) + page(found), nl=False)
+        say("\n" * bool(position) + page(found), nl=False)
     return 0
 
 

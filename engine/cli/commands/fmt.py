@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 import click
 
 from engine.cli import files, rewriting
+from engine.cli.terminal import say
 
 if TYPE_CHECKING:
     from engine.diagnostics import Source
@@ -49,9 +50,9 @@ def command(paths: tuple[Path, ...], check: bool, diff: bool) -> int:
             if not (check or diff) and not rewriting.written(path, text):
                 unusable += 1
             elif diff:
-                click.echo(rewriting.difference(source, text, done="formatted"), nl=False)
+                say(rewriting.difference(source, text, done="formatted"), nl=False)
             else:
-                click.echo(source.name)
+                say(source.name)
     if unusable:
         return 2
     return 1 if changed and (check or diff) else 0
@@ -65,16 +66,16 @@ def _formatted(path: Path) -> tuple[Source, str] | None:
     try:
         source = files.source(path)
     except DocumentError as error:
-        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        say(files.rendered(error.diagnostics, err=True), err=True)
         return None
     match format_source(source):
         case Formatted(text=text):
             return source, text
         case Unreadable(diagnostics=diagnostics):
-            click.echo(files.rendered(diagnostics, err=True), err=True)
+            say(files.rendered(diagnostics, err=True), err=True)
         case Unfaithful(reason=reason):
             message = f"{source.name}: not formatted, for a mistake of policyctl, not of yours: {reason}"
-            click.echo(f"{message}; please report it with the file", err=True)
+            say(f"{message}; please report it with the file", err=True)
         case never:
             assert_never(never)
     return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import click
 
 from engine.cli import files, worlds
 from engine.cli.progress import status_line
-from engine.cli.terminal import terminal
+from engine.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
     from engine.tooling.governing import Ruleset
@@ -118,7 +117,7 @@ def command(
             metrics=metrics, prometheus_url=prometheus_url, now=moment,
         )  # fmt: skip
     except DocumentError as error:
-        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
     there = world(things)
     steps = _steps(record, there, sides, served, now=moment)
@@ -134,10 +133,9 @@ def command(
     if summary:
         _add_summary("\n".join(markdown(found)))
     if form == "json":
-        click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
+        say_json(data(found))
     else:
-        for line in lines(found, to=terminal(), most=len(done.changes) if whole else 20):
-            click.echo(line)
+        say_lines(lines(found, to=terminal(), most=len(done.changes) if whole else 20))
     if html is not None:
         from engine.pages.impact import impact_page
 

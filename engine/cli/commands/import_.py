@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from engine.cli import files
+from engine.cli.terminal import say
 
 if TYPE_CHECKING:
     from engine.tooling.importing.translation import Imported
@@ -43,7 +44,7 @@ def command(file: Path, output: Path | None, force: bool) -> int:
     try:
         imported = import_configuration(parse_document(files.source(file)))
     except DocumentError as error:
-        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
     if output is None and len(imported) > 1:
         names = ", ".join(each.name for each in imported)
@@ -54,7 +55,7 @@ def command(file: Path, output: Path | None, force: bool) -> int:
         return 2
     for each in imported:
         for note in each.notes:
-            click.echo(f"{each.name}: {note}", err=True)
+            say(f"{each.name}: {note}", err=True)
     return 1 if any(each.notes for each in imported) else 0
 
 
@@ -62,14 +63,14 @@ def _written(imported: tuple[Imported, ...], folder: Path, *, force: bool) -> bo
     paths = {folder / f"{re.sub(r'[^A-Za-z0-9.-]', '-', each.name)}.policy": each for each in imported}
     there = [str(path) for path in paths if path.exists()]
     if there and not force:
-        click.echo(f"not written, for these are there: {', '.join(there)}; --force writes over them", err=True)
+        say(f"not written, for these are there: {', '.join(there)}; --force writes over them", err=True)
         return False
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, each in paths.items():
             path.write_text(each.text, encoding="utf-8")
-            click.echo(f"wrote {path}", err=True)
+            say(f"wrote {path}", err=True)
     except OSError as error:
-        click.echo(f"cannot write to {folder}: {(error.strerror or str(error)).lower()}", err=True)
+        say(f"cannot write to {folder}: {(error.strerror or str(error)).lower()}", err=True)
         return False
     return True

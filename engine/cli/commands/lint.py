@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from engine.cli import files
-from engine.cli.terminal import format_option
+from engine.cli.terminal import format_option, say
 from engine.diagnostics import Diagnostic, Severity, Source
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ def command(paths: tuple[Path, ...], form: str, fail_level: str, fix: bool, diff
     shown = FORMATS[form](found)
     piped = fix and files.STANDARD_INPUT in read  # then the policy is the output
     if shown:
-        click.echo(shown, err=piped)
-    click.echo(_summary(len(read), found, fixing=fix), err=True)
+        say(shown, err=piped)
+    say(_summary(len(read), found, fixing=fix), err=True)
     if unreadable or not written:
         return 2
     return 1 if any(_fails(diagnostic, fail_level) for diagnostic in found) else 0
@@ -141,7 +141,7 @@ def _shown(read: dict[Path, Source], result: Fixed) -> bool:
     for before, after in zip(read.values(), result.sources, strict=True):
         if after.text != before.text:
             changed = True
-            click.echo(rewriting.difference(before, after.text, done="fixed"), nl=False)
+            say(rewriting.difference(before, after.text, done="fixed"), nl=False)
     return changed
 
 
@@ -158,8 +158,8 @@ def _written(read: dict[Path, Source], result: Fixed) -> bool:
             continue
         for diagnostic in result.made:
             if diagnostic.fix is not None and diagnostic.span.source.name == after.name:
-                click.echo(f"{diagnostic.span}: fixed[{diagnostic.code}]: {diagnostic.fix.title}", err=True)
+                say(f"{diagnostic.span}: fixed[{diagnostic.code}]: {diagnostic.fix.title}", err=True)
     for name, reason in result.refused.items():
         done = False
-        click.echo(f"{name}: not fixed, for a mistake of policyctl, not of yours: {reason}; please report it", err=True)
+        say(f"{name}: not fixed, for a mistake of policyctl, not of yours: {reason}; please report it", err=True)
     return done

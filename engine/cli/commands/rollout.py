@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 
 from engine.cli import rewriting
 from engine.cli.config_map import asked, named
-from engine.cli.terminal import format_option, terminal
+from engine.cli.terminal import format_option, say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
     from engine.adapters.kube.config_maps import ConfigMapData
@@ -107,13 +106,12 @@ def status(
     try:
         found = asyncio.run(_follow(places, kubeconfig, context, seconds, told=form == "text" and watch))
     except (KubeError, PolicySourcesError) as error:
-        click.echo(f"policyctl rollout status: {error}", err=True)
+        say(f"policyctl rollout status: {error}", err=True)
         return 2
     if form == "json":
-        click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
+        say_json(data(found))
     else:
-        for line in lines(found, where=f"configMap {config_map}", to=terminal()):
-            click.echo(line)
+        say_lines(lines(found, where=f"configMap {config_map}", to=terminal()))
     return 0 if found.is_done else 1
 
 
@@ -128,10 +126,9 @@ def history(config_map: str, kubeconfig: Path | None, context: str | None) -> in
     live = _policy_set(now)
     rows = [(str(r.number), r.policy_set, r.since, "in the ConfigMap" * (r.policy_set == live)) for r in revisions]
     if not rows:
-        click.echo(f"nothing is kept of configMap {config_map}")
+        say(f"nothing is kept of configMap {config_map}")
         return 1
-    for line in terminal().table([("revision", "policy set", "in use since", ""), *reversed(rows)], right_from=4):
-        click.echo(line)
+    say_lines(terminal().table([("revision", "policy set", "in use since", ""), *reversed(rows)], right_from=4))
     return 0
 
 
@@ -150,14 +147,14 @@ def undo(config_map: str, kubeconfig: Path | None, context: str | None, to_revis
     now, revisions = _read(config_map, kubeconfig, context)
     former = _former(revisions, live=_policy_set(now), number=to_revision)
     if isinstance(former, str):
-        click.echo(former)
+        say(former)
         return 1
     texts = _change(now.texts, former.texts)
     binaries = _change(now.binaries, former.binaries)
     for name, text in texts.items():
         _show(name, now.texts.get(name, ""), text, former.number)
     for name in binaries:
-        click.echo(f"{name} is not text, and is another")
+        say(f"{name} is not text, and is another")
     if dry_run:
         return 0
     namespace, name = named(config_map)
@@ -166,7 +163,7 @@ def undo(config_map: str, kubeconfig: Path | None, context: str | None, to_revis
         kubeconfig=str(kubeconfig) if kubeconfig else None, context=context,
     )  # fmt: skip
     asked(change, about=config_map)
-    click.echo(f"configMap {config_map} is what it was in revision {former.number} (policy set {former.policy_set})")
+    say(f"configMap {config_map} is what it was in revision {former.number} (policy set {former.policy_set})")
     return 0
 
 
@@ -193,9 +190,9 @@ def _show(name: str, old: str, new: str | None, number: int) -> None:
     from engine.diagnostics import Source
 
     if new is None:
-        click.echo(f"{name} is not in revision {number}")
+        say(f"{name} is not in revision {number}")
     else:
-        click.echo(rewriting.difference(Source(name, old), new, done=f"revision {number}"), nl=False)
+        say(rewriting.difference(Source(name, old), new, done=f"revision {number}"), nl=False)
 
 
 def _read(config_map: str, kubeconfig: Path | None, context: str | None) -> tuple[ConfigMapData, tuple[Revision, ...]]:
@@ -241,7 +238,7 @@ async def _follow(
             if found.is_done or found.is_refused or time.monotonic() >= ends:
                 return found
             if told and (now := f"{found.wanted}: {verdict(found)}") != said:
-                click.echo(now, err=True)
+                say(now, err=True)
                 said = now
             await asyncio.sleep(LOOK_EVERY_SECONDS)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from engine.cli import files, worlds
-from engine.cli.terminal import terminal
+from engine.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
     from engine.cluster.signals import Signals
@@ -109,19 +108,18 @@ def command(
         made = _scenarios(clusters, pods, until=until, all_nodes=all_nodes, now=now)
         example = made(seed)
         for note in (*example.notes, *(note for contender in contenders for note in contender.notes)):
-            click.echo(f"policyctl: {note}", err=True)
+            say(f"policyctl: {note}", err=True)
         results = _run_all(contenders, made, range(seed, seed + seeds))
     except DocumentError as error:
-        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
     if form == "json":
-        click.echo(json.dumps(telling.data(results, example), indent=2, ensure_ascii=False))
+        say_json(telling.data(results, example))
     else:
-        click.echo(telling.summary(results, example))
-        for line in (*telling.lines(results, example, to=terminal()), *telling.refusals(results)):
-            click.echo(line)
+        say(telling.summary(results, example))
+        say_lines((*telling.lines(results, example, to=terminal()), *telling.refusals(results)))
         if sys.stderr.isatty():
-            click.echo(telling.speed(results), err=True)
+            say(telling.speed(results), err=True)
     if html is not None:
         from engine.pages.simulation import simulation_page
 

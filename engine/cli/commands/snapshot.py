@@ -11,6 +11,7 @@ import click
 
 from engine.cli import files, worlds
 from engine.cli.progress import status_line
+from engine.cli.terminal import say
 
 if TYPE_CHECKING:
     from engine.adapters.kube.lists import Listing
@@ -95,7 +96,7 @@ def command(
         policy_set = compiled(worlds.policies_in(policies)) if policies else None
         listing, now = _listing(clusters, kubeconfig, context)
     except DocumentError as error:
-        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
     things, names = _things(listing, policy_set, anonymise=anonymise, keep=keep, key=key)
     measured, failures = _metrics(prometheus_url, policy_set, listing, names)
@@ -118,7 +119,7 @@ def command(
         raise click.ClickException(str(error)) from error
     incomplete = _report(listing, failures)
     if output is not None:
-        click.echo(_written(things, output, metrics_path, measured), err=True)
+        say(_written(things, output, metrics_path, measured), err=True)
     return 1 if incomplete and not allow_missing else 0
 
 
@@ -239,13 +240,13 @@ def _report(listing: Listing, failures: Mapping[str, str]) -> bool:
     """Say what is not in the snapshot; return whether that is more than what the server does not have."""
     for one in listing.unlisted:
         if one.served:
-            click.echo(f"policyctl: not in the snapshot: {one.resource}: {one.reason}", err=True)
+            say(f"policyctl: not in the snapshot: {one.resource}: {one.reason}", err=True)
         else:
-            click.echo(f"policyctl: the server has no {one.resource}", err=True)
+            say(f"policyctl: the server has no {one.resource}", err=True)
     for text in listing.malformed:
-        click.echo(f"policyctl: not in the snapshot, as it cannot be read: {text}", err=True)
+        say(f"policyctl: not in the snapshot, as it cannot be read: {text}", err=True)
     for query, text in failures.items():
-        click.echo(f"policyctl: no value of {query}: {text}", err=True)
+        say(f"policyctl: no value of {query}: {text}", err=True)
     return bool(any(one.served for one in listing.unlisted) or listing.malformed or failures)
 
 

@@ -12,7 +12,7 @@ import click
 
 from engine.cli import files
 from engine.cli.suite_runs import FORMATS, Session, Shown, formatted, output_of, write
-from engine.cli.terminal import format_option
+from engine.cli.terminal import format_option, say
 
 if TYPE_CHECKING:
     from engine.cli.coverage import Coverage
@@ -151,7 +151,7 @@ def _first_test(policy: Path, paths: Sequence[Path], outputs: Sequence[str]) -> 
     try:
         return write_first_test(policy, outputs[0] if outputs else None)
     except DocumentError as error:
-        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
 
 
@@ -163,7 +163,7 @@ def _mutated(loaded: Sequence[LoadedSuite], run: Run) -> list[Tried] | None:
     if not any(True for _ in run.cases()):
         return None
     if run.unusable or any(result.state in (State.FAILED, State.ERROR) for _, result in run.cases()):
-        click.echo("policyctl: --mutate changes policies that pass their cases: make these pass first", err=True)
+        say("policyctl: --mutate changes policies that pass their cases: make these pass first", err=True)
         return None
     return mutated(loaded, run.results)
 
@@ -178,7 +178,7 @@ def _below(threshold: float | None, *, coverage: Coverage | None, tried: Sequenc
     reached += [("mutants killed", kill_percent(tried))] if tried is not None else []
     low = [f"{name} {percent:.1f}%" for name, percent in reached if percent < threshold]
     if low:
-        click.echo(f"policyctl: {', '.join(low)}: less than the threshold of {threshold:g}%", err=True)
+        say(f"policyctl: {', '.join(low)}: less than the threshold of {threshold:g}%", err=True)
     return 1 if low else 0
 
 
@@ -192,7 +192,7 @@ def _exit_code(run: Run, pattern: str | None, *, no_skip: bool) -> int:
     bad = {State.FAILED, State.ERROR, *((State.SKIPPED, State.TODO) if no_skip else ())}
     left_out = sum(result.state in (State.SKIPPED, State.TODO) for _, result in run.cases())
     if no_skip and left_out:
-        click.echo(f"policyctl: --no-skip: {left_out} skipped or todo cases count as failures", err=True)
+        say(f"policyctl: --no-skip: {left_out} skipped or todo cases count as failures", err=True)
     return 1 if any(result.state in bad for _, result in run.cases()) else 0
 
 
@@ -217,7 +217,7 @@ def _update(loaded: Sequence[LoadedSuite], run: Run, *, writes: bool) -> None:
         source = suite.suite.document.source
         text, changes = updated(result)
         if changes and not writes:
-            click.echo(difference(source, text, done="updated"), nl=False)
+            say(difference(source, text, done="updated"), nl=False)
         elif changes and written(Path(source.name), text):
             plural = "s" if changes != 1 else ""
-            click.echo(f"policyctl: {source.name}: {changes} value{plural} written; run the tests again", err=True)
+            say(f"policyctl: {source.name}: {changes} value{plural} written; run the tests again", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from engine.cli import files, worlds
-from engine.cli.terminal import terminal
+from engine.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
     from engine.cluster import objects
@@ -123,15 +122,14 @@ def command(
             situation = Situation(free, world.cluster, rules, signals, moment, seed, queued)
             found = explain(situation, bound=bound, top=top, pending=world.pending())
     except DocumentError as error:
-        click.echo(files.rendered(error.diagnostics, err=True), err=True)
+        say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
     except UnknownPod as error:
         raise click.ClickException(str(error)) from error
     if form == "json":
-        click.echo(json.dumps(data(found), indent=2, ensure_ascii=False))
+        say_json(data(found))
     else:
-        for line in lines(found, to=terminal()):
-            click.echo(line)
+        say_lines(lines(found, to=terminal()))
     if html is not None:
         worlds.write_page(html, why_page(data(found), sources={source.name: source.text for source in sources}))
     return 0 if found.cause is None and found.fits and not found.short else 1
@@ -165,10 +163,9 @@ def _told(past: Recorded, *, form: str, html: Path | None) -> int:
     from engine.tooling.why.recorded import data, lines
 
     if form == "json":
-        click.echo(json.dumps(data(past), indent=2, ensure_ascii=False))
+        say_json(data(past))
     else:
-        for line in lines(past, to=terminal()):
-            click.echo(line)
+        say_lines(lines(past, to=terminal()))
     if html is not None:
         from engine.pages.recorded import recorded_page
 

@@ -47,6 +47,9 @@ NEEDED: tuple[Permission, ...] = (
     Permission("", "pods", "delete"),
     Permission("events.k8s.io", "events", "create"),
     Permission("events.k8s.io", "events", "patch"),
+    Permission("authentication.k8s.io", "tokenreviews", "create"),
+    Permission("authorization.k8s.io", "subjectaccessreviews", "create"),
+    Permission("policy-scheduler.dev", "deviceannotations", "write"),
 )
 """What the daemon asks of the API server in the whole cluster."""
 
