@@ -23,7 +23,7 @@ from engine.embedded.rest.audit import Permission, Record, RequestLog
 from engine.embedded.rest.dispatch import Answer, Call
 from engine.embedded.rest.faults import Fault, FaultInjector
 from engine.embedded.storage.selection import Selection
-from engine.embedded.storage.watches import Watch, WatchOptions, gone_line
+from engine.embedded.storage.watches import Watch, WatchOptions, expired_line
 
 _LOG = logging.getLogger(__name__)
 _MAX_BODY_BYTES = 3 * 1024 * 1024
@@ -190,7 +190,7 @@ class Server:
         self._watches.add(task)
         try:
             if fault is not None and fault.effect == "gone-event":
-                await response.write(gone_line())
+                await response.write(expired_line(1, oldest=2))
             else:
                 async with contextlib.aclosing(watch.chunks()) as chunks:
                     sent = 0

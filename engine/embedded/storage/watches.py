@@ -71,11 +71,7 @@ def _invalid(*problems: errors.Cause) -> errors.ApiError:
 
 
 class Watch:
-    """One watch of one client.
-
-    Raises:
-        ApiError: 410 when the start lies before the kept history.
-    """
+    """One watch of one client."""
 
     def __init__(
         self,
@@ -95,13 +91,22 @@ class Watch:
         self._options = options
         self._bookmark_seconds = bookmark_seconds
         self._shown = store.revision if options.revision is None else options.revision
+        self._cursor = 0
+        self._oldest: int | None = None
+        """Where the watch is to begin before what is kept of the history: what it could begin at."""
         try:
             self._cursor = self._collection.cursor(self._shown)
         except Compacted as error:
-            raise errors.too_old(self._shown, error.oldest) from error
+            self._oldest = error.oldest
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """Yield chunks of whole lines until the watch's time is over or its client too slow."""
+        """Yield chunks of whole lines until the watch's time is over or its client too slow.
+
+        A version that is too old is no error of the request: the answer is 200 and one event, as the API server has it.
+        """
+        if self._oldest is not None:
+            yield expired_line(self._shown, oldest=self._oldest)
+            return
         loop = asyncio.get_running_loop()
         options = self._options
         end = loop.time() + options.timeout_seconds
@@ -119,7 +124,7 @@ class Watch:
                 try:
                     changes = self._collection.changes_from(self._cursor, limit=_BATCH)
                 except Compacted as error:
-                    yield _line(b"ERROR", orjson.dumps(errors.too_old(self._shown, error.oldest).status()))
+                    yield expired_line(self._shown, oldest=error.oldest)
                     return
                 self._cursor += len(changes)
                 for chunk in _chunks(self._lines(changes)):
@@ -175,9 +180,9 @@ def _next_bookmark(now: float, end: float, period_seconds: float) -> float:
     return last if now < last < due else due
 
 
-def gone_line() -> bytes:
+def expired_line(asked: int, *, oldest: int) -> bytes:
     """Return the event that ends a watch whose position is no longer kept."""
-    return _line(b"ERROR", orjson.dumps(errors.too_old(1, 2).status()))
+    return _line(b"ERROR", orjson.dumps(errors.too_old(asked, oldest).status()))
 
 
 def _line(kind: bytes, body: bytes) -> bytes:
