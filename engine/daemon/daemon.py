@@ -102,17 +102,23 @@ class Daemon:
         )
         self._queue = SchedulingQueue()
         clock = SettableClock()
+        self._view = Freshness(api_server.reflectors, is_reachable=lambda: self._transport.is_reachable)
         self._scheduler = make_scheduler(
             settings,
             cluster,
             self._queue,
             cycle=Cycle(seed=settings.scheduling.seed),
             binder=self._binder,
-            evictor=Evictor(self._transport, controller=settings.scheduler_names[0], may_evict=self._leading.may_act),
+            evictor=Evictor(
+                self._transport,
+                controller=settings.scheduler_names[0],
+                may_evict=lambda: self._leading.may_act() and self._view(),
+            ),
             volumes=VolumeBinder(self._transport, cluster, may_bind=self._leading.may_act),
             reporter=self._telling.reporter,
             observer=self.observers,
             nominator=self._telling.statuses if sharing.enabled else None,
+            view=self._view,
             clock=clock,
         )
         clock.on_set(self._scheduler.clock_was_set)
@@ -126,9 +132,7 @@ class Daemon:
         if sharing.enabled:
             unit = partial(self._scheduler.deciding.unit, by_pod=sharing.unit == "pod")
             self._scheduler.deciding.sharding = Sharding(self._identity, unit=unit)
-        nodes_and_pods = api_server.reflectors[:2]
-        self._leading.attach(self._scheduler, nodes_and_pods, transport=self._transport, random=self._random)
-        self._scheduler.is_current = Freshness(nodes_and_pods, is_reachable=lambda: self._transport.is_reachable)
+        self._leading.attach(self._scheduler, api_server.reflectors, transport=self._transport, random=self._random)
         self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals, clock=clock, loops=loops)
         self._reloader = PolicyReloader(
             compile_policies=PolicyCompiler(

@@ -22,6 +22,7 @@ from engine.adapters.kube.binding import Bound, Reason, Refused, Unknown
 from engine.adapters.serving_certificate import ServingCertificate
 from engine.daemon.configuration.settings import HttpSettings, Settings, TlsSettings
 from engine.daemon.modes.selection import knows_clients
+from engine.daemon.watching.freshness import AlwaysCurrent
 from engine.policy.extension import priorities
 from tests.daemon.extender_stage import Json, Stage, pod, recorded
 from tests.kube.scripted_server import until
@@ -209,6 +210,11 @@ async def test_what_has_no_place_in_the_protocol_is_said_once(caplog: pytest.Log
 # --- what goes wrong -------------------------------------------------------------------------------------
 
 
+class Lost(AlwaysCurrent):
+    def __call__(self) -> bool:
+        return False
+
+
 async def test_before_it_is_ready_it_says_so_where_kube_scheduler_can_read_it() -> None:
     stage = three_nodes(problem="no policies have been read yet")
     request = {"Pod": pod(), "NodeNames": ["slow"]}
@@ -220,7 +226,7 @@ async def test_before_it_is_ready_it_says_so_where_kube_scheduler_can_read_it() 
         body = {"PodName": "p", "PodUID": "u", "PodNamespace": "default", "Node": "slow"}
         assert (await client.ask("bind", body))["Error"] == "not ready: no policies have been read yet"
     stage.problem = None
-    stage.scheduler.is_current = lambda: False
+    stage.scheduler.view = Lost()
     async with stage.served() as client:
         assert "not up to date" in (await client.ask("filter", request))["Error"]
 

@@ -3,45 +3,54 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from engine.adapters.kube.changes import Phase, Status
-from engine.adapters.kube.reflector import Reflector
-from engine.daemon.watching.freshness import PATIENCE_SECONDS, SETTLE_SECONDS, Freshness
+from engine.adapters.kube.resources import NODES, PODS, STORAGE_CLASSES, Resource
+from engine.daemon.watching.freshness import PATIENCE_SECONDS, READING_SECONDS, Freshness
 
 
 class Watch:
     """Stands for a reflector: all that is asked of it is what it is doing."""
 
-    def __init__(self) -> None:
+    def __init__(self, resource: Resource[Any], *, is_optional: bool = False) -> None:
+        self.resource = resource
+        self.is_optional = is_optional
         self.status = Status(Phase.WATCHING)
-        self.owes = False
+        self.losses = 0
+        self.keeps_promise = True
+
+    @property
+    def is_current(self) -> bool:
+        return self.status.phase is Phase.WATCHING
+
+    def enters(self, phase: Phase, problem: str = "") -> None:
+        self.losses += self.is_current
+        self.status = Status(phase, problem, 1000.0)
 
     def breaks(self) -> None:
-        self.status = Status(Phase.RETRYING, "nodes: connection lost")
+        self.enters(Phase.RETRYING, "connection lost")
 
-    def is_opened_anew(self) -> None:
+    def must_prove(self) -> None:
         self.breaks()
-        self.owes = True
+        self.keeps_promise = False
 
     def resumes(self) -> None:
         self.status = Status(Phase.WATCHING)
-        self.owes = False
+        self.keeps_promise = True
 
 
 class Scene:
-    """Two watches, a server in reach or not, and a clock."""
+    """Three watches, a server in reach or not, and a clock."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self.reachable = True
-        self.nodes, self.pods = Watch(), Watch()
+        self.nodes, self.pods, self.storage = Watch(NODES), Watch(PODS), Watch(STORAGE_CLASSES, is_optional=True)
         self.is_current = Freshness(
-            cast("list[Reflector[Any]]", [self.nodes, self.pods]),
-            is_reachable=lambda: self.reachable,
-            clock=lambda: self.now,
+            [self.nodes, self.pods, self.storage], is_reachable=lambda: self.reachable, clock=lambda: self.now
         )
 
     def after(self, seconds: float) -> bool:
@@ -58,39 +67,25 @@ def test_while_all_watches_go_on_the_view_is_current(scene: Scene) -> None:
     assert all(scene.after(seconds) for seconds in (0.0, 0.001, 3600.0))
 
 
-@pytest.mark.parametrize("broken", ["nodes", "pods"])
-def test_one_broken_watch_is_enough_to_wait(scene: Scene, broken: str) -> None:
-    getattr(scene, broken).breaks()
+@pytest.mark.parametrize("broken", ["nodes", "pods", "storage"])
+@pytest.mark.parametrize("phase", sorted(set(Phase) - {Phase.WATCHING}, key=lambda phase: phase.value))
+def test_one_watch_that_is_not_current_is_enough_to_wait(scene: Scene, broken: str, phase: Phase) -> None:
+    watch: Watch = getattr(scene, broken)
+    watch.enters(phase)
     assert not scene.after(0.0)
     assert not scene.after(PATIENCE_SECONDS / 2)
-
-
-def test_what_happened_meanwhile_gets_a_moment_to_arrive(scene: Scene) -> None:
-    scene.nodes.breaks()
-    assert not scene.after(1.0)
-    scene.nodes.resumes()
-    assert not scene.after(1.0)
-    assert not scene.after(SETTLE_SECONDS / 2)
-    assert scene.after(2 * SETTLE_SECONDS)
+    assert scene.is_current.losses == 1
+    watch.resumes()
     assert scene.after(0.0)
-
-
-def test_a_watch_that_breaks_again_meanwhile_is_waited_for_anew(scene: Scene) -> None:
-    scene.nodes.breaks()
-    assert not scene.after(1.0)
-    scene.nodes.resumes()
-    assert not scene.after(0.0)
-    scene.pods.breaks()
-    assert not scene.after(SETTLE_SECONDS)
-    scene.pods.resumes()
-    assert not scene.after(0.0)
-    assert scene.after(2 * SETTLE_SECONDS)
+    assert scene.is_current.losses == 1
 
 
 def test_while_the_server_is_out_of_reach_patience_has_no_end(scene: Scene) -> None:
     scene.nodes.breaks()
     scene.reachable = False
     assert not any(scene.after(60.0) for _ in range(10))
+    scene.reachable = True
+    assert not scene.after(PATIENCE_SECONDS / 2)
 
 
 def test_a_watch_that_cannot_be_had_from_a_server_in_reach_holds_nothing_up_for_long(
@@ -98,21 +93,67 @@ def test_a_watch_that_cannot_be_had_from_a_server_in_reach_holds_nothing_up_for_
 ) -> None:
     scene.nodes.breaks()
     assert not scene.after(0.0)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         assert scene.after(PATIENCE_SECONDS)
         assert scene.after(1.0)
+        scene.nodes.resumes()
+        assert scene.after(1.0)
     assert [record.getMessage() for record in caplog.records] == [
-        "no watch for 10 s, deciding by an old view: nodes: connection lost"
+        "scheduling from a stale cache: nodes retrying for 10 s (connection lost)",
+        "the caches are current again after 12 s",
+    ]
+
+
+@pytest.mark.parametrize("phase", [Phase.LISTING, Phase.CATCHING_UP])
+def test_what_is_being_read_is_waited_for_longer(scene: Scene, phase: Phase, caplog: pytest.LogCaptureFixture) -> None:
+    scene.pods.enters(phase)
+    assert not scene.after(0.0)
+    with caplog.at_level(logging.WARNING):
+        assert not scene.after(2 * PATIENCE_SECONDS)
+        assert not scene.after(READING_SECONDS - 3 * PATIENCE_SECONDS)
+        assert scene.after(PATIENCE_SECONDS)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"not scheduling until the caches are current: pods {phase.value} for 20 s",
+        f"scheduling from a stale cache: pods {phase.value} for 60 s",
     ]
 
 
 def test_what_others_did_is_waited_for_without_end(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    scene.pods.is_opened_anew()
+    scene.pods.must_prove()
+    scene.nodes.must_prove()
     with caplog.at_level(logging.WARNING):
         assert not any(scene.after(PATIENCE_SECONDS) for _ in range(10))
     assert [record.getMessage() for record in caplog.records] == [
-        "no watch for 10 s, nothing is decided until it is known what others did: nodes: connection lost"
+        "not scheduling until the caches are current: nodes retrying for 20 s (connection lost);"
+        " pods retrying for 20 s (connection lost)"
     ]
     scene.pods.resumes()
     assert not scene.after(0.0)
-    assert scene.after(2 * SETTLE_SECONDS)
+    scene.nodes.resumes()
+    assert scene.after(0.0)
+
+
+def test_what_is_optional_holds_up_even_a_new_leader_for_a_while_only(scene: Scene) -> None:
+    scene.storage.must_prove()
+    scene.storage.enters(Phase.LISTING)
+    assert not scene.after(0.0)
+    assert not scene.after(PATIENCE_SECONDS / 2)
+    assert scene.after(PATIENCE_SECONDS / 2)
+
+
+def test_what_is_not_current_is_told_in_words(scene: Scene) -> None:
+    assert scene.is_current.problems() == []
+    scene.nodes.breaks()
+    scene.storage.enters(Phase.LISTING)
+    scene.now += 7.0
+    assert scene.is_current.problems() == ["nodes retrying for 7 s (connection lost)", "storageclasses listing for 7 s"]
+
+
+def test_time_in_which_something_was_read_is_no_time_without_a_watch(scene: Scene) -> None:
+    scene.pods.enters(Phase.CATCHING_UP)
+    assert not scene.after(0.0)
+    assert not scene.after(2 * PATIENCE_SECONDS)
+    scene.pods.breaks()
+    assert not scene.after(0.0)
+    assert not scene.after(PATIENCE_SECONDS / 2)
+    assert scene.after(PATIENCE_SECONDS / 2)

@@ -75,6 +75,16 @@ class Api:
         spec: dict[str, Any] = self.lease["spec"]
         return spec
 
+    @property
+    def annotations(self) -> dict[str, str]:
+        assert self.lease is not None
+        return dict(self.lease["metadata"].get("annotations") or {})
+
+    def delete(self) -> None:
+        deleted, self.lease = self.lease, None
+        for watcher in self.watchers:
+            watcher.event("DELETED", deleted)
+
 
 SHORT = {"lease_seconds": 1.0, "renew_deadline_seconds": 0.6}
 """For leads that are to be lost; a busy machine loses one now and then by itself."""
@@ -83,6 +93,7 @@ SHORT = {"lease_seconds": 1.0, "renew_deadline_seconds": 0.6}
 class Candidate:
     def __init__(self, server: ScriptedServer, identity: str, **times: float) -> None:
         self.changes: list[str] = []
+        self.sees: dict[str, int] = {}
         seconds = {"lease_seconds": 30.0, "renew_deadline_seconds": 20.0, "retry_seconds": 0.1, **times}
         self.transport = Transport(server.credentials())
         self.elector = LeaderElector(
@@ -91,6 +102,7 @@ class Candidate:
             random=Random(identity),
             on_started=lambda: self.changes.append("started"),
             on_stopped=lambda why: self.changes.append(why),
+            vouch=lambda: self.sees,
         )
         self.task = asyncio.create_task(self.elector.run())
 
@@ -144,26 +156,58 @@ async def test_of_many_exactly_one_leads_and_when_it_stops_another_follows_at_on
         assert api.spec["leaseTransitions"] == 1 or api.spec["leaseTransitions"] == 2
 
 
-async def test_who_takes_a_lease_knows_whether_the_last_holder_did_more_than_a_view_shows() -> None:
+async def test_a_leader_that_ends_in_order_says_how_far_it_had_seen_and_who_follows_knows() -> None:
     async with election() as (api, server, candidates):
         first = Candidate(server, "a")
+        first.sees = {"pods": 120, "podgroups.scheduling.k8s.io": 98}
         candidates.append(first)
         await until(lambda: first.elector.is_leader)
-        assert not first.elector.has_followed(0), "there was no Lease, and nobody who held it"
+        assert first.elector.follows_nobody, "there was no Lease, and nobody who held it"
         await first.stop()
-        left_at = api.version
+        assert api.annotations == {"policy-scheduler/view": "pods=120,podgroups.scheduling.k8s.io=98"}
         second = Candidate(server, "b")
         candidates.append(second)
         await until(lambda: second.elector.is_leader)
-        assert second.elector.has_followed(left_at - 1)
-        assert not second.elector.has_followed(left_at)
+        assert not second.elector.follows_nobody
+        assert second.elector.vouched == first.sees
+        assert api.annotations == {}, "of a leader that dies nobody knows how far it had seen"
+        await second.stop()
         third = Candidate(server, "c")
         candidates.append(third)
-        await until(lambda: third.elector.leader == "b")
-        await asyncio.sleep(0.4)
-        await second.stop()
         await until(lambda: third.elector.is_leader)
-        assert third.elector.has_followed(api.version), "what it saw while it waited may be old"
+        assert (third.elector.follows_nobody, third.elector.vouched) == (False, {})
+
+
+async def test_nothing_is_known_of_a_leader_whose_lease_ran_out() -> None:
+    async with election() as (api, server, candidates):
+        api.lease = {
+            "metadata": {
+                "name": "policy-scheduler",
+                "resourceVersion": "1",
+                "annotations": {"policy-scheduler/view": "pods=9", "keep": "me"},
+            },
+            "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 1, "renewTime": "2020-01-01T00:00:00.000000Z"},
+        }
+        candidates.append(Candidate(server, "a"))
+        await until(lambda: candidates[0].elector.is_leader)
+        assert (candidates[0].elector.follows_nobody, candidates[0].elector.vouched) == (False, {})
+        assert api.annotations == {"keep": "me"}
+
+
+@pytest.mark.parametrize("text", ["", "pods", "pods=", "pods=x,nodes=²", "=,=", "pods=" + "9" * 5000])
+async def test_what_somebody_else_wrote_into_the_lease_does_no_harm(text: str) -> None:
+    async with election() as (api, server, candidates):
+        api.lease = {
+            "metadata": {
+                "name": "policy-scheduler",
+                "resourceVersion": "1",
+                "annotations": {"policy-scheduler/view": text},
+            },
+            "spec": {"holderIdentity": ""},
+        }
+        candidates.append(Candidate(server, "a"))
+        await until(lambda: candidates[0].elector.is_leader)
+        assert candidates[0].elector.vouched == {}
 
 
 async def test_a_leader_that_vanishes_is_followed_only_after_its_lease() -> None:
@@ -289,6 +333,73 @@ async def test_a_deleted_lease_is_made_anew_by_its_leader() -> None:
         await until(lambda: api.lease is not None)
         assert api.spec["holderIdentity"] == "a"
         assert leader.elector.is_leader
+
+
+async def test_a_lease_that_is_deleted_in_the_midst_leaves_one_leader() -> None:
+    async with election() as (api, server, candidates):
+        api.may_watch = True
+        times = {"lease_seconds": 30.0, "renew_deadline_seconds": 20.0, "retry_seconds": 10.0}
+        candidates.append(Candidate(server, "a", **times))
+        await until(lambda: leaders(candidates) == 1)
+        candidates += [Candidate(server, name, **times) for name in "bc"]
+        await until(lambda: len(api.watchers) == 3 and all(c.elector.leader == "a" for c in candidates))
+        for _ in range(3):
+            api.delete()
+            await until(lambda: api.lease is not None)  # at once, not at the next turn
+            assert api.spec["holderIdentity"] == "a"
+            assert leaders(candidates) == 1
+            await asyncio.sleep(0.05)
+        assert [candidate.changes for candidate in candidates] == [["started"], [], []]
+
+
+async def test_a_lease_that_is_deleted_under_a_leader_that_hangs_is_taken_only_when_it_would_have_run_out() -> None:
+    async with election() as (api, server, candidates):
+        api.may_watch = True
+        api.lease = {
+            "metadata": {"name": "policy-scheduler", "resourceVersion": "1"},
+            "spec": {"holderIdentity": "hangs", "leaseDurationSeconds": 1, "renewTime": "2020-01-01T00:00:00.000000Z"},
+        }
+        candidates.append(Candidate(server, "b", retry_seconds=0.05))
+        await until(lambda: candidates[0].elector.leader == "hangs")
+        began = asyncio.get_running_loop().time()
+        api.delete()
+        await until(lambda: candidates[0].elector.is_leader)
+        assert asyncio.get_running_loop().time() - began > 0.8
+        assert not candidates[0].elector.follows_nobody
+
+
+async def test_a_candidate_says_whom_it_waits_for_and_what_hinders_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "engine")
+    async with election() as (api, server, candidates):
+        api.lease = {
+            "metadata": {"name": "policy-scheduler", "resourceVersion": "1"},
+            "spec": {"holderIdentity": "a", "leaseDurationSeconds": 300},
+        }
+        script = server.script
+        assert script is not None
+        candidates.append(Candidate(server, "b", retry_seconds=0.02))
+        elector = candidates[0].elector
+        await until(lambda: elector.leader == "a")
+        server.script = lambda request, peer: peer.refuse(403, "Forbidden", "leases is forbidden")
+        await until(lambda: elector.trouble != "")
+        assert elector.trouble == "403 Forbidden: leases is forbidden"
+        await asyncio.sleep(0.2)
+        server.script = script
+        await until(lambda: elector.trouble == "")
+    assert [record.getMessage() for record in caplog.records if "lease" in record.getMessage()] == [
+        "standing by: the lease is held by a",
+        "cannot take the lease kube-system/policy-scheduler, this replica schedules nothing: "
+        "403 Forbidden: leases is forbidden",
+        "standing by: the lease is held by a",
+    ]
+
+
+async def test_that_the_server_is_busy_for_a_moment_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    async with election() as (api, server, candidates):
+        api.refusals = 3
+        candidates.append(Candidate(server, "a", retry_seconds=0.02))
+        await until(lambda: candidates[0].elector.is_leader)
+    assert "cannot take" not in caplog.text
 
 
 async def test_after_an_outage_there_is_one_leader_again() -> None:

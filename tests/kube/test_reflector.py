@@ -16,7 +16,7 @@ from engine.adapters.kube.backoff import Backoff
 from engine.adapters.kube.changes import Added, Change, Deleted, Modified, Phase
 from engine.adapters.kube.decoding import LineBuffer
 from engine.adapters.kube.errors import MalformedAnswer
-from engine.adapters.kube.reflector import Reflector
+from engine.adapters.kube.reflector import SHORT_WATCH_SECONDS, Reflector
 from engine.adapters.kube.resources import PODS, UNFINISHED_PODS
 from engine.adapters.kube.synchronization import wait_synced
 from engine.adapters.kube.transport import Transport
@@ -59,27 +59,43 @@ class Mirror:
 
 
 class Api:
-    """Lists from `pods`; every watch is served by the next of `watches`, after the last one by silence."""
+    """Lists from `pods`; every watch is served by the next of `watches`, after the last one by silence.
+
+    Who asks for the version alone is told the latest, `latest`, which is that of the list where a test says no other.
+    """
 
     def __init__(self) -> None:
         self.pods: list[dict[str, Any]] = []
         self.version = "10"
+        self.latest = ""
         self.lists = 0
+        self.asked_how_new = 0
+        self.holds_lists = False
+        self.held: list[Peer] = []
         self.watched_from: list[str] = []
+        self.watched_for: list[int] = []
         self.watches: list[Callable[[Peer], Awaitable[None] | None]] = []
         self.list_refusals: list[tuple[int, str]] = []
 
     def __call__(self, request: Request, peer: Peer) -> Awaitable[None] | None:
         if "watch" in request.query:
             self.watched_from.append(request.query["resourceVersion"])
+            self.watched_for.append(int(request.query["timeoutSeconds"]))
             if self.watches:
                 return self.watches.pop(0)(peer)
             peer.begin_stream()
+            return None
+        if request.query.get("limit") == "1":
+            self.asked_how_new += 1
+            peer.answer(200, pod_list(*self.pods[:1], version=self.latest or self.version))
             return None
         if self.list_refusals:
             peer.refuse(*self.list_refusals.pop(0))
             return None
         self.lists += 1
+        if self.holds_lists:
+            self.held.append(peer)
+            return None
         peer.answer(200, pod_list(*self.pods, version=self.version))
         return None
 
@@ -365,6 +381,194 @@ async def test_a_storm_of_gone_is_met_with_pauses_not_with_a_storm_of_lists() ->
         assert asyncio.get_running_loop().time() - began > 0.3
 
 
+@pytest.mark.parametrize("form", ["answer", "event"])
+async def test_while_the_list_is_read_again_the_view_is_not_current(form: str) -> None:
+    api = Api()
+    api.pods = [pod("a")]
+    told = asyncio.Event()
+
+    async def gone(peer: Peer) -> None:
+        await told.wait()
+        api.pods, api.version, api.holds_lists = [pod("a"), pod("b")], "99", True
+        peer.event("ERROR", GONE)
+        peer.end_stream()
+
+    def begin(peer: Peer) -> Awaitable[None] | None:
+        if form == "answer":  # an intermediary may do so
+            api.pods, api.version, api.holds_lists = [pod("a"), pod("b")], "99", True
+            peer.refuse(410, "Expired")
+            return None
+        peer.begin_stream()
+        return gone(peer)
+
+    api.watches = [begin]
+    async with mirrored(api) as (mirror, reflector, _):
+        await reflector.synced.wait()
+        assert reflector.is_current
+        told.set()
+        await until(lambda: bool(api.held))
+        assert reflector.status.phase is Phase.LISTING
+        assert not reflector.is_current
+        assert reflector.losses == 1
+        api.holds_lists = False
+        api.held[0].answer(200, pod_list(*api.pods, version=api.version))
+        await until(lambda: reflector.is_current)
+        assert sorted(mirror.versions) == ["a", "b"]
+
+
+# --- is the view current? ---------------------------------------------------------------------------------
+
+BOOKMARK_99 = ("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "99"}})
+
+
+def cut(peer: Peer) -> None:
+    peer.begin_stream()
+    peer.abort()
+
+
+async def test_a_watch_that_goes_on_after_a_cut_is_current_once_it_has_told_what_there_was_then() -> None:
+    api = Api()
+    api.latest = "13"
+    goes_on = asyncio.Event()
+
+    async def slowly(peer: Peer) -> None:
+        peer.begin_stream()
+        peer.event("ADDED", pod("a", resourceVersion="12"))
+        await goes_on.wait()
+        peer.event("ADDED", pod("b", resourceVersion="13"))
+
+    api.watches = [cut, slowly]
+    async with mirrored(api) as (mirror, reflector, _):
+        await until(lambda: mirror.log == ["+a"] and api.asked_how_new == 1)
+        await asyncio.sleep(0.05)
+        assert reflector.status.phase is Phase.CATCHING_UP
+        assert not reflector.is_current
+        goes_on.set()
+        await until(lambda: reflector.is_current)
+        assert mirror.log == ["+a", "+b"]
+        assert api.lists == 1
+
+
+async def test_a_watch_that_says_nothing_is_begun_anew_for_so_short_a_time_that_a_bookmark_comes() -> None:
+    api = Api()
+    api.latest = "99"
+    api.watches = [cut, serve(), serve(BOOKMARK_99)]
+    async with mirrored(api, few_objects=-1) as (_, reflector, __):
+        await until(lambda: len(api.watched_from) == 3 and reflector.is_current)
+        assert api.watched_for[2] == SHORT_WATCH_SECONDS
+        assert min(api.watched_for[:2]) >= 300
+        assert (reflector.position, api.lists, api.asked_how_new) == (99, 1, 1)
+
+
+async def test_of_a_watch_of_few_objects_that_says_nothing_the_list_is_read_again() -> None:
+    api = Api()
+    api.latest = "99"
+    api.pods = [pod("a"), pod("b")]
+
+    def silent(peer: Peer) -> None:
+        api.pods, api.version = [pod("a")], "99"
+        peer.begin_stream()
+
+    api.watches = [cut, silent]
+    async with mirrored(api, few_objects=2) as (mirror, reflector, _):
+        await until(lambda: api.lists == 2 and reflector.is_current)
+        assert mirror.log == ["-b"]
+        assert mirror.replacements == 1
+
+
+async def test_where_no_bookmark_comes_a_list_shows_what_there_is() -> None:
+    api = Api()
+    api.latest = "99"
+
+    def last(peer: Peer) -> None:
+        api.pods, api.version = [pod("a")], "99"
+        serve(end=True)(peer)
+
+    api.watches = [cut, serve(), serve(end=True), last]
+    async with mirrored(api, few_objects=-1) as (mirror, reflector, _):
+        await until(lambda: len(api.watched_from) >= 4 and reflector.is_current)
+        assert (api.lists, sorted(mirror.versions)) == (2, ["a"])
+
+
+async def test_versions_that_are_no_numbers_are_not_compared() -> None:
+    api = Api()
+    api.version = "x10"
+    api.watches = [cut]
+    async with mirrored(api) as (_, reflector, __):
+        await until(lambda: api.lists == 2 and reflector.is_current)
+
+
+async def test_a_watch_that_hangs_unnoticed_is_not_current_from_the_moment_on_in_which_a_proof_is_wanted() -> None:
+    api = Api()
+    api.watches = [serve(), serve(("ADDED", pod("missed", resourceVersion="11")))]
+    async with mirrored(api, few_objects=-1) as (mirror, reflector, _):
+        await until(lambda: len(api.watched_from) == 1 and reflector.is_current)
+        api.latest = "11"
+        wanted_at = asyncio.get_running_loop().time()
+        reflector.prove()
+        assert not reflector.is_current
+        assert not reflector.keeps_promise
+        await until(lambda: reflector.is_current)
+        assert reflector.keeps_promise
+        assert reflector.as_of >= wanted_at
+        assert mirror.log == ["+missed"]
+        assert (api.watched_from, api.lists) == (["10", "10"], 1)
+
+
+async def test_a_view_that_is_up_to_date_is_proved_by_one_question() -> None:
+    api = Api()
+    async with mirrored(api) as (_, reflector, server):
+        await until(lambda: reflector.status.phase is Phase.WATCHING)
+        reflector.prove()
+        await until(lambda: reflector.is_current)
+        assert len(server.requests) == 3
+        assert server.requests[2].query == {"limit": "1"}
+
+
+async def test_a_question_that_fails_is_asked_again() -> None:
+    api = Api()
+    refusals = [503, 429]
+
+    def script(request: Request, peer: Peer) -> Awaitable[None] | None:
+        if request.query.get("limit") == "1" and refusals:
+            peer.refuse(refusals.pop(), retry_after="0")
+            return None
+        return api(request, peer)
+
+    async with mirrored(script) as (_, reflector, __):
+        await until(lambda: reflector.status.phase is Phase.WATCHING)
+        reflector.prove()
+        await until(lambda: not refusals and reflector.is_current)
+
+
+async def test_a_watch_that_ends_as_a_routine_goes_on_being_current() -> None:
+    api = Api()
+    seen: list[bool] = []
+    api.watches = [serve(("ADDED", pod("a", resourceVersion="11")), end=True)]
+    async with mirrored(api, watch_seconds=(0.1, 0.2)) as (_, reflector, __):
+        await until(lambda: bool(seen.append(reflector.is_current)) or len(api.watched_from) == 2)
+        await until(lambda: reflector.status.phase is Phase.WATCHING)
+        assert all(seen[seen.index(True) :])
+        assert (api.asked_how_new, reflector.losses) == (0, 0)
+
+
+@pytest.mark.parametrize("optional", [False, True])
+async def test_a_watch_that_ends_before_its_time_may_have_been_cut_off_before(optional: bool) -> None:
+    api = Api()
+    api.latest = "12"
+    api.watches = [serve(("ADDED", pod("a", resourceVersion="11")), end=True)]
+    async with mirrored(api, optional=optional) as (_, reflector, server):
+        await until(lambda: len(api.watched_from) == 2)
+        if optional:  # some intermediaries end what says nothing, and most kinds seldom say anything
+            await until(lambda: reflector.status.phase is Phase.WATCHING)
+            assert api.asked_how_new == 0
+        else:
+            await until(lambda: api.asked_how_new == 1)
+            assert not reflector.is_current
+            server.peers[-2].event("ADDED", pod("b", resourceVersion="12"))
+            await until(lambda: reflector.is_current)
+
+
 # --- what is broken in the data ---------------------------------------------------------------------------
 
 
@@ -466,21 +670,6 @@ async def test_a_watch_that_falls_silent_is_opened_anew() -> None:
         assert api.lists == 1
 
 
-async def test_a_watch_that_hangs_unnoticed_can_be_opened_anew_at_once_and_is_not_current_until_then() -> None:
-    api = Api()
-    api.watches = [serve(), serve(("ADDED", pod("missed", resourceVersion="11")))]
-    slow = Backoff(initial_seconds=60.0, random=Random(1))
-    async with mirrored(api, backoff=slow) as (mirror, reflector, _):
-        await until(lambda: len(api.watched_from) == 1 and reflector.status.phase is Phase.WATCHING)
-        reflector.reopen()
-        assert reflector.status.phase is Phase.RETRYING
-        assert reflector.owes
-        await until(lambda: mirror.log == ["+missed"])
-        assert not reflector.owes
-        assert reflector.status.phase is Phase.WATCHING
-        assert (api.watched_from, api.lists) == (["10", "10"], 1)
-
-
 async def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_hot_loop() -> None:
     api = Api()
     api.watches = [serve(end=True)] * 1000
@@ -517,8 +706,7 @@ async def test_a_server_that_goes_and_comes_back_is_followed_with_one_line_each(
         assert "cannot reach" in reflector.status.problem
         api.watches = [serve(("ADDED", pod("b", resourceVersion="11")))]
         await server.listen()
-        await until(lambda: sorted(mirror.versions) == ["a", "b"])
-        assert reflector.status.phase is Phase.WATCHING
+        await until(lambda: sorted(mirror.versions) == ["a", "b"] and reflector.is_current)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
@@ -572,6 +760,19 @@ async def test_a_required_resource_that_is_forbidden_is_named_and_not_synced(cap
         assert message in reflector.status.problem
         assert len(server.requests) == 1  # tried again, but slowly
     assert f"cannot list or watch pods: 403 Forbidden: {message}" in caplog.text
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_what_could_be_had_before_and_is_refused_for_a_moment_is_asked_for_again_soon(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "engine")
+    api = Api()
+    api.watches = [cut, *[lambda peer: peer.refuse(status, "NotYet")] * 5]
+    async with mirrored(api) as (_, reflector, __):
+        await until(lambda: len(api.watched_from) == 7 and reflector.is_current)
+        assert api.lists == 1
+    assert [record.levelname for record in caplog.records] == ["INFO"]
 
 
 async def test_retry_after_of_the_server_is_respected() -> None:

@@ -89,7 +89,14 @@ class Unknown:
     """Event loop's time at which the last request went out that may have worked, or may still be carried out."""
 
 
-Outcome: TypeAlias = Bound | Refused | Unknown
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """Nothing was sent: what the binding rests on may have changed since it was decided."""
+
+    message: str = "what it rests on may have changed"
+
+
+Outcome: TypeAlias = Bound | Refused | Unknown | Outdated
 
 
 class _Metadata(msgspec.Struct, omit_defaults=True):
@@ -164,13 +171,22 @@ class Binder:
         node: str,
         annotations: Mapping[str, str] | None = None,
         after: Unknown | None = None,
+        still_holds: Callable[[], bool] = lambda: True,
     ) -> Outcome:
         """Bind the pod of that UID to node and return what became of it. Raises nothing but cancellation.
 
-        annotations: what the API server adds to the pod in the same step. after: what is known from before.
+        Args:
+            namespace: of the pod.
+            name: of the pod.
+            uid: of the pod.
+            node: where it goes.
+            annotations: what the API server adds to the pod in the same step.
+            after: what is known from before.
+            still_holds: asked together with the fence; False: nothing is sent, and the outcome is `Outdated`, or
+                `Unknown` where something was sent before.
         """
         metadata = _Metadata(name, namespace, uid, dict(annotations) if annotations else None)
-        return await self._run(_Attempt(self, metadata, node=node, after=after))
+        return await self._run(_Attempt(self, metadata, node=node, after=after, still_holds=still_holds))
 
     async def settle(self, *, namespace: str, name: str, uid: str, node: str, after: Unknown) -> Outcome:
         """Find out what became of a binding, without trying it again. Raises nothing but cancellation."""
@@ -203,8 +219,17 @@ class Binder:
 class _Attempt:
     """One binding with all its retries."""
 
-    def __init__(self, binder: Binder, metadata: _Metadata, *, node: str, after: Unknown | None) -> None:
+    def __init__(
+        self,
+        binder: Binder,
+        metadata: _Metadata,
+        *,
+        node: str,
+        after: Unknown | None,
+        still_holds: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._binder, self._metadata, self._node = binder, metadata, node
+        self._still_holds = still_holds
         self._namespace, self._name, self._uid = metadata.namespace, metadata.name, metadata.uid
         self._doubt_since = after.since if after is not None else None
         """Event loop's time at which the last request went out that may have worked; None where none did."""
@@ -264,8 +289,10 @@ class _Attempt:
             case UnknownOutcome() | ServerError():
                 self._must_look = True
                 return error
-            case Withheld():
+            case Withheld() if not self._binder._may_bind():
                 return self._refused(Reason.NOT_LEADER, "no longer the leader")
+            case Withheld():
+                return Unknown(Outdated().message, self._doubt_since) if self._doubt_since is not None else Outdated()
             case ApiError() if not isinstance(error, TooManyRequests | Unauthorized):
                 return self._refused(
                     Reason.FORBIDDEN if isinstance(error, Forbidden) else Reason.INVALID, error.message
@@ -293,8 +320,8 @@ class _Attempt:
         return None
 
     def _may_send(self) -> bool:
-        """Return whether the fence is open, right before the bytes go out: from here on it may have worked."""
-        if not self._binder._may_bind():
+        """Return whether to send it, right before the bytes go out: from here on it may have worked."""
+        if not (self._binder._may_bind() and self._still_holds()):
             return False
         self._doubt_since = asyncio.get_running_loop().time()
         return True

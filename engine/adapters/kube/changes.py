@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -48,13 +49,34 @@ class Handler(Protocol[Taken]):
 
 
 class Phase(enum.Enum):
-    """What a reflector is doing."""
+    """What a reflector is doing. Only while it is WATCHING is what it told its handler known to be current."""
 
-    STARTING = "starting"  # nothing delivered yet
+    STARTING = "starting"  # it has not run yet
+    LISTING = "listing"  # a list is being read, the first or another
+    CONNECTING = "connecting"  # a watch was asked for
+    CATCHING_UP = "catching up"  # a watch is open; whether it has told everything is being found out
     WATCHING = "watching"
-    RETRYING = "retrying"  # what was delivered may be old
+    RETRYING = "retrying"  # after an error, until the next try
     ABSENT = "absent"  # the server does not have this resource
     FORBIDDEN = "forbidden"  # RBAC does not let us list or watch it
+
+
+_TRIES = frozenset({Phase.LISTING, Phase.CONNECTING})
+_FAILURES = frozenset({Phase.RETRYING, Phase.ABSENT, Phase.FORBIDDEN})
+
+TRANSITIONS: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
+    {
+        Phase.STARTING: _TRIES,
+        Phase.LISTING: _FAILURES | {Phase.CONNECTING},
+        Phase.CONNECTING: _FAILURES | {Phase.CATCHING_UP, Phase.WATCHING},
+        Phase.CATCHING_UP: _FAILURES | _TRIES | {Phase.WATCHING},
+        Phase.WATCHING: _FAILURES | {Phase.CONNECTING, Phase.CATCHING_UP},
+        Phase.RETRYING: _TRIES,
+        Phase.ABSENT: frozenset({Phase.LISTING}),
+        Phase.FORBIDDEN: frozenset({Phase.LISTING}),
+    }
+)
+"""What may follow what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +85,5 @@ class Status:
 
     phase: Phase
     problem: str = ""
+    since: float = 0.0
+    """Event loop's time at which the phase began."""

@@ -78,6 +78,10 @@ class _TypedList(msgspec.Struct, Generic[T], gc=False):
     items: list[T] | None = None
 
 
+class _ListHead(msgspec.Struct):
+    metadata: ListMeta
+
+
 class _RawList(msgspec.Struct):
     metadata: ListMeta
     items: list[msgspec.Raw] | None = None
@@ -92,9 +96,18 @@ class _Identified(msgspec.Struct):
     metadata: ObjectMeta
 
 
+_decode_list_head = bounded(msgspec.json.Decoder(_ListHead).decode)
 _decode_raw_list = bounded(msgspec.json.Decoder(_RawList).decode)
 _decode_raw_event = bounded(msgspec.json.Decoder(_RawEvent).decode)
 _decode_identified = bounded(msgspec.json.Decoder(_Identified).decode)
+
+
+def list_version(body: bytes) -> str:
+    """Return the resource version of a list, whatever it lists. Raises MalformedAnswer if it is no list."""
+    try:
+        return _decode_list_head(body).metadata.resource_version
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedAnswer(f"the answer is not a list: {error}") from error
 
 
 class ObjectDecoder(Generic[T]):

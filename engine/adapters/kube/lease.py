@@ -2,8 +2,11 @@
 
 A leader may act until `renew_deadline_seconds` after it *began* its last successful renewal; others wait
 `lease_seconds` after they *saw* it. The difference is the safety margin, and no two clocks are ever compared.
-Who waits is told of changes by a watch: a Lease that is given back is taken at once, and one that runs out is seen to
-have been renewed when it was, not up to a retry period later.
+Both are told of changes by a watch: a Lease that is given back is taken at once, one that runs out is seen to have been
+renewed when it was, and not up to a retry period later, and one that is deleted is made again by its leader at once.
+A candidate that has seen it held waits for that as long as for a renewal.
+
+A leader that ends in order says in the Lease how far it had seen: who follows need not ask the API server then.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
@@ -20,15 +23,20 @@ from typing import Any
 
 import msgspec
 
-from engine.adapters.kube.errors import Conflict, KubeError, MalformedAnswer, NotFound
+from engine.adapters.kube.errors import Conflict, Forbidden, Invalid, KubeError, MalformedAnswer, NotFound
 from engine.adapters.kube.lease_news import LeaseNews
 from engine.adapters.kube.transport import Transport
+from engine.cluster.resource_versions import version_number
 
 logger = logging.getLogger(__name__)
 
 JITTER = 1.2  # as in client-go: candidates that wait do not ask at the same moment
 RELEASE_TIMEOUT_SECONDS = 3.0
-AT_ONCE_SECONDS = 0.3  # a Lease that nobody holds is taken sooner
+VOUCHED = "policy-scheduler/view"
+"""Annotation: the last changes that a leader that ended in order had seen, as `pods=120,nodes=98`; nothing that it did
+is newer."""
+REMIND_SECONDS = 60.0
+"""Between two log lines of a candidate about the same trouble."""
 EXPIRY_GRACE_SECONDS = 0.01  # a look at the very end of a Lease would find it still valid
 
 
@@ -49,6 +57,11 @@ class LeaseSettings:
                 "lease times must grow: retry period × 1.2 < renew deadline < lease duration, these are "
                 f"{self.retry_seconds:g}, {self.renew_deadline_seconds:g} and {self.lease_seconds:g} s"
             )
+
+    @property
+    def full_name(self) -> str:
+        """Namespace and name, for people."""
+        return f"{self.namespace}/{self.name}"
 
     @property
     def collection(self) -> str:
@@ -88,14 +101,27 @@ class LeaderElector:
         random: Random,
         on_started: Callable[[], None] = lambda: None,
         on_stopped: Callable[[str], None] = lambda why: None,
+        vouch: Callable[[], Mapping[str, int]] = dict,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """on_started, on_stopped: called when leading begins and ends. clock: for the times shown in the Lease only."""
+        """Make one.
+
+        Args:
+            transport: to the API server.
+            settings: which Lease, and who we are.
+            random: spreads the tries of candidates.
+            on_started: called when leading begins.
+            on_stopped: called with the reason when it ends.
+            vouch: asked when the Lease is given back: the resource version of the last change that we have seen, by
+                resource; empty where not all is seen that we did.
+            clock: for the times shown in the Lease only.
+        """
         self._transport = transport.aside()  # bindings that hang must not keep a renewal waiting
         self._settings = settings
         self._random = random
         self._on_started = on_started
         self._on_stopped = on_stopped
+        self._vouch = vouch
         self._clock = clock
         self._leading = False
         self._may_act_until = 0.0  # event loop's time
@@ -103,26 +129,43 @@ class LeaderElector:
         self._seen_at = 0.0
         self._seen_lease_seconds = settings.lease_seconds
         self.leader = ""  # identity in the Lease, as seen last
-        self._has_waited = False  # for the Lease, long enough for what is known of the cluster to have grown old
-        self._left_at = ""  # resource version of the Lease as it was found
+        self.follows_nobody = False
+        """Whether nobody has led before us, as far as can be known."""
+        self.vouched: Mapping[str, int] = {}
+        """What the leader before us says that it had seen, by resource; nothing where it did not end in order."""
+        self._trouble = ""  # why the Lease cannot be read or written, "" where it can
+        self._trouble_since = 0.0
+        self._is_refused = False  # the trouble is a refusal, which does not pass by waiting
+        self._told: tuple[str, float] = ("", 0.0)  # what was logged last about who holds it, and when
+        self._news = LeaseNews(
+            self._transport,
+            collection=settings.collection,
+            name=settings.name,
+            pause_seconds=settings.retry_seconds,
+            is_expected=lambda holder: self._leading and holder == settings.identity,
+        )
 
     @property
     def is_leader(self) -> bool:
         """The fence: whether we may act at this moment. Turns false by itself when a renewal is overdue."""
         return self._leading and asyncio.get_running_loop().time() < self._may_act_until
 
-    def has_followed(self, position: int) -> bool:
-        """Return whether others may have led, and done things, since a view of the cluster was up to date.
-
-        position: resource version of the view. It is compared with that of the Lease as its last holder left it; a
-        Lease that was still held when it was first looked at may have been left by somebody who died.
-        """
-        return self._has_waited or not self._left_at.isdecimal() or int(self._left_at) > position
-
     @property
     def renewed_at(self) -> float:
         """When the request began that keeps us where we are, by the event loop's time."""
         return self._may_act_until - self._settings.renew_deadline_seconds
+
+    @property
+    def trouble(self) -> str:
+        """Why the Lease cannot be read or written; "" where it can, or has not been tried for long enough to tell."""
+        lasts = asyncio.get_running_loop().time() - self._trouble_since
+        return self._trouble if self._is_refused or lasts >= self._settings.lease_seconds else ""
+
+    def _note_trouble(self, error: KubeError | None) -> None:
+        if error is not None and not self._trouble:
+            self._trouble_since = asyncio.get_running_loop().time()
+        self._trouble = str(error) if error is not None else ""
+        self._is_refused = isinstance(error, Forbidden | NotFound | Invalid)
 
     async def run(self) -> str:
         """Wait until the Lease is ours, keep it while that goes well; return why it was lost.
@@ -130,8 +173,14 @@ class LeaderElector:
         When cancelled, stop leading and give the Lease back, so that a standby need not wait for it to expire.
         """
         try:
-            await self._acquire()
-            why = await self._keep()
+            is_ours = await self._has_taken()
+            async with self._news:
+                while not is_ours:
+                    self._tell_what_is_awaited()
+                    await self._news.wait(self._until_next_look())
+                    is_ours = await self._has_taken()
+                self._lead()
+                why = await self._keep()
         except BaseException:
             if self._leading:
                 self._stop("shutting down")
@@ -140,36 +189,39 @@ class LeaderElector:
         self._stop(why)
         return why
 
-    async def _acquire(self) -> None:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        if not await self._has_taken():
-            await self._stand_by()
-        self._has_waited = loop.time() - began > AT_ONCE_SECONDS
+    def _lead(self) -> None:
         self._leading = True
-        logger.info("became leader", extra={"lease": self._settings.name, "identity": self._settings.identity})
+        logger.info("became leader", extra={"lease": self._settings.full_name, "identity": self._settings.identity})
         self._on_started()
 
-    async def _stand_by(self) -> None:
-        settings = self._settings
-        news = LeaseNews(
-            self._transport, collection=settings.collection, name=settings.name, pause_seconds=settings.retry_seconds
-        )
-        async with news:
-            while True:
-                await news.wait(self._until_next_look())
-                if await self._has_taken():
-                    return
+    def _tell_what_is_awaited(self) -> None:
+        """Log who holds the Lease, or why it cannot be had: when that changes, and trouble once a minute."""
+        now = asyncio.get_running_loop().time()
+        known, at = self._told
+        trouble = self.trouble
+        text = trouble or self.leader
+        if text == known and not (trouble and now - at >= REMIND_SECONDS):
+            return
+        self._told = text, now
+        if trouble:
+            logger.warning(
+                "cannot take the lease %s, this replica schedules nothing: %s", self._settings.full_name, trouble
+            )
+        elif self.leader:
+            told = {"lease": self._settings.full_name, "holder": self.leader}
+            logger.info("standing by: the lease is held by %s", self.leader, extra=told)
 
     async def _has_taken(self) -> bool:
         """Try once; return whether the Lease is ours, and young enough to act by it."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            if not await self._try_to_hold():
-                return False
+            is_ours = await self._try_to_hold()
         except KubeError as error:
-            logger.debug("lease %s: %s", self._settings.name, error)
+            self._note_trouble(error)
+            return False
+        self._note_trouble(None)
+        if not is_ours:
             return False
         self._may_act_until = began + self._settings.renew_deadline_seconds
         return loop.time() < self._may_act_until
@@ -194,7 +246,7 @@ class LeaderElector:
         """Pause, then try until it is settled whether the Lease is still ours."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(self._settings.retry_seconds)
+            await self._news.wait(self._settings.retry_seconds)
             began = loop.time()
             try:
                 if not await self._try_to_hold():
@@ -202,14 +254,16 @@ class LeaderElector:
                         continue  # only the update lost a race
                     return False
             except KubeError as error:
-                logger.warning("lease %s was not renewed: %s", self._settings.name, error)
+                self._note_trouble(error)
+                logger.warning("lease %s was not renewed: %s", self._settings.full_name, error)
                 continue
+            self._note_trouble(None)
             self._may_act_until = began + self._settings.renew_deadline_seconds
             return True
 
     def _stop(self, why: str) -> None:
         self._leading = False
-        logger.warning("stopped leading: %s", why, extra={"lease": self._settings.name})
+        logger.warning("stopped leading: %s", why, extra={"lease": self._settings.full_name})
         self._on_stopped(why)
 
     # --- the Lease ----------------------------------------------------------------------------------
@@ -221,14 +275,21 @@ class LeaderElector:
         try:
             lease = await self._request("GET", f"{settings.collection}/{settings.name}")
         except NotFound:
-            self._left_at = "0"
+            if self.leader not in ("", settings.identity):
+                # somebody deleted it; its holder may have renewed it until then, and makes it again if it still leads
+                self._note_state((self.leader, "deleted", None))
+                if not self._has_expired():
+                    return False
+            self._inherit(follows_nobody=self._seen is None)
             return await self._create(now)
-        self._left_at = str(lease.get("metadata", {}).get("resourceVersion"))
         spec = lease.setdefault("spec", {})
         holder = spec.get("holderIdentity") or ""
         self._note(lease)
         if holder not in ("", settings.identity) and not self._has_expired():
             return False
+        vouched = (lease["metadata"].get("annotations") or {}).pop(VOUCHED, "")
+        if holder != settings.identity:
+            self._inherit(vouched=_read_vouched(vouched) if not holder else {})
         spec["renewTime"] = now
         spec["leaseDurationSeconds"] = self._whole_lease_seconds
         if holder != settings.identity or not self._leading:
@@ -241,6 +302,11 @@ class LeaderElector:
         except Conflict:
             return False  # somebody else wrote in between
         return True
+
+    def _inherit(self, *, follows_nobody: bool = False, vouched: Mapping[str, int] | None = None) -> None:
+        """Note what is known of the leader before us; what is noted when we lead already is of no interest."""
+        if not self._leading:
+            self.follows_nobody, self.vouched = follows_nobody, vouched or {}
 
     async def _create(self, now: str) -> bool:
         settings = self._settings
@@ -271,6 +337,9 @@ class LeaderElector:
                 lease = await self._request("GET", path)
                 if lease.get("spec", {}).get("holderIdentity") == settings.identity:
                     lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+                    if vouched := ",".join(f"{kind}={version}" for kind, version in self._vouch().items()):
+                        metadata = lease["metadata"]
+                        metadata["annotations"] = (metadata.get("annotations") or {}) | {VOUCHED: vouched}
                     await self._request("PUT", path, lease)
 
     @property
@@ -283,6 +352,9 @@ class LeaderElector:
         self.leader = spec.get("holderIdentity") or ""
         state = (self.leader, spec.get("renewTime"), spec.get("leaseTransitions"))
         self._seen_lease_seconds = float(spec.get("leaseDurationSeconds") or self._settings.lease_seconds)
+        self._note_state(state)
+
+    def _note_state(self, state: tuple[str, Any, Any]) -> None:
         if state != self._seen:
             self._seen, self._seen_at = state, asyncio.get_running_loop().time()
 
@@ -291,3 +363,9 @@ class LeaderElector:
 
     async def _request(self, verb: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         return await lease_request(self._transport, self._settings, verb=verb, path=path, body=body)
+
+
+def _read_vouched(text: str) -> dict[str, int]:
+    """Read the annotation; what cannot be read says nothing."""
+    pairs = (part.partition("=") for part in text.split(","))
+    return {kind: number for kind, _, version in pairs if (number := version_number(version))}

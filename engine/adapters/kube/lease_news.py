@@ -1,6 +1,6 @@
-"""Tells a candidate that a Lease has changed, so that it looks at once instead of at its next turn. Judges nothing.
+"""Tells a replica that a Lease has changed, so that it looks at once instead of at its next turn. Judges nothing.
 
-Only a hint: whoever may not watch, or whose watch hangs, still looks in its turns. A watch of one Lease costs a
+Only a hint: a replica that may not watch, or whose watch hangs, still looks in its turns. A watch of one Lease costs a
 connection and no requests, and a look per renewal is what candidates make anyway.
 """
 
@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlencode
 
+import msgspec
+
+from engine.adapters.kube.decoding import LineBuffer
 from engine.adapters.kube.errors import ApiError, KubeError
 from engine.adapters.kube.transport import Transport
 
@@ -25,11 +29,44 @@ REFUSED_PAUSE_SECONDS = 60.0
 """Until a watch that was refused is tried again: permissions seldom change."""
 
 
+class _Spec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+
+
+class _Lease(msgspec.Struct):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: _Lease
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
 class LeaseNews:
     """Watches one Lease while it is entered."""
 
-    def __init__(self, transport: Transport, *, collection: str, name: str, pause_seconds: float) -> None:
-        """collection: path of the Leases of a namespace. pause_seconds: between two tries to watch."""
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        collection: str,
+        name: str,
+        pause_seconds: float,
+        is_expected: Callable[[str], bool] = lambda holder: False,
+    ) -> None:
+        """Set up.
+
+        Args:
+            transport: to the API server.
+            collection: path of the Leases of a namespace.
+            name: of the Lease.
+            pause_seconds: between two tries to watch.
+            is_expected: whether a change to a Lease with this holder is no news; its end always is.
+        """
+        self._is_expected = is_expected
         query = {"watch": "1", "fieldSelector": f"metadata.name={name}", "timeoutSeconds": str(WATCH_SECONDS)}
         self._path = f"{collection}?{urlencode(query)}"
         self._transport = transport
@@ -69,8 +106,17 @@ class LeaseNews:
         """Watch until the server ends it; raises KubeError."""
         idle_seconds = WATCH_SECONDS + GRACE_SECONDS
         stream = await self._transport.open_stream(self._path, resource="leases", idle_seconds=idle_seconds)
+        lines = LineBuffer()
         try:
-            while await stream.read():
-                self._news.set()
+            while chunk := await stream.read():
+                if any(map(self._is_news, lines.feed(chunk).splitlines())):
+                    self._news.set()
         finally:
             stream.close()
+
+    def _is_news(self, line: bytes) -> bool:
+        try:
+            event = _decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return True  # a look tells
+        return event.type == "DELETED" or not self._is_expected(event.object.spec.holder_identity or "")

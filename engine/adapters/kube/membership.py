@@ -38,7 +38,7 @@ class Membership:
         transport: Transport,
         settings: LeaseSettings,
         *,
-        on_members: Callable[[frozenset[str]], None],
+        on_members: Callable[[frozenset[str], frozenset[str]], None],
         on_ready: Callable[[bool], None],
         has_handed_over: Callable[[], bool],
         has_settled: Callable[[], bool],
@@ -51,7 +51,8 @@ class Membership:
         Args:
             transport: to the API server.
             settings: `name` is what all replicas have in common; each Lease is named after it and its holder.
-            on_members: told who shares the work, ourselves included. What is no longer ours must not be begun then.
+            on_members: told who shares the work, ourselves included, and of those no longer among them who did not
+                leave in order. What is no longer ours must not be begun then.
             on_ready: told whether we may do anything.
             has_handed_over: whether nothing is under way any more that is no longer ours.
             has_settled: whether nothing at all is under way.
@@ -72,6 +73,8 @@ class Membership:
         """By holder, since when a Lease has looked as it does, by our own clock."""
         self._free_at: dict[str, float] = {}
         """When we take the parts of those whose Leases ended unexpectedly."""
+        self._left: frozenset[str] = frozenset()
+        """Those that have said that they are gone, and of whom we have seen everything."""
         self._asked = 0.0
         """When we asked for the Leases that we saw last."""
         self._elders: frozenset[str] | None = None
@@ -141,10 +144,11 @@ class Membership:
 
     def _until_next_look(self) -> float:
         """Return seconds: half a retry period, less where somebody waits or a Lease ends before that."""
-        if not self.is_ready or self._published != self.members or self._free_at:
+        if not self.is_ready or self._published != self.members:
             return HURRY_SECONDS
         now = asyncio.get_running_loop().time()
         ends = [at + lease.lease_seconds - now for lease, at in self._seen.values()]
+        ends += [at - now for at in self._free_at.values()]
         pause = self._settings.retry_seconds / 2
         return min(pause, *(max(end, 0.0) + EXPIRY_GRACE_SECONDS for end in ends), pause)
 
@@ -158,9 +162,10 @@ class Membership:
         self._elders = self._elders if self._elders is not None else frozenset(others)
         members = frozenset(others) | self._free_at.keys() | {self._settings.identity}
         if members != self.members:
+            lost = self.members - members - self._left
             self.members = members
             logger.info("the work is shared by %d replicas", len(members), extra={"members": sorted(members)})
-            self._on_members(members)
+            self._on_members(members, lost)
         if self._published != members and self._has_handed_over():
             self._published, self._handed_over_at = members, self._pods_seen()
         try:
@@ -185,13 +190,16 @@ class Membership:
             if identity in self.members:
                 # who had not renewed for so long when we looked last had stopped by then: nothing but its end is near
                 had_stopped = self._asked - at > self._settings.renew_deadline_seconds
-                settled = now + SETTLE_SECONDS
-                self._free_at[identity] = min(settled, at + lease.lease_seconds) if had_stopped else settled
+                settled, ends = now + SETTLE_SECONDS, at + lease.lease_seconds
+                # a Lease that somebody deletes under its holder does not end what that may do
+                self._free_at[identity] = min(settled, ends) if had_stopped else max(settled, ends)
         found = {}
         for identity, lease in leases.items():
             if identity not in self._seen or self._seen[identity][0].renewed != lease.renewed:
                 self._seen[identity] = (lease, now)
             has_left = lease.has_left and lease.pods_seen <= self._pods_known()
+            if has_left:
+                self._left |= {identity}
             is_gone = False
             if asked > self._seen[identity][1] + lease.lease_seconds:
                 is_gone = await self._leases.delete(lease)  # False: it was renewed since we asked
@@ -203,6 +211,7 @@ class Membership:
                 found[identity] = lease
         self._free_at = {identity: at for identity, at in self._free_at.items() if identity not in found and now < at}
         self._asked = asked
+        self._left &= leases.keys() | self.members
         return found
 
     def _judge(self, others: dict[str, ShardLease]) -> None:

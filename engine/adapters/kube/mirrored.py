@@ -28,6 +28,9 @@ class Mirrored(Generic[T]):
         self._kind = kind
         self._known: dict[str, _Known] = {}
 
+    def __len__(self) -> int:
+        return len(self._known)
+
     def clear(self) -> None:
         """Forget all."""
         self._known = {}

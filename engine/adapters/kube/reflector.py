@@ -3,6 +3,12 @@
 The rules: list in pages, watch from the list's resource version, take the version from every event and bookmark.
 A watch that ends in order goes on at once where it stopped; after an error there is a growing pause; after
 410 Gone, or a line that is no event, the list is read again and only the differences are delivered.
+
+After an error, and whenever somebody asks (`prove`), the view counts as current only once it is known to be: the API
+server is asked for the version of the collection (a list of one object is a consistent read), and the watch must
+reach it. Where nothing happens a watch says nothing, and bookmarks come once a minute; but the API server sends one
+shortly before a watch's time is over, so that a watch of few seconds brings one within two. Where that does not help
+either, or there are few objects, a list does.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ from random import Random
 from typing import Generic, NoReturn, assert_never
 
 from engine.adapters.kube.backoff import Backoff
-from engine.adapters.kube.changes import Added, Change, Handler, Phase, Status
+from engine.adapters.kube.changes import TRANSITIONS, Added, Change, Handler, Phase, Status
 from engine.adapters.kube.connection import Stream
 from engine.adapters.kube.decoding import (
     Bookmark,
@@ -27,6 +33,7 @@ from engine.adapters.kube.decoding import (
     Page,
     WatchEvent,
     WatchFailure,
+    list_version,
 )
 from engine.adapters.kube.errors import (
     AnswerTimeout,
@@ -43,8 +50,10 @@ from engine.adapters.kube.errors import (
 )
 from engine.adapters.kube.mirrored import Mirrored, key_of
 from engine.adapters.kube.pages import PAGE_OBJECTS, pages
+from engine.adapters.kube.recency import Recency
 from engine.adapters.kube.resources import Resource, T
 from engine.adapters.kube.transport import Transport
+from engine.cluster.resource_versions import version_number
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +62,13 @@ WATCH_SECONDS = (300.0, 600.0)  # the server ends a watch after a time drawn fro
 WATCH_GRACE_SECONDS = 30.0  # a watch that outlives its time by this hangs
 SILENCE_SECONDS = 150.0  # bookmarks come about once a minute; a silent watch is opened anew, at the same version
 HEALTHY_SECONDS = 5.0  # a watch that lives this long, or delivers anything, ends a row of failures
+GAP_SECONDS = 2.0  # for so long after it was current, a view is good enough while a watch is begun anew as a routine
+QUIET_SECONDS = 0.3  # a watch that says nothing for so long will not show that the view is current before its end
+QUESTION_TIMEOUT_SECONDS = 3.0  # of the question how new a collection is; it is asked again
+FEW_OBJECTS = 500  # are listed at once where a watch says nothing
+SHORT_WATCH_SECONDS = 3  # the API server sends a bookmark two seconds before the end of a watch
+SHORT_WATCHES = 2  # so many in a row that do not bring the view forward lead to a list
+BRIEF_REFUSAL_SECONDS = 10.0  # an API server that has just started may not know its roles and resources yet
 
 
 @dataclass(slots=True)
@@ -79,6 +95,7 @@ class Reflector(Generic[T]):
         random: Random,
         silence_seconds: float = SILENCE_SECONDS,
         watch_seconds: tuple[float, float] = WATCH_SECONDS,
+        few_objects: int = FEW_OBJECTS,
         backoff: Backoff | None = None,
         on_malformed: Callable[[Malformed], None] | None = None,
     ) -> None:
@@ -93,6 +110,7 @@ class Reflector(Generic[T]):
             random: spreads pauses and the ends of watches.
             silence_seconds: after which a watch is opened anew.
             watch_seconds: shortest and longest time of a watch.
+            few_objects: as many are listed rather than waited for.
             backoff: pauses after errors.
             on_malformed: told of objects that were passed over.
         """
@@ -100,33 +118,102 @@ class Reflector(Generic[T]):
         self.status = Status(Phase.STARTING)
         self.counts = Counts()
         self.synced = asyncio.Event()
-        self.last_contact = 0.0  # event loop's time at which the view was last known to be current
+        self.last_contact = 0.0  # event loop's time at which anything was last heard
+        self.losses = 0
+        """How often the view has ceased to be current."""
+        self.is_optional = optional
         self._transport = transport
         self._handler: Handler[T] | None = None
         self._attached = asyncio.Event()
         if handler is not None:
             self.attach(handler)
         self._field_selector = field_selector
-        self._optional = optional
         self._random = random
         self._silence_seconds = silence_seconds
         self._watch_seconds = watch_seconds
+        self._few_objects = few_objects
         self._on_malformed = on_malformed
         self._decoder = ObjectDecoder(resource.type)
         self._told: Mirrored[T] = Mirrored(resource.type)
         self._backoff = backoff or Backoff(random=random)
-        self._slow_backoff = Backoff(initial_seconds=5.0, limit_seconds=60.0, random=random)
+        self._slow_backoff = Backoff(initial_seconds=1.0, limit_seconds=60.0, random=random)
         self._version = ""  # resource version to watch from; "" asks for a list first
+        self._last_change = ""  # the same, bookmarks left out
         self._deliver_whole = True
         self._went_stale = False  # the version was refused since a watch last went well
-        self._stream: Stream | None = None  # the watch that is open
-        self._reopens_wanted = 0  # how often the watch was to be opened anew
-        self._reopens_done = 0  # as many of them as were wanted when the watch that is open was asked for
+        self._refused_at: float | None = None  # when a row of 403 and 404 began
+        self._is_unavailable = False  # absent or forbidden, for longer than a server takes to start
+        self._recency = Recency()
+        self._proof_wanted = asyncio.Event()
+        self._fruitless = 0  # short watches in a row that did not bring the view forward
+        self._is_hurried = False  # the next watch is to be a short one
 
     @property
     def position(self) -> int:
         """The resource version up to which the handler was told everything; 0 where it has no number."""
-        return int(self._version) if self._version.isdecimal() else 0
+        return version_number(self._version)
+
+    @property
+    def last_change(self) -> int:
+        """The resource version of the last object that the handler was told of, or of a list; 0 as above."""
+        return version_number(self._last_change)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the handler is known to have been told everything: the one answer for whoever decides by it.
+
+        An optional resource that cannot be had counts as one without objects, hence as current.
+        """
+        if self.status.phase is Phase.WATCHING or (self.is_optional and self._is_unavailable):
+            return True
+        if self.status.phase is not Phase.CONNECTING or not self._recency.is_met:
+            return False
+        return asyncio.get_running_loop().time() - self._recency.as_of <= GAP_SECONDS
+
+    @property
+    def as_of(self) -> float:
+        """Event loop's time: everything that had happened by then is certainly in the view."""
+        return self._recency.as_of
+
+    @property
+    def keeps_promise(self) -> bool:
+        """Whether the view has been as new as the last `prove` asked for."""
+        return self._recency.keeps_promise
+
+    def prove(self, version: int | None = None) -> None:
+        """Let the view count as current only once it is known to have everything that has happened by now.
+
+        version: where somebody vouches for it, that of a view that has everything; None: the API server is asked.
+        """
+        now = asyncio.get_running_loop().time()
+        self._recency.promise(now)
+        if version is not None:
+            self._recency.aim(now, version)
+            self._recency.reach(self.position)
+        if self.status.phase is Phase.WATCHING and not self._recency.is_met:
+            self._enter(Phase.CATCHING_UP)
+        self._proof_wanted.set()
+
+    def doubt(self) -> None:
+        """Let the view count as current only once it is known to be: the way to the API server was cut, for somebody.
+
+        A watch that was open then says nothing, whether it goes on or not.
+        """
+        self._recency.require(asyncio.get_running_loop().time())
+        if self.status.phase is Phase.WATCHING:
+            self._enter(Phase.CATCHING_UP)
+        self._proof_wanted.set()
+
+    def _enter(self, phase: Phase, problem: str = "") -> None:
+        before = self.status.phase
+        if phase in (Phase.LISTING, Phase.CONNECTING):  # what was wrong is so until that goes well
+            problem = self.status.problem
+        assert phase is before or phase in TRANSITIONS[before], f"{self.resource}: {before.value} to {phase.value}"
+        was_current = before in (Phase.WATCHING, Phase.CONNECTING)
+        if was_current and phase not in (Phase.WATCHING, Phase.CONNECTING):
+            self.losses += 1
+        now = asyncio.get_running_loop().time()
+        self.status = Status(phase, problem, self.status.since if phase is before else now)
 
     def attach(self, handler: Handler[T]) -> None:
         """Tell this one from now on."""
@@ -155,35 +242,29 @@ class Reflector(Generic[T]):
             # A fault in ours or in the handler: its view may be half changed, so it gets all objects anew.
             logger.exception("reflector of %s failed, it starts over", self.resource)
             self._version, self._deliver_whole = "", True
-            self.status = Status(Phase.RETRYING, "internal error, see the log")
+            self._fail(Phase.RETRYING, "internal error, see the log")
             return self._backoff.next_seconds()
-
-    def reopen(self) -> None:
-        """Open the watch anew where it is: one that hangs or is late unnoticed then tells what it owes."""
-        self._reopens_wanted += 1
-        if self.status.phase is Phase.WATCHING:
-            self.status = Status(Phase.RETRYING, "the watch is opened anew")
-        if self._stream is not None:
-            self._stream.close()
-
-    @property
-    def owes(self) -> bool:
-        """Whether the watch was to be opened anew, and could not be so far."""
-        return self._reopens_done < self._reopens_wanted
 
     # --- list ---------------------------------------------------------------------------------------
 
     async def _list(self) -> None:
+        self._enter(Phase.LISTING)
         is_first = self._deliver_whole and not self.counts.lists
+        asked = asyncio.get_running_loop().time()
         take = self._list_bit_by_bit if is_first else self._list_whole
         try:
             self._version = await take(PAGE_OBJECTS)
         except Gone:  # a continue token grew too old between two pages
+            asked = asyncio.get_running_loop().time()
             self._version = await take(None)
+        self._last_change = self._version
         self.counts.lists += 1
         self._deliver_whole = False
         self.last_contact = asyncio.get_running_loop().time()
-        self.status = Status(Phase.WATCHING)
+        self._recency.known(asked)
+        self._fruitless, self._is_hurried = 0, False
+        self._is_unavailable = False
+        self._enter(Phase.CONNECTING)
         self.synced.set()
 
     async def _list_bit_by_bit(self, limit: int | None) -> str:
@@ -241,7 +322,9 @@ class Reflector(Generic[T]):
 
     async def _watch(self) -> float:
         loop = asyncio.get_running_loop()
-        seconds = self._random.uniform(*self._watch_seconds)
+        self._enter(Phase.CONNECTING)
+        is_short = self._is_hurried
+        seconds = SHORT_WATCH_SECONDS if is_short else self._random.uniform(*self._watch_seconds)
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -250,42 +333,52 @@ class Reflector(Generic[T]):
         }
         if self._field_selector:
             query["fieldSelector"] = self._field_selector
-        wanted = self._reopens_wanted
         stream = await self._transport.open_stream(
             self.resource.collection(query=query), resource=self.resource.plural, idle_seconds=self._silence_seconds
         )
-        self._reopens_done = wanted
-        if self.owes:  # since this one was asked for
-            stream.close()
-            return 0.0
-        self._stream = stream
         self.counts.watches += 1
-        began, events_before = loop.time(), self.counts.events
-        self.status = Status(Phase.WATCHING)
+        began, events_before, version_before = loop.time(), self.counts.events, self._version
         self.last_contact = began
+        self._refused_at = None
+        self._recency.require(began - GAP_SECONDS)
+        self._enter(Phase.WATCHING if self._recency.is_met else Phase.CATCHING_UP)
+        catching_up = asyncio.create_task(self._catch_up(stream, is_short=is_short))
+        catching_up.add_done_callback(lambda _: stream.close())  # also where it broke: without it nothing is proved
         try:
             async with asyncio.timeout(seconds + WATCH_GRACE_SECONDS):
                 await self._follow(stream)
         except TimeoutError as error:
             raise AnswerTimeout("the watch outlived its time") from error
         finally:
-            self._stream = None
+            catching_up.cancel()
             stream.close()
             is_healthy = self.counts.events > events_before or loop.time() - began >= HEALTHY_SECONDS
             if is_healthy:
                 self._backoff.reset()
                 self._slow_backoff.reset()
                 self._went_stale = False
-        return 0.0 if is_healthy or self.owes else self._backoff.next_seconds()
+        ended = loop.time()
+        if self.status.phase is Phase.WATCHING:
+            # one that ends before its time, or long after, may have been cut off before
+            is_routine = self.is_optional or abs(ended - began - seconds) <= GAP_SECONDS
+            (self._recency.known if is_routine else self._recency.require)(ended)
+        elif is_short:
+            self._fruitless = 0 if self._version != version_before else self._fruitless + 1
+            if self._fruitless >= SHORT_WATCHES:
+                self._version = ""
+        if is_healthy or is_short or self._is_hurried or not self._version:
+            return 0.0
+        self._fail(Phase.RETRYING, "the watch ended as soon as it had begun")
+        return self._backoff.next_seconds()
 
     async def _follow(self, stream: Stream) -> None:
         loop = asyncio.get_running_loop()
         lines = LineBuffer()
         while chunk := await stream.read():
+            self.last_contact = loop.time()
             complete = lines.feed(chunk)
             if not complete:
                 continue
-            self.last_contact = loop.time()
             try:
                 events = self._decoder.events(complete)
             except MalformedAnswer:
@@ -297,12 +390,60 @@ class Reflector(Generic[T]):
                     self._take(event, changes)
             finally:
                 self._deliver(changes)
+            if self.status.phase is Phase.CATCHING_UP:
+                self._look_how_new()
+
+    async def _catch_up(self, stream: Stream, *, is_short: bool) -> None:
+        """While a watch is open: whenever the view is not as new as it must be, find out what it lacks, and get it."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._recency.is_met:
+                self._proof_wanted.clear()
+                await self._proof_wanted.wait()
+            elif self._recency.target is None:
+                await self._ask_how_new(stream)
+            elif not is_short and loop.time() - max(self.last_contact, self._recency.asked) >= QUIET_SECONDS:
+                if len(self._told) <= self._few_objects:
+                    self._version = ""
+                else:
+                    self._is_hurried = True
+                stream.close()
+                return
+            else:
+                await asyncio.sleep(QUIET_SECONDS / 3)
+
+    async def _ask_how_new(self, stream: Stream) -> None:
+        """Ask for the version that the collection has now."""
+        asked = asyncio.get_running_loop().time()
+        path = self.resource.collection(query={"limit": "1"})
+        try:
+            body = await self._transport.request(
+                "GET", path, resource=self.resource.plural, timeout_seconds=QUESTION_TIMEOUT_SECONDS
+            )
+            version = version_number(list_version(body))
+        except KubeError as error:
+            logger.debug("%s: how new the view is cannot be asked: %s", self.resource, error)
+            await self._transport.pause(self._backoff.next_seconds())
+            return
+        if not version or not self.position:  # versions that cannot be compared
+            self._version = ""
+            stream.close()
+            return
+        self._recency.aim(asked, version)
+        self._look_how_new()
+
+    def _look_how_new(self) -> None:
+        """Take note of how far the view is, once the handler was told."""
+        self._recency.reach(self.position)
+        if self._recency.is_met and self.status.phase is Phase.CATCHING_UP:
+            self._fruitless, self._is_hurried = 0, False
+            self._enter(Phase.WATCHING)
 
     def _take(self, event: WatchEvent[T] | Bookmark | WatchFailure | MalformedEvent, changes: list[Change[T]]) -> None:
         """Note one event and add what the handler is to be told."""
         match event:
             case WatchEvent(type="BOOKMARK", object=obj):
-                self._advance(obj.metadata.resource_version)
+                self._advance(obj.metadata.resource_version, is_change=False)
             case WatchEvent(type="DELETED", object=obj):
                 if (deleted := self._told.gone(obj.metadata, obj)) is not None:
                     changes.append(deleted)
@@ -313,7 +454,7 @@ class Reflector(Generic[T]):
             case WatchEvent():
                 logger.warning("watch event of unknown type %r on %s", event.type, self.resource)
             case Bookmark(resource_version=version):
-                self._advance(version)
+                self._advance(version, is_change=False)
             case MalformedEvent(type=kind, object=broken):
                 self._report(broken)
                 if kind == "DELETED" and (deleted := self._told.gone(broken.metadata)) is not None:
@@ -324,10 +465,12 @@ class Reflector(Generic[T]):
             case _:
                 assert_never(event)
 
-    def _advance(self, version: str) -> None:
+    def _advance(self, version: str, *, is_change: bool = True) -> None:
         self.counts.events += 1
         if version:
             self._version = version
+            if is_change:
+                self._last_change = version
 
     async def _deliver_in_slices(self, changes: list[Change[T]]) -> None:
         """Let others have a turn in between: 100,000 pods at once would leave probes without an answer for seconds."""
@@ -350,28 +493,44 @@ class Reflector(Generic[T]):
                 first = not self._went_stale
                 self._went_stale = True
                 logger.info("%s: resource version too old, listing again", self.resource)
+                self._fail(Phase.RETRYING, problem)
                 return 0.0 if first else self._backoff.next_seconds(at_least=wish)
-            case NotFound() | Forbidden():
-                phase = Phase.ABSENT if isinstance(error, NotFound) else Phase.FORBIDDEN
-                if self.status.phase is not phase:
-                    logger.log(logging.INFO if self._optional else logging.ERROR, "cannot list or watch %s", problem)
-                self._set_aside(phase, problem)
+            case NotFound() | Forbidden() if not self._is_brief():
+                level = logging.INFO if self.is_optional else logging.ERROR
+                if not self._is_unavailable:
+                    logger.log(level, "cannot list or watch %s", problem)
+                self._set_aside(Phase.ABSENT if isinstance(error, NotFound) else Phase.FORBIDDEN, problem)
                 return self._slow_backoff.next_seconds(at_least=wish)
             case Unreachable() | Unauthorized() | CredentialsError():  # logged once for all where they arise
                 logger.debug("%s", problem)
             case ApiError():
+                level = logging.INFO if isinstance(error, NotFound | Forbidden) else logging.WARNING
                 if self.status.problem != problem:
-                    logger.warning("%s", problem)
+                    logger.log(level, "%s", problem)
             case _:
                 logger.debug("%s", problem)
-        self.status = Status(Phase.RETRYING if self.synced.is_set() else Phase.STARTING, problem)
+        self._fail(Phase.RETRYING, problem)
         return self._backoff.next_seconds(at_least=wish)
+
+    def _fail(self, phase: Phase, problem: str) -> None:
+        """Take note that nothing is heard any more: what happens from now on must be shown by what comes next."""
+        self._recency.require(asyncio.get_running_loop().time())
+        self._enter(phase, problem)
+
+    def _is_brief(self) -> bool:
+        """Return whether a refusal may pass soon: what could be had before is refused for no long time yet."""
+        now = asyncio.get_running_loop().time()
+        if not self.counts.lists:
+            return False
+        self._refused_at = self._refused_at if self._refused_at is not None else now
+        return now - self._refused_at < BRIEF_REFUSAL_SECONDS
 
     def _set_aside(self, phase: Phase, problem: str) -> None:
         """Note that the resource cannot be had; objects already delivered stay, for they may still be right."""
-        self.status = Status(phase, problem)
+        self._fail(phase, problem)
         self._version = ""
-        if self._optional and not self.synced.is_set():
+        self._is_unavailable = True
+        if self.is_optional and not self.synced.is_set():
             if self._handler is not None:
                 self._handler.replaced([])
             self._deliver_whole = False

@@ -182,7 +182,7 @@ class Extender:
 
     def _why_not(self) -> str | None:
         problem = self._problem()
-        if problem is None and not self._scheduler.is_current():
+        if problem is None and not self._scheduler.view():
             problem = "the view of the cluster is not up to date: the API server does not answer"
         return f"not ready: {problem}" if problem is not None else None
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from engine.adapters.extender_protocol import BindingArguments
-from engine.adapters.kube.binding import Bound, Outcome, Refused, Unknown
+from engine.adapters.kube.binding import Bound, Outcome, Outdated, Refused, Unknown
 from engine.cluster.devices import ANNOTATION, annotation
 from engine.cluster.pods import PodInfo
 from engine.daemon.modes.asked_pods import AskedPod, AskedPods
@@ -69,7 +69,7 @@ class ExtenderBinding:
             case Bound():
                 logger.info("Successfully bound pod to node", extra={"pod": pod.key, "node": request.node})
                 return ""
-            case Refused(message=why):
+            case Refused(message=why) | Outdated(message=why):
                 self._give_back(pod.uid)
                 return f"binding to {request.node} failed: {why}"
             case Unknown(message=why):

@@ -180,6 +180,7 @@ class _Nobody:
         node: str = "",
         annotations: Mapping[str, str] | None = None,
         after: Unknown | None = None,
+        still_holds: Callable[[], bool] | None = None,
     ) -> NoReturn:
         """Refuse."""
         raise AssertionError("a shadow binds nothing")

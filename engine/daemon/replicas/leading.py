@@ -122,7 +122,7 @@ class Leading:
 
         Args:
             scheduler: ours.
-            views: of the nodes and of the pods.
+            views: all that decisions rest on; nodes and pods first.
             transport: to the API server.
             random: spreads the tries of candidates.
         """
@@ -137,25 +137,26 @@ class Leading:
                 random=random,
                 on_started=lambda: self._begin(scheduler, views),
                 on_stopped=lambda _: scheduler.lead(False),
+                vouch=lambda: _seen(views) if not scheduler.informer.assumed else {},
             )
 
     def _begin(self, scheduler: Scheduler, views: Sequence[Reflector[Any]]) -> None:
-        """Decide from now on; after another replica only by what is known once the watches have told the rest."""
-        assert self._elector is not None
-        if self._elector.has_followed(min(view.position for view in views)):
-            _reopen(views)
+        """Decide from now on; after another replica only by views that have everything that it did."""
+        elector = self._elector
+        assert elector is not None
+        if not elector.follows_nobody:
+            for view in views:
+                view.prove(elector.vouched.get(str(view.resource)))
         scheduler.lead(True)
 
     def _join(self, scheduler: Scheduler, views: Sequence[Reflector[Any]], transport: Transport) -> Membership:
         passing = scheduler.passing
         assert passing is not None
-        shared_with: frozenset[str] = frozenset()
 
-        def share_with(members: frozenset[str]) -> None:
-            nonlocal shared_with
-            if not shared_with <= members:
-                _reopen(views)  # what somebody did who is gone is part of what we decide by now
-            shared_with = members
+        def share_with(members: frozenset[str], lost: frozenset[str]) -> None:
+            if lost:  # what they did is part of what we decide by now
+                for view in views:
+                    view.prove()
             passing.share_with(members)
 
         return Membership(
@@ -205,10 +206,11 @@ class Leading:
         )
 
 
-def _reopen(views: Sequence[Reflector[Any]]) -> None:
-    """Have the watches tell what they owe before anything is decided: one may hang, or be late."""
-    for view in views:
-        view.reopen()
+def _seen(views: Sequence[Reflector[Any]]) -> dict[str, int]:
+    """Return the last change that each view shows; nothing where one may lack something."""
+    if not all(view.is_current for view in views):
+        return {}
+    return {str(view.resource): view.last_change for view in views if view.last_change}
 
 
 def own_namespace() -> str | None:

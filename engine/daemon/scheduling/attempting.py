@@ -116,7 +116,7 @@ class Attempting:
             raise
         self._informer.assumed[pod.uid] = host
         self._deciding.forget_refusals()
-        reserved = Reserved(queued, host, began, reservation, claims)
+        reserved = Reserved(queued, host, began, reservation, claims, self._bindings.basis(host, claims))
         for each in self._permitting.arrive(reserved) if claims else (reserved,):
             self._bindings.bind(each)
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, assert_never
 
-from engine.adapters.kube.binding import Bound, Outcome, Refused, Unknown
+from engine.adapters.kube.binding import Bound, Outcome, Outdated, Refused, Unknown
 from engine.cluster.cluster import Cluster
 from engine.cluster.devices import ANNOTATION, annotation
 from engine.cluster.pods import PodInfo
 from engine.daemon.observing.observers import AttemptFailed, Observer, PodBound
 from engine.daemon.scheduling.collaborators import Binder, Reporter, VolumeBinder
+from engine.daemon.watching.freshness import STALE_POLL_SECONDS, ClusterView
 from engine.daemon.watching.informer import Informer
 from engine.framework.permit import Claim
 from engine.framework.queue import Place, QueuedPod, SchedulingQueue
@@ -36,6 +38,18 @@ class _UnderWay:
     """Event loop's time."""
 
 
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a decision rests on, as far as others can change it; equal ones mean that nobody has."""
+
+    losses: int
+    """How often the view of the cluster had ceased to be current."""
+    mark: int | None
+    """Of the node (`Informer.mark`)."""
+    broken_gangs: int
+    """How often a member of a gang gave its place back; 0 for a pod that is in none."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Reserved:
     """A pod with a place that is not bound yet."""
@@ -46,6 +60,7 @@ class Reserved:
     """When its attempt began, for measurements."""
     reservation: VolumeReservation | None
     claims: tuple[Claim, ...]
+    basis: Basis
 
 
 class Bindings:
@@ -61,10 +76,17 @@ class Bindings:
         volumes: VolumeBinder,
         reporter: Reporter,
         observer: Observer,
+        view: ClusterView,
+        still_fits: Callable[[QueuedPod, str], bool],
+        are_complete: Callable[[Sequence[Claim]], bool],
         clock: Callable[[], float],
         stopwatch: Callable[[], float],
         wake: Callable[[], None],
     ) -> None:
+        self._view = view
+        self._still_fits = still_fits
+        self._are_complete = are_complete
+        self._broken_gangs = 0
         self._cluster = cluster
         self._queue = queue
         self._informer = informer
@@ -94,6 +116,10 @@ class Bindings:
         """Return whether something is done for a pod that waits for the API server."""
         return any(each.uid == uid for each in self._under_way.values())
 
+    def basis(self, host: str, claims: Sequence[Claim]) -> Basis:
+        """Return what a decision for a node, of a pod with these gangs, rests on now."""
+        return Basis(self._view.losses, self._informer.mark(host), self._broken_gangs if claims else 0)
+
     def bind(self, reserved: Reserved) -> None:
         """Bind a pod that has its place."""
         self.start(reserved.queued, self._bind(reserved))
@@ -104,7 +130,7 @@ class Bindings:
         if host is None:
             self.broken(queued, "its attempt was lost", began=self._stopwatch())
             return
-        reserved = Reserved(queued, host, self._stopwatch(), None, ())
+        reserved = Reserved(queued, host, self._stopwatch(), None, (), self.basis(host, ()))
         self.start(queued, self._bind(reserved, after=self._in_doubt("its binding was lost")))
 
     def start(self, queued: QueuedPod, work: Coroutine[Any, Any, None]) -> None:
@@ -137,8 +163,19 @@ class Bindings:
             self.give_back(pod.uid)
             self.broken(queued, why, began=began)
             return
+        basis = reserved.basis
         while True:
-            outcome = await self._ask_binder(pod, host, after)
+            while not self._view():  # noqa: ASYNC110 (asked by turns, as the loop does)
+                await asyncio.sleep(STALE_POLL_SECONDS)
+            if pod.uid not in self._informer.assumed:
+                return  # the watch has told what became of it
+            objection, basis = self._look_again(reserved, basis)
+            if objection and after is None:
+                self._broken_gangs += bool(reserved.claims)
+                self.give_back(pod.uid)
+                self.broken(queued, objection, began=began)
+                return
+            outcome = await self._ask_binder(reserved, basis, after, tries=not objection)
             match outcome:
                 case Bound():
                     self._queue.done(pod.uid)
@@ -153,16 +190,43 @@ class Bindings:
                     logger.warning("binding in doubt, asking again", extra={"pod": pod.key, "node": host, "why": why})
                     after = outcome
                     await asyncio.sleep(DOUBT_SECONDS)
-                    if pod.uid not in self._informer.assumed:
-                        return
+                case Outdated():
+                    pass
                 case _:
                     assert_never(outcome)
 
-    async def _ask_binder(self, pod: PodInfo, host: str, after: Unknown | None) -> Outcome:
-        annotations = self._annotations(pod)
+    def _look_again(self, reserved: Reserved, basis: Basis) -> tuple[str, Basis]:
+        """Return why what was decided may not be sent any more, "" where it may, and what that rests on."""
+        host = reserved.host
+        now = self.basis(host, reserved.claims)
+        if now == basis:
+            return "", now
+        if not self._still_fits(reserved.queued, host):
+            return f"{host} changed before the binding was sent, and no longer takes the pod", now
+        if not self._are_complete(reserved.claims):
+            return f"other members of its gang lost their places before its binding to {host} was sent", now
+        return "", now
+
+    def _holds(self, reserved: Reserved, basis: Basis) -> bool:
+        """Return whether nobody else has changed what a decision rests on; the last look before it is sent."""
+        return self.basis(reserved.host, reserved.claims) == basis and self._view()
+
+    async def _ask_binder(self, reserved: Reserved, basis: Basis, after: Unknown | None, *, tries: bool) -> Outcome:
+        """tries: whether it may be sent (again); else it is only found out what became of it."""
+        pod, host = reserved.queued.pod, reserved.host
         try:
+            if after is not None and not tries:
+                return await self._binder.settle(
+                    namespace=pod.namespace, name=pod.name, uid=pod.uid, node=host, after=after
+                )
             return await self._binder.bind(
-                namespace=pod.namespace, name=pod.name, uid=pod.uid, node=host, annotations=annotations, after=after
+                namespace=pod.namespace,
+                name=pod.name,
+                uid=pod.uid,
+                node=host,
+                annotations=self._annotations(pod),
+                after=after,
+                still_holds=partial(self._holds, reserved, basis),
             )
         except Exception as error:
             logger.exception("unexpected error while a pod was bound", extra={"pod": pod.key})

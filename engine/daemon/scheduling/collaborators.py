@@ -33,10 +33,18 @@ class Binder(Protocol):
         node: str,
         annotations: Mapping[str, str] | None = None,
         after: Unknown | None = None,
+        still_holds: Callable[[], bool] = ...,
     ) -> Outcome:
         """Bind a pod; settles doubts (lost answers, conflicts) before it returns.
 
-        after: what is known of an earlier binding of this pod to this node.
+        Args:
+            namespace: of the pod.
+            name: of the pod.
+            uid: of the pod.
+            node: where it goes.
+            annotations: what the API server adds to the pod.
+            after: what is known of an earlier binding of this pod to this node.
+            still_holds: asked right before a request goes out; False: nothing is sent, and the outcome is `Outdated`.
         """
         ...
 

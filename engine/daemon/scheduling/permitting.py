@@ -220,6 +220,10 @@ class Permitting:
             self._gathered_at[claim.group] = now
         self._next.extend(other.pod.uid for other in self.trial.siblings(fresh))
 
+    def are_complete(self, claims: Sequence[Claim]) -> bool:
+        """Return whether enough members have a place and need not wait here: they run, or are being bound."""
+        return all(self.trial.placed(claim) - self.permit.number(claim.group) >= claim.size for claim in claims)
+
     def refused(self, claims: Sequence[Claim]) -> str:
         """Go on with other groups where there is no room for a member; return what it waits for, for people."""
         self._next.clear()

@@ -25,6 +25,7 @@ from engine.daemon.scheduling.holding import HELD_EVERY_SECONDS, Holding
 from engine.daemon.scheduling.permitting import Permitting
 from engine.daemon.scheduling.preempting import Evictor
 from engine.daemon.scheduling.rejecting import Rejecting
+from engine.daemon.watching.freshness import STALE_POLL_SECONDS, AlwaysCurrent, ClusterView
 from engine.daemon.watching.informer import Informer
 from engine.framework.cycle import Cycle
 from engine.framework.queue import QueuedPod, SchedulingQueue
@@ -33,8 +34,6 @@ BATCH_SECONDS = 0.002
 """Decide for at most this long before the event loop gets a turn: it bounds how late a watch event is read, and how
 late a binding is sent."""
 LEFTOVERS_EVERY_SECONDS = 30.0
-STALE_POLL_SECONDS = 0.05
-"""How often it is asked whether the view is current again."""
 
 
 class Scheduler:
@@ -52,15 +51,16 @@ class Scheduler:
         reporter: Reporter,
         observer: Observer,
         nominator: Nominator | None = None,
+        view: ClusterView | None = None,
         clock: Callable[[], float] = time.time,
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """view: whether what is known of the cluster is fit to decide by; None: it always is."""
         self.cluster = cluster
         self.queue = queue
         self.leading = True
         """Whether this replica may bind."""
-        self.is_current: Callable[[], bool] = lambda: True
-        """Whether the view of the cluster is fit to decide by; where not, it is asked again soon."""
+        self.view = view or AlwaysCurrent()
         self._clock = clock
         self._stopwatch = stopwatch
         self._wake = asyncio.Event()
@@ -86,6 +86,9 @@ class Scheduler:
             volumes=volumes,
             reporter=reporter,
             observer=observer,
+            view=self.view,
+            still_fits=self.deciding.still_fits,
+            are_complete=lambda claims: self.permitting.are_complete(claims),
             clock=clock,
             stopwatch=stopwatch,
             wake=self._wake.set,
@@ -203,7 +206,7 @@ class Scheduler:
         """Schedule for ever; ends by cancellation alone."""
         while True:
             self._wake.clear()
-            if not self.is_current():
+            if self.leading and not self.view():
                 await asyncio.sleep(STALE_POLL_SECONDS)
                 continue
             self._keep_queue()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from engine.adapters.kube.credentials import find_credentials
 from engine.adapters.kube.decoding import Malformed
+from engine.adapters.kube.errors import Unreachable
 from engine.adapters.kube.reflector import Reflector
 from engine.adapters.kube.transport import Observe, Transport
 from engine.adapters.loops import Loop, Loops
@@ -77,6 +78,9 @@ class ApiServer:
         self._observe = observe
 
     def _took_place(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        if code == Unreachable.__name__:
+            for reflector in self.reflectors:
+                reflector.doubt()
         if self._observe is None:
             self._observed.append((verb, resource, code, seconds))
         else:

@@ -83,10 +83,22 @@ class Informer:
         """Of those assumed, the pods that another replica is to bind."""
         self.pods_seen = 0
         """Resource version of the last pod event."""
+        self._marks: dict[str, int] = {}
+        """By node: when it last changed by what is none of our doing, counted in such changes."""
+        self._marks_made = 0
         self._returns: dict[str, int] = {}
         """How often a pod came back that was passed on, by uid."""
         self._foreign: dict[str, PodInfo] = {}
         """Pending pods of other schedulers and replicas, by uid: later policies or shards may serve them."""
+
+    def mark(self, node_name: str) -> int | None:
+        """Return a number that stays the same while only we change what counts on a node; None where there is none."""
+        return self._marks.get(node_name)
+
+    def _mark(self, node_name: str) -> None:
+        if node_name in self._cluster.nodes.rows:  # a pod may name any
+            self._marks_made += 1
+            self._marks[node_name] = self._marks_made
 
     # --- pods ----------------------------------------------------------------------------------------
 
@@ -183,6 +195,7 @@ class Informer:
         self._queue.remove(info.uid)
         self._cluster.nominate(info, "")
         if self._cluster.confirm(info, info.node_name):
+            self._mark(info.node_name)
             self.happened(ClusterEvent.POD_UPDATE if known and not assumed else ClusterEvent.POD_ADD)
         elif assumed:
             self.happened(ClusterEvent.POD_ADD)
@@ -220,6 +233,7 @@ class Informer:
         """Take over a node that was added or modified."""
         events = node_events(self._cluster.set_node(node))
         if events:
+            self._mark(node.metadata.name)
             self._node_changed(node.metadata.name)
         for event in sorted(events, key=lambda event: event.value):
             self.happened(event)
@@ -230,6 +244,7 @@ class Informer:
 
     def _node_gone(self, name: str) -> None:
         self._cluster.remove_node(name)
+        self._marks.pop(name, None)
         self._node_changed(name)
         self.happened(ClusterEvent.NODE_DELETE)
 

@@ -13,7 +13,7 @@ from engine.adapters.kube.changes import Change, Deleted
 from engine.adapters.kube.decoding import Malformed
 from engine.adapters.kube.discovery import served
 from engine.adapters.kube.errors import KubeError
-from engine.adapters.kube.reflector import Reflector
+from engine.adapters.kube.reflector import FEW_OBJECTS, Reflector
 from engine.adapters.kube.transport import Transport
 from engine.daemon.watching.unusable import report_unusable
 
@@ -70,10 +70,14 @@ async def run(reflector: Reflector[Any], *, transport: Transport) -> NoReturn:
 
 
 def reflectors(
-    transport: Transport, *, random: Random, on_malformed: Callable[[Malformed], None]
+    transport: Transport,
+    *,
+    random: Random,
+    on_malformed: Callable[[Malformed], None],
+    few_objects: int = FEW_OBJECTS,
 ) -> list[Reflector[Any]]:
     """Return one reflector per watched resource, nodes and pods first; `attach` says whom they tell."""
-    make = partial(Reflector, transport, random=random, on_malformed=on_malformed)
+    make = partial(Reflector, transport, random=random, on_malformed=on_malformed, few_objects=few_objects)
     return [
         make(resources.NODES),
         make(resources.PODS, field_selector=resources.UNFINISHED_PODS),
