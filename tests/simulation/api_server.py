@@ -41,6 +41,8 @@ class ApiServer:
         """How late watches are, at most."""
         self.fault_rate = 0.0
         """The share of requests and watches that go wrong."""
+        self.first_fault = 0
+        """Which faults come first: few runs have then met them all."""
         self.remembers = True
         """Whether a watch may begin in the past; otherwise each that is not up to date gets 410."""
         self.bound: dict[str, str] = {}
@@ -54,6 +56,12 @@ class ApiServer:
         self.clock_ahead = 0.0
         """Seconds by which the scheduler's machine is ahead of the truth, because somebody set its clock."""
         self.leases: dict[str, Json] = {}
+        self.holders: dict[str, str] = {}
+        """Who held each Lease last, also where somebody has deleted it."""
+        self.is_down = False
+        """Whether there is nobody who listens."""
+        self.knows_roles = True
+        """Without, every request is refused: a server that has just started has not read its roles."""
         self._history: dict[str, deque[tuple[int, bytes]]] = {
             kind: deque(maxlen=HISTORY_EVENTS) for kind in ("nodes", "pods", "leases")
         }
@@ -70,7 +78,10 @@ class ApiServer:
         """Return what goes wrong with what is asked, "" for nothing: each fault once before any comes again."""
         if self.random.random() >= self.fault_rate:
             return ""
-        deck = self._decks.setdefault(asked, [])
+        if asked not in self._decks:
+            first = self.first_fault % len(faults)
+            self._decks[asked] = [*faults[first:], *faults[:first]]
+        deck = self._decks[asked]
         if not deck:
             deck += self.random.sample(faults, len(faults))
         return deck.pop()
@@ -177,17 +188,56 @@ class ApiServer:
             del self.pods[name]
             self._tell("pods", "DELETED", pod)
 
+    def place(self, name: str, node: str, *, millis: int) -> None:
+        """Create a pod that another scheduler has placed."""
+        self._uids += 1
+        containers = [{"name": "c", "resources": {"requests": {"cpu": f"{millis}m"}}}]
+        self.pods[name] = {
+            "metadata": {"name": name, "namespace": "others", "uid": f"{name}.{self._uids}", "labels": {}},
+            "spec": {"schedulerName": "another", "nodeName": node, "containers": containers},
+            "status": {"phase": "Running", "startTime": "2026-11-21T10:00:00Z"},
+        }
+        self._tell("pods", "ADDED", self.pods[name])
+
+    def free_millis(self, node: str) -> int:
+        """Return how much cpu of a node nobody has; 0 where it takes no more pods."""
+        there = [pod for pod in self.pods.values() if pod["spec"].get("nodeName") == node]
+        offered = int(self.nodes[node]["status"]["allocatable"]["cpu"]) * 1000
+        return offered - sum(cpu_millis(pod) for pod in there) if len(there) < 8 else 0
+
+    def delete_lease(self, name: str) -> bool:
+        """Delete a Lease under its holder; return whether there was one."""
+        lease = self.leases.pop(name, None)
+        if lease is not None:
+            self._tell("leases", "DELETED", lease)
+        return lease is not None
+
+    def restart(self) -> None:
+        """Go away, and come back without a memory of the past and, at first, of roles."""
+        loop, random = asyncio.get_running_loop(), self.random
+        self.is_down, self.knows_roles, self.remembers = True, False, False
+        for stream in list(self.streams):
+            stream.spoil(random.choice(("cut", "ended in order")))
+        back = random.choice((0.2, 2.0, 4.0))
+        loop.call_later(back, setattr, self, "is_down", False)
+        loop.call_later(back + random.choice((0.3, 1.5, 3.0)), setattr, self, "knows_roles", True)
+        loop.call_later(back + 5.0, setattr, self, "remembers", True)
+
     # --- requests -------------------------------------------------------------------------------------
 
     def answer(self, verb: str, path: str, body: bytes) -> bytes:
         """Carry out a request; raise what the API server would answer."""
         self.requests += 1
+        if not self.knows_roles:
+            self.met["403 after a restart"] += 1
+            raise refusal(403, "no RBAC policy matched")
         parts = path.partition("?")[0].split("/")
         given = msgspec.json.decode(body) if body else {}
         if "leases" in path:
             return self._answer_lease(verb, parts[7] if len(parts) > 7 else "", given)
         if len(parts) == 4:
-            return _encode({"metadata": {"resourceVersion": str(self._version)}, "items": self.listing(parts[3])})
+            items = self.listing(parts[3])[: 1 if path.endswith("?limit=1") else None]
+            return _encode({"metadata": {"resourceVersion": str(self._version)}, "items": items})
         name, subresource = parts[6], parts[7] if len(parts) > 7 else ""
         pod = self.pods.get(name)
         if pod is None:
@@ -236,6 +286,7 @@ class ApiServer:
             case "POST" | "PUT":
                 given["metadata"]["uid"] = name
                 self.leases[name] = given
+                self.holders[name] = given.get("spec", {}).get("holderIdentity", "")
                 self._tell("leases", "ADDED" if verb == "POST" else "MODIFIED", given)
             case "DELETE":
                 self._tell("leases", "DELETED", self.leases.pop(name))

@@ -14,6 +14,7 @@ from engine.diagnostics import Source
 from engine.framework.queue import Place
 from engine.policy.policy_set import load
 from tests.simulation.api_server import ApiServer, Json
+from tests.simulation.network import Connection
 from tests.simulation.replica import Replica
 from tests.simulation.virtual_time import StandstillError, run
 from tests.simulation.watch_stream import WATCH_FAULTS
@@ -79,6 +80,7 @@ class Chaos(ABC):
     async def _main(self) -> Counter[str]:
         self.server = ApiServer(Random(self.seed + 1))
         self.server.quota = QUOTA
+        self.server.first_fault = self.seed
         self._begin()
         actions = [*self._usual_actions(), *self._own_actions(), (10, lambda: None)]
         weights = [weight for weight, _ in actions]
@@ -118,6 +120,9 @@ class Chaos(ABC):
             (1, self._storm),
             (3, self._faults),
             (2, self._deny),
+            (1, self._restart),
+            (1, self._slow_link),
+            (2, self._others_fill),
         ]
 
     def _met(self, what: str) -> None:
@@ -218,11 +223,70 @@ class Chaos(ABC):
 
     def _cut_off(self) -> None:
         if self.replicas:
-            connection = self.random.choice(self.replicas).connection
-            connection.is_cut = True
-            seconds = self.random.choice((1.0, 8.0, 40.0))
-            asyncio.get_running_loop().call_later(seconds, setattr, connection, "is_cut", False)
+            self._cut(self.random.choice(self.replicas).connection, self.random.choice((1.0, 8.0, 40.0)))
             self._met("cut off")
+
+    def _cut(self, connection: Connection, seconds: float) -> None:
+        """Let nothing through for so long, or longer where it is cut for longer already."""
+        loop = asyncio.get_running_loop()
+        connection.is_cut = True
+        connection.cut_until = max(connection.cut_until, loop.time() + seconds)
+        how = self.random.choice(("goes on", "broken", "forgotten"))
+        if how != "goes on":
+            for stream in connection.streams:
+                stream.spoil("cut")  # whoever reads it learns of that when it is no longer cut off
+        loop.call_at(connection.cut_until, self._reconnect, connection, how)
+
+    def _reconnect(self, connection: Connection, how: str) -> None:
+        """Let everything through again: as if nothing had been, or with broken watches, or with a lost history."""
+        if asyncio.get_running_loop().time() < connection.cut_until:
+            return
+        if how == "forgotten":
+            self._storm()
+        connection.is_cut = False
+
+    def _restart(self) -> None:
+        """Restart the API server: for a moment it knows no roles, and of the past nothing."""
+        if not self.server.is_down:
+            self.server.restart()
+            self._met("API server restarted")
+
+    def _slow_link(self) -> None:
+        """Let what one replica is sent come drop by drop for a while."""
+        if self.replicas:
+            connection = self.random.choice(self.replicas).connection
+            if not connection.is_cut:
+                connection.is_slow = True
+                asyncio.get_running_loop().call_later(self.random.choice((2.0, 20.0)), self._fast_link, connection)
+                self._met("slow link")
+
+    def _fast_link(self, connection: Connection) -> None:
+        connection.is_slow = False
+
+    def _others_fill(self) -> None:
+        """Cut one replica that decides off, and let another scheduler fill the room meanwhile that it decides about.
+
+        One that would not have heard of that anyway, and cannot know, is spared.
+        """
+        deciding = [each for each in self.replicas if each.leading.may_act() and not each.machine.is_stopped]
+        found = [each for each in deciding if each.connection.hears_all]
+        if found:
+            replica = self.random.choice(found)
+            filled_at = self.random.choice((0.5, 2.0))
+            asyncio.get_running_loop().call_later(filled_at, self._fill, replica)
+            # what was on its way to the replica when it was cut off has arrived when it no longer is
+            self._cut(replica.connection, filled_at + self.server.lag_seconds + self.random.choice((0.5, 5.0, 12.0)))
+
+    def _fill(self, replica: Replica) -> None:
+        if replica not in self.replicas or not replica.connection.is_cut:
+            return  # whoever decides now may do so in this moment
+        sharding = replica.scheduler.deciding.sharding
+        for node in self.server.nodes:
+            millis = self.server.free_millis(node) - self.random.choice((0, 0, 500))
+            is_its = sharding is None or sharding.owns_node(node)
+            if millis > 0 and is_its and self.random.random() < 0.8:
+                self.server.place(self._name(), node, millis=millis)
+                self._met("others filled the room during a cut")
 
     def _stop(self, replica: Replica) -> None:
         """Stop a machine, for long enough or not for others to take over."""
@@ -268,8 +332,9 @@ class Chaos(ABC):
         server, loop = self.server, asyncio.get_running_loop()
         server.fault_rate, server.lag_seconds = 0.0, 0.01
         server.denials.clear()
+        server.is_down, server.knows_roles, server.remembers = False, True, True
         for replica in self.replicas:
-            replica.connection.is_cut = False
+            replica.connection.is_cut = replica.connection.is_slow = False
             if replica.machine.is_stopped:
                 replica.machine.go_on()
         end = loop.time() + SETTLE_SECONDS

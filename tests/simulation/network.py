@@ -18,7 +18,7 @@ from engine.adapters.kube.errors import (
 )
 from engine.adapters.kube.throttle import Throttle
 from tests.simulation.api_server import ApiServer, denial, refusal
-from tests.simulation.watch_stream import WATCH_FAULTS, WIRE, Line, WatchStream
+from tests.simulation.watch_stream import EXPIRED, SLOW_BYTES_PER_SECOND, WATCH_FAULTS, WIRE, Line, WatchStream
 
 ONE_WAY_SECONDS = 0.1
 """At most, without a fault."""
@@ -55,14 +55,25 @@ class Connection:
         server: ApiServer,
         *,
         sending: Callable[[str, str], None] = lambda verb, path: None,
+        unreachable: Callable[[], None] = lambda: None,
         line: Line | None = None,
     ) -> None:
-        """sending: told verb and path of each request in the moment in which its bytes go out."""
+        """Set up.
+
+        Args:
+            server: at the other end.
+            sending: told verb and path of each request in the moment in which its bytes go out.
+            unreachable: told of each request for which there is no connection.
+            line: shared with other connections.
+        """
         self._server = server
         self._sending = sending
+        self._unreachable = unreachable
         self._line = line or Line()
         self._throttle = Throttle()
         self.is_reachable = True
+        self.cut_until = 0.0
+        """Event loop's time at which whoever cut it will let everything through again."""
         self.takes_requests = True
         """Without, each is told that there is no connection; watches that are open go on."""
         self.plan: Callable[[str, str], str] = lambda verb, path: ""
@@ -70,7 +81,7 @@ class Connection:
 
     def aside(self) -> Connection:
         """Return another connection on the same line, which waits for nothing on this one."""
-        beside = Connection(self._server, sending=self._sending, line=self._line)
+        beside = Connection(self._server, sending=self._sending, unreachable=self._unreachable, line=self._line)
         beside.plan = lambda verb, path: self.plan(verb, path)
         return beside
 
@@ -95,6 +106,31 @@ class Connection:
         if not value:
             for stream in list(self._line.streams):
                 stream.wake()
+
+    def stall(self, seconds: float) -> None:
+        """Let watches that are open say nothing for so long."""
+        loop = asyncio.get_running_loop()
+        self._line.is_stalled, self._line.stalled_at = True, loop.time()
+        loop.call_later(seconds, self._flow, context=WIRE)
+
+    def _flow(self) -> None:
+        self._line.is_stalled = False
+        for stream in list(self._line.streams):
+            stream.wake()
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether what the server sends comes drop by drop."""
+        return self._line.is_slow
+
+    @is_slow.setter
+    def is_slow(self, value: bool) -> None:
+        self._line.is_slow = value
+
+    @property
+    def hears_all(self) -> bool:
+        """Whether the server's lines come through, as far as this end could ever know."""
+        return not (self.is_cut or self.is_slow or any(stream.is_silent for stream in self.streams))
 
     @property
     def streams(self) -> list[WatchStream]:
@@ -147,6 +183,8 @@ class Connection:
             result = self._result(fault, verb, path, body, kind=kind)
             if result is not None:
                 seconds = random.random() * (10 if fault == "slow" else ONE_WAY_SECONDS)
+                if self._line.is_slow and isinstance(result, bytes):
+                    seconds += len(result) / SLOW_BYTES_PER_SECOND
                 loop.call_later(seconds, settle, result, context=WIRE)
 
         if fault.startswith("time-out") or fault == "slow":  # all others are answered long before
@@ -197,10 +235,12 @@ class Connection:
         fault = planned or server.draw_fault(asked, faults)
         if self._line.closed:
             await asyncio.get_running_loop().create_future()
-        self.is_reachable = self.takes_requests and not self.is_cut and fault != "unreachable"
+        takes_any = self.takes_requests and not self.is_cut and not server.is_down
+        self.is_reachable = takes_any and fault != "unreachable"
         if not self.is_reachable:
             server.met[f"{asked}: unreachable"] += 1
             await asyncio.sleep(server.random.random() * ONE_WAY_SECONDS)
+            self._unreachable()
             raise Unreachable("no connection")
         return fault
 
@@ -218,13 +258,19 @@ class Connection:
         if fault == "429":
             server.met["watch: 429"] += 1
             raise refusal(429, "storage is (re)initializing", retry_after_seconds=1.0)
+        if not server.knows_roles:
+            server.met["403 after a restart"] += 1
+            raise refusal(403, "no RBAC policy matched")
         query = dict(pair.split("=", 1) for pair in path.partition("?")[2].split("&"))
+        seconds = float(query.get("timeoutSeconds", 1800))
+        stream = WatchStream(server, resource, self._line, idle_seconds=idle_seconds, seconds=seconds)
         try:
             missed = server.since(resource, query.get("resourceVersion"))
-        except Gone:
+        except Gone:  # the answer is 200, and an event; it comes when the server has looked
             server.met["watch: 410"] += 1
-            raise
-        stream = WatchStream(server, resource, self._line, idle_seconds=idle_seconds)
+            stream.offer(EXPIRED, lag_seconds=server.random.choice((0.02, 1.0)))
+            stream.offer(None)
+            return stream
         for line in missed:  # what happened meanwhile comes right behind the answer's head
             stream.offer(line, lag_seconds=0.02)
         if fault:

@@ -118,7 +118,7 @@ class Replica:
 
     def _put_together(self, election: LeaderElectionSettings, shares: bool, seed: int, told: Counter[str]) -> None:
         server = self.server
-        self.connection = Connection(server, sending=self._judge_fence)
+        self.connection = Connection(server, sending=self._judge_fence, unreachable=self._doubt)
         self._transport: Any = self.connection
         transport, random, steady = self._transport, Random(seed), asyncio.get_running_loop().time
         clock = SettableClock(wall=lambda: server.now() + server.clock_ahead, steady=steady)
@@ -129,25 +129,27 @@ class Replica:
         self.told = Reports(self.statuses, told)
         self._binder = Binder(transport, random=random, may_bind=may_act)
         ticks = itertools.count()
+        few = server.random.choice((-1, 500))  # objects, so that both ways to prove a view are gone
+        self.reflectors = reflectors(transport, random=random, on_malformed=_no_object_is, few_objects=few)[:2]
+        view = Freshness(self.reflectors, is_reachable=lambda: self.connection.is_reachable, clock=steady)
         self.scheduler = Scheduler(
             Cluster(),
             SchedulingQueue(),
             cycle=Cycle(seed=1 if shares else seed),
             binder=self,
-            evictor=Evictor(transport, controller="policy-scheduler", clock=clock, may_evict=may_act),
+            evictor=Evictor(
+                transport, controller="policy-scheduler", clock=clock, may_evict=lambda: may_act() and view()
+            ),
             volumes=self.told,
             reporter=self.told,
             observer=self.told,
             nominator=self.statuses if shares else None,
+            view=view,
             clock=clock,
             stopwatch=lambda: next(ticks) * 0.0005,  # a batch ends after some ten decisions
         )
         clock.on_set(self.scheduler.clock_was_set)
-        self.reflectors = reflectors(transport, random=random, on_malformed=_no_object_is)[:2]
         attach(self.reflectors, self.scheduler.informer)
-        self.scheduler.is_current = Freshness(
-            self.reflectors, is_reachable=lambda: self.connection.is_reachable, clock=steady
-        )
 
     async def _run(self) -> None:
         await asyncio.gather(*(reflector.synced.wait() for reflector in self.reflectors))
@@ -168,9 +170,9 @@ class Replica:
             self._refused_at = asyncio.get_running_loop().time()
         return outcome
 
-    async def settle(self, **_: Any) -> Outcome:
-        """Is for extenders."""
-        raise AssertionError("a scheduler binds until it knows")
+    async def settle(self, **given: Any) -> Outcome:
+        """Find out what became of a binding."""
+        return await self._binder.settle(**given)
 
     def _judge_gang(self, name: str, uid: str) -> None:
         cluster = self.scheduler.cluster
@@ -187,12 +189,16 @@ class Replica:
     def _judge_fence(self, verb: str, path: str) -> None:
         """Whoever changes a pod holds the Lease in that moment, by the API server's own word."""
         if verb == "GET":
-            if path.startswith("/api/v1/pods?") and self.scheduler.informer.assumed:
+            if path.startswith("/api/v1/pods?") and "limit=1&" not in f"{path}&" and self.scheduler.informer.assumed:
                 self.server.met["relist while binding"] += 1
         elif self._elects and "/pods/" in path:
-            holder = self.server.leases.get(LEASE, {}).get("spec", {}).get("holderIdentity")
+            holder = self.server.holders.get(LEASE)
             if holder != self.name:
                 self.server.violations.append(f"{self.name} sends {verb} {path}, and {holder} leads")
+
+    def _doubt(self) -> None:
+        for reflector in self.reflectors:
+            reflector.doubt()
 
     def use_policies(self, policies: LivePolicies) -> None:
         """Decide by these from now on."""

@@ -31,7 +31,14 @@ class SharedSimulation(Chaos):
     # --- what happens ---------------------------------------------------------------------------------
 
     def _own_actions(self) -> list[Action]:
-        return [(2, self._join), (1, self._kill), (1, self._leave), (1, self._cut_off), (1, self._pause)]
+        return [
+            (2, self._join),
+            (1, self._kill),
+            (1, self._leave),
+            (1, self._cut_off),
+            (1, self._pause),
+            (1, self._delete_lease),
+        ]
 
     def _join(self) -> None:
         if len(self.replicas) < 4:
@@ -48,6 +55,11 @@ class SharedSimulation(Chaos):
         if len(self.replicas) > 1:
             self.replicas.pop(self.random.randrange(len(self.replicas))).kill()
             self._met("killed")
+
+    def _delete_lease(self) -> None:
+        leases = list(self.server.leases)
+        if len(leases) > 1 and self.server.delete_lease(self.random.choice(leases)):
+            self._met("lease deleted")
 
     def _leave(self) -> None:
         running = [replica for replica in self.replicas if not replica.machine.is_stopped]

@@ -9,7 +9,7 @@ from engine.cluster.cluster import Cluster
 from engine.framework.cycle import Cycle
 from engine.framework.frame import Frame
 from tests.simulation.chaos import BASE, WIDE, Action, Chaos, compiled, policies_of
-from tests.simulation.replica import ALONE, ELECTED, Replica
+from tests.simulation.replica import ALONE, ELECTED, LEASE, Replica
 
 POLICIES = (
     BASE,
@@ -19,6 +19,8 @@ POLICIES = (
     + 'order by pod.priority desc, pod.label.app\npreempt if pod.priority > 5 evict where victim.label.app == "db"\n',
     BASE + 'hold if pod.label.app == "held" and pod.waiting < 20s\n',
 )
+NOTICE_SECONDS = 15.0
+"""After which every replica has noticed that the Lease was deleted: its holder has made it again, or is gone."""
 BROKEN = "filter node.redy\n"
 WIDE_SHARE = 0.2
 """Of the runs that have many nodes, most of them empty."""
@@ -32,6 +34,7 @@ class Simulation(Chaos):
         self.policies = self.loaded[0]
         self._election = self.random.choice((ALONE, ELECTED))
         self._lives = 0
+        self._starts_at = 0.0
         self._most_nodes = 8
         for number in range(self.random.randint(2, 6)):
             self._node(f"n{number}")
@@ -42,6 +45,10 @@ class Simulation(Chaos):
         self._start()
 
     def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._starts_at:
+            loop.call_at(self._starts_at, self._start)
+            return
         self._lives += 1
         self.replicas.append(
             Replica(
@@ -70,7 +77,10 @@ class Simulation(Chaos):
             (3, self._reload),
             (2, self._lag),
             (1, self._set_clock),
-            *([(1, self._stand_by), (1, self._leave), (3, self._pause), (1, self._cut_off)] * self._election.enabled),
+            *(
+                [(1, self._stand_by), (1, self._leave), (3, self._pause), (1, self._cut_off), (1, self._delete_lease)]
+                * self._election.enabled
+            ),
             *([(1, self._cut_off_for_minutes)] * (not self._election.enabled)),
         ]
 
@@ -121,8 +131,7 @@ class Simulation(Chaos):
         if self.replicas:
             self._create()
             connection, loop = self.random.choice(self.replicas).connection, asyncio.get_running_loop()
-            loop.call_later(0.3 + self.server.lag_seconds, setattr, connection, "is_cut", True)
-            loop.call_later(400.0, setattr, connection, "is_cut", False)
+            loop.call_later(0.3 + self.server.lag_seconds, self._cut, connection, 400.0)
             self.server.fault_rate = 0.3
             self.pause_seconds = self.random.choice((100.0, 300.0))
             self._met("cut off for minutes")
@@ -133,6 +142,13 @@ class Simulation(Chaos):
         if len(self.replicas) < 3:
             self._start()
             self._met("standby began")
+
+    def _delete_lease(self) -> None:
+        """Delete the Lease; whoever starts in this moment sees nothing of who leads, so nobody does."""
+        all_know = all(each.leading.leader == self.server.holders.get(LEASE) for each in self.replicas)
+        if all_know and self.server.delete_lease(LEASE):
+            self._met("lease deleted")
+            self._starts_at = asyncio.get_running_loop().time() + NOTICE_SECONDS + self.server.lag_seconds
 
     def _leave(self) -> None:
         if len(self.replicas) > 1:

@@ -11,6 +11,13 @@ from tests.simulation.network import REQUEST_FAULTS
 from tests.simulation.sharded import SharedSimulation
 
 FAULTS = {
+    "403 after a restart",
+    "API server restarted",
+    "lease deleted",
+    "others filled the room during a cut",
+    "slow link",
+    "watch: 410",
+    "watch: slow link",
     *(f"binding: {fault}" for fault in REQUEST_FAULTS),
     "cut off",
     "gang bound",
@@ -35,6 +42,6 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.timeout(300)
 def test_replicas_that_come_go_and_die_bind_nothing_wrongly_and_forget_nothing() -> None:
     met: Counter[str] = Counter()
-    for seed in range(8):
+    for seed in range(12):
         met += SharedSimulation(seed, steps=120).run()
     assert FAULTS - met.keys() == set(), "never happened"

@@ -12,6 +12,12 @@ from tests.simulation.simulation import Simulation
 from tests.simulation.watch_stream import WATCH_FAULTS
 
 FAULTS = {
+    "403 after a restart",
+    "API server restarted",
+    "lease deleted",
+    "others filled the room during a cut",
+    "slow link",
+    "watch: slow link",
     *(f"{asked}: {fault}" for fault in (*REQUEST_FAULTS, *OUR_FAULTS) for asked in ("binding", "pod")),
     *(f"{written}: {status} by a webhook" for status in (409, 429, 500, 503) for written in ("binding", "status")),
     *(f"watch: {fault}" for fault in (*WATCH_FAULTS, "410", "429")),

@@ -14,6 +14,11 @@ from tests.simulation.api_server import ApiServer
 WIRE = Context()
 """What runs in it runs on nobody's machine."""
 BOOKMARK_SECONDS = 60.0
+LAST_BOOKMARK_SECONDS = 2.0
+"""Before the end of a watch, as from the API server's cache."""
+SLOW_BYTES_PER_SECOND = 20_000.0
+"""Of a slow link; the objects here are a tenth of real ones, so this is as 64 KiB delayed by 300 ms."""
+EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}\n'
 WATCH_FAULTS = ("cut", "cut mid-line", "ended in order", "410 in the stream", "garbled", "silence")
 
 
@@ -23,6 +28,10 @@ class Line:
 
     closed: bool = False
     is_cut: bool = False
+    is_slow: bool = False
+    is_stalled: bool = False
+    """Whether nothing comes on connections that were open before, as after lost packets; new ones are not concerned."""
+    stalled_at: float = 0.0
     streams: list[WatchStream] = field(default_factory=list)
     """All watches that were opened, the oldest first: also who reads from one that has ended waits while it is cut."""
 
@@ -30,34 +39,44 @@ class Line:
 class WatchStream:
     """What a server has to say of the changes of one kind: in order, late, and now and then not to the end."""
 
-    def __init__(self, server: ApiServer, kind: str, line: Line, *, idle_seconds: float) -> None:
+    def __init__(self, server: ApiServer, kind: str, line: Line, *, idle_seconds: float, seconds: float) -> None:
+        """seconds: after which the server ends it in order."""
         self.kind = kind
         self._server, self._line = server, line
         self._loop = asyncio.get_running_loop()
         self._idle_seconds = idle_seconds
         self._pieces: list[bytes] = []
-        self._on_its_way: deque[bytes] = deque()
+        self._on_its_way: deque[bytes | None] = deque()  # None: the end
+        self._began = self._loop.time()
+        self._ends_at = self._began + seconds
         self._last_due = 0.0
-        self._is_silent = False
+        self.is_silent = False
         self.has_ended = False
         self._error: KubeError | None = None
         self._waiter: asyncio.Future[None] | None = None
         server.streams.append(self)
         line.streams.append(self)
         self._bookmark_later()
+        self._loop.call_at(self._ends_at, self.offer, None, context=WIRE)
 
-    def offer(self, line: bytes, *, lag_seconds: float | None = None) -> None:
-        """Send a line; it arrives after those before it, at most so late, or as late as the server's lines are."""
-        if self.has_ended or self._is_silent:
+    def offer(self, line: bytes | None, *, lag_seconds: float | None = None) -> None:
+        """Send a line, or None for the end.
+
+        It arrives after those before it, at most so late, or as late as the server's lines are.
+        """
+        if self.has_ended or self.is_silent:
             return
         random, lag = self._server.random, self._server.lag_seconds if lag_seconds is None else lag_seconds
         self._last_due = max(self._last_due, self._loop.time() + random.random() * lag)
+        if self._line.is_slow and line is not None:
+            self._last_due += len(line) / SLOW_BYTES_PER_SECOND
+            self._server.met["watch: slow link"] += 1
         self._on_its_way.append(line)
         self._loop.call_at(self._last_due, self._arrive_next, context=WIRE)
 
     def spoil(self, fault: str) -> None:
         """Let one of WATCH_FAULTS happen now."""
-        if self.has_ended or self._is_silent:
+        if self.has_ended or self.is_silent:
             return
         self._server.met[f"watch: {fault}"] += 1
         match fault:
@@ -70,11 +89,12 @@ class WatchStream:
             case "ended in order":
                 self._end(None)
             case "410 in the stream":
-                self._arrive(b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}\n')
+                self._arrive(EXPIRED)
+                self._end(None)
             case "garbled":
                 self._arrive(b'{"type":"MODIFIED","obj\n')
             case "silence":
-                self._is_silent = True
+                self.is_silent = True
                 self._loop.call_later(
                     self._idle_seconds, self._end, AnswerTimeout("nothing was received"), context=WIRE
                 )
@@ -83,8 +103,8 @@ class WatchStream:
 
     async def read(self) -> bytes:
         """Return everything received since the last call, waiting for some; b"" at an orderly end."""
-        while not self._pieces or self._line.is_cut:
-            if self.has_ended and not self._line.is_cut:
+        while not self._pieces or self._waits:
+            if self.has_ended and not self._waits:
                 if self._error is not None:
                     raise self._error
                 return b""
@@ -93,6 +113,10 @@ class WatchStream:
         data = b"".join(self._pieces)
         self._pieces.clear()
         return data
+
+    @property
+    def _waits(self) -> bool:
+        return self._line.is_cut or (self._line.is_stalled and self._began < self._line.stalled_at)
 
     def wake(self) -> None:
         """Have the reader look again."""
@@ -104,7 +128,11 @@ class WatchStream:
         self._end(None)
 
     def _arrive_next(self) -> None:
-        self._arrive(self._on_its_way.popleft())
+        line = self._on_its_way.popleft()
+        if line is None:
+            self._end(None)
+        else:
+            self._arrive(line)
 
     def _arrive(self, data: bytes) -> None:
         if not self.has_ended:
@@ -118,7 +146,10 @@ class WatchStream:
             self.wake()
 
     def _bookmark_later(self) -> None:
-        self._loop.call_later(BOOKMARK_SECONDS, self._bookmark, context=WIRE)
+        now = self._loop.time()
+        last = self._ends_at - LAST_BOOKMARK_SECONDS
+        due = now + BOOKMARK_SECONDS
+        self._loop.call_at(last if now < last < due else due, self._bookmark, context=WIRE)
 
     def _bookmark(self) -> None:
         if not self.has_ended:
