@@ -82,6 +82,7 @@ class Chaos(ABC):
         self.server.quota = QUOTA
         self.server.first_fault = self.seed
         self._begin()
+        self._faults()
         actions = [*self._usual_actions(), *self._own_actions(), (10, lambda: None)]
         weights = [weight for weight, _ in actions]
         try:
@@ -122,7 +123,7 @@ class Chaos(ABC):
             (2, self._deny),
             (1, self._restart),
             (1, self._slow_link),
-            (2, self._others_fill),
+            (1, self._others_fill),
         ]
 
     def _met(self, what: str) -> None:
@@ -275,7 +276,9 @@ class Chaos(ABC):
             filled_at = self.random.choice((0.5, 2.0))
             asyncio.get_running_loop().call_later(filled_at, self._fill, replica)
             # what was on its way to the replica when it was cut off has arrived when it no longer is
-            self._cut(replica.connection, filled_at + self.server.lag_seconds + self.random.choice((0.5, 5.0, 12.0)))
+            self._cut(
+                replica.connection, filled_at + self.server.lag_seconds + self.random.choice((0.5, 2.0, 5.0, 12.0))
+            )
 
     def _fill(self, replica: Replica) -> None:
         if replica not in self.replicas or not replica.connection.is_cut:
@@ -335,8 +338,7 @@ class Chaos(ABC):
         server.is_down, server.knows_roles, server.remembers = False, True, True
         for replica in self.replicas:
             replica.connection.is_cut = replica.connection.is_slow = False
-            if replica.machine.is_stopped:
-                replica.machine.go_on()
+            self._go_on(replica)
         end = loop.time() + SETTLE_SECONDS
         while True:
             await asyncio.sleep(15.0)

@@ -166,14 +166,18 @@ class Simulation(Chaos):
             self._stand_by()
             return
         leaders = [replica for replica in running if replica.leading.may_act()]
-        if running:
-            self._stop(leaders[0] if leaders else self.random.choice(running))
-            self._met("leader stopped" if leaders else "standby stopped")
+        self._stop(leaders[0] if leaders else self.random.choice(running))
+        self._met("leader stopped" if leaders else "standby stopped")
+        self.pause_seconds = self.random.choice((0.0, 18.0))  # others take over in 15 s, unless something hinders them
 
     def _go_on(self, replica: Replica) -> None:
         """Let it run again; what it was about to send, it sends now, if it still may."""
         others = [other for other in self.replicas if other is not replica]
-        if replica.scheduler.leading and any(other.leading.may_act() for other in others):
+        if (
+            replica.machine.is_stopped
+            and replica.scheduler.leading
+            and any(other.leading.may_act() for other in others)
+        ):
             self._met("former leader goes on while another leads")
         super()._go_on(replica)
 

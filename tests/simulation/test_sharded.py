@@ -43,5 +43,5 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 def test_replicas_that_come_go_and_die_bind_nothing_wrongly_and_forget_nothing() -> None:
     met: Counter[str] = Counter()
     for seed in range(12):
-        met += SharedSimulation(seed, steps=120).run()
+        met += SharedSimulation(seed, steps=180).run()
     assert FAULTS - met.keys() == set(), "never happened"

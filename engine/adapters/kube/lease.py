@@ -204,12 +204,11 @@ class LeaderElector:
             return
         self._told = text, now
         if trouble:
-            logger.warning(
-                "cannot take the lease %s, this replica schedules nothing: %s", self._settings.full_name, trouble
-            )
+            told = {"lease": self._settings.full_name, "why": trouble}
+            logger.warning("cannot take the lease, this replica schedules nothing", extra=told)
         elif self.leader:
             told = {"lease": self._settings.full_name, "holder": self.leader}
-            logger.info("standing by: the lease is held by %s", self.leader, extra=told)
+            logger.info("standing by: another replica holds the lease", extra=told)
 
     async def _has_taken(self) -> bool:
         """Try once; return whether the Lease is ours, and young enough to act by it."""

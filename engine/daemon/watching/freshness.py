@@ -112,10 +112,11 @@ class Freshness:
             self._stuck_seconds += passed if not is_reading else 0.0
         is_over = self._late_seconds >= READING_SECONDS if is_reading else self._stuck_seconds >= PATIENCE_SECONDS
         if is_over and all(view.keeps_promise for view in essential):
-            self._tell("scheduling from a stale cache", late)
+            if self._is_news("stale"):
+                logger.warning("scheduling from a stale cache", extra=self._why())
             return True
-        if now - self._late_since >= PATIENCE_SECONDS:
-            self._tell("not scheduling until the caches are current", late)
+        if now - self._late_since >= PATIENCE_SECONDS and self._is_news("waits"):
+            logger.warning("not scheduling until the caches are current", extra=self._why())
         return False
 
     def problems(self) -> list[str]:
@@ -123,11 +124,13 @@ class Freshness:
         now = self._clock()
         return [_described(view, now) for view in self._views if not view.is_current]
 
-    def _tell(self, what: str, late: Sequence[View]) -> None:
-        if what not in self._told:
-            self._told.add(what)
-            now = self._clock()
-            logger.warning("%s: %s", what, "; ".join(_described(view, now) for view in late))
+    def _is_news(self, what: str) -> bool:
+        is_news = what not in self._told
+        self._told.add(what)
+        return is_news
+
+    def _why(self) -> dict[str, str]:
+        return {"why": "; ".join(self.problems())}
 
     def _recover(self) -> None:
         assert self._late_since is not None
