@@ -51,6 +51,10 @@ logger = logging.getLogger(__name__)
 
 POLICIES_FIRST_SECONDS = 1.0
 """Pods wait so long at a start for policies, lest all be sorted twice; the first values of metrics may take longer."""
+IDLE_SECONDS = 30.0
+"""The loop that decides has a turn at least every five."""
+IN_FLIGHT_SECONDS = 900.0
+"""Volumes may take ten minutes, and a binding is asked after for two."""
 DRAIN_SECONDS = 10.0
 """Time for all bindings and events under way when the daemon ends. Kubernetes gives a pod 30 s in all."""
 CONDITIONS_SECONDS = 0.5
@@ -126,7 +130,11 @@ class Daemon:
             cluster,
             self._queue,
             informer=self._scheduler.informer,
+            is_under_way=self._scheduler.is_under_way,
+            settle=self._scheduler.bindings.settle,
+            is_current=lambda: self._scheduler.is_current(),
             found=self.metrics.violated,
+            clock=clock,
             stopwatch=time.perf_counter,
         )
         if sharing.enabled:
@@ -160,7 +168,14 @@ class Daemon:
             reloader=self._reloader,
             transport=self._transport,
             metrics=self.metrics,
-            ready={"sync": self._lists.problem, "policies": self._look_at_policies, "shards": self._leading.problem},
+            ready={
+                "sync": self._lists.problem,
+                "policies": self._look_at_policies,
+                "shards": self._leading.problem,
+                "loops": self._look_at_loops,
+                "bindings": self._look_at_bindings,
+                "writes": self._look_at_writes,
+            },
             replica=partial(self._describe, version, time.time()),
             signals=self._signals.rows,
             identity=self._identity,
@@ -275,6 +290,36 @@ class Daemon:
         problem = self._reloader.problem()
         return problem if problem is None or not self._reloader.ready else Remark(problem)
 
+    def _look_at_loops(self) -> str | None:
+        """Return why nothing is decided though it should be, or as a remark which other loops are broken."""
+        broken = [loop.problem for loop in self._loops if loop.problem]
+        for loop in self._loops:
+            if loop.name == "scheduling" and loop.idle_seconds > IDLE_SECONDS:
+                return f"the loop that decides has had no turn for {loop.idle_seconds:.0f} s"
+        return Remark("; ".join(broken)) if broken else None
+
+    def _look_at_bindings(self) -> str | None:
+        """Return whether a pod is in flight for longer than any time-out, or as a remark how long the oldest is."""
+        bindings, assumed = self._scheduler.bindings, self._scheduler.informer.assumed
+        if bindings.oldest_seconds > IN_FLIGHT_SECONDS:
+            return f"a pod has been in flight for {bindings.oldest_seconds:.0f} s; see the log, and /debug/state"
+        if not assumed and not len(bindings):
+            return None
+        return Remark(
+            f"{len(bindings)} pods in flight, the oldest for {bindings.oldest_seconds:.1f} s; {len(assumed)} assumed,"
+            f" the oldest for {assumed.oldest_seconds:.1f} s"
+        )
+
+    def _look_at_writes(self) -> str | None:
+        """Return as a remark what is still to be written: it says nothing about whether pods are placed."""
+        told = [
+            f"{backlog.items} of {kind} to be sent, {backlog.failing} of them failing,"
+            f" the oldest for {backlog.oldest_seconds:.0f} s"
+            for kind, backlog in self._telling.backlogs().items()
+            if backlog.items
+        ]
+        return Remark("; ".join(told)) if told else None
+
     def _describe(self, version: str, started: float) -> Replica:
         """Return what the status page tells about this process."""
         checks = (self._lists.problem(), self._check_policies(), self._leading.problem())
@@ -313,6 +358,12 @@ class Daemon:
             "assumed_pods": len(scheduler.informer.assumed),
         }
         live.unschedulable_pods = census.rejections
+        live.oldest_pods = lambda: {
+            "in_flight": scheduler.bindings.oldest_seconds,
+            "assumed": scheduler.informer.assumed.oldest_seconds,
+        }
+        live.backlogs = self._telling.backlogs
+        live.loops = lambda: self._loops
         if (trust := self._device_trust) is not None:
             live.device_annotation_protected = lambda: trust.protected
         live.watch_restarts = lambda: {

@@ -6,7 +6,7 @@ Slow and plain on purpose. Tests run all of it after every step; the daemon a fe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from engine.cluster.cluster import Cluster
 from engine.cluster.nodes import MOST_NONZERO
@@ -20,18 +20,32 @@ MOST_WHOLE = 5_000
 """Pending pods up to which a queue is looked through as a whole while the scheduler runs: some 2 ms."""
 
 
-def violations(cluster: Cluster, queue: SchedulingQueue, assumed: Mapping[str, str]) -> list[str]:
+def violations(
+    cluster: Cluster,
+    queue: SchedulingQueue,
+    assumed: Mapping[str, str],
+    *,
+    is_under_way: Callable[[str], bool] = lambda uid: True,
+) -> list[str]:
     """Return what is wrong; nothing if all is well.
 
     Args:
         cluster: whose columns are checked against its pods.
         queue: the pending pods.
         assumed: node by uid, of pods whose binding is under way or not yet shown by the watch.
+        is_under_way: whether somebody is at a pod in flight, by uid.
     """
-    return [*queue.misplaced(), *(problem for found in checks(cluster, queue, assumed) for problem in found)]
+    found = checks(cluster, queue, assumed, is_under_way=is_under_way)
+    return [*queue.misplaced(), *(problem for problems in found for problem in problems)]
 
 
-def checks(cluster: Cluster, queue: SchedulingQueue, assumed: Mapping[str, str]) -> Iterator[Iterable[str]]:
+def checks(
+    cluster: Cluster,
+    queue: SchedulingQueue,
+    assumed: Mapping[str, str],
+    *,
+    is_under_way: Callable[[str], bool] = lambda uid: True,
+) -> Iterator[Iterable[str]]:
     """Yield what is wrong with one node or pod after the other; anything may happen between two of them."""
     nodes = cluster.nodes
     if sorted(nodes.rows.values()) != list(range(nodes.size)):
@@ -43,6 +57,8 @@ def checks(cluster: Cluster, queue: SchedulingQueue, assumed: Mapping[str, str])
     for queued in list(queue):
         if queue.get(queued.pod.uid) is queued:
             yield pod_violations(cluster, queued, assumed)
+            if is_lost(queued, is_under_way):
+                yield [f"pod {queued.pod.key} is in flight, and nobody is at it"]
     for uid, node_name in list(assumed.items()):
         if assumed.get(uid) == node_name:
             yield _assumed(cluster, uid, node_name)
@@ -97,6 +113,11 @@ def pod_violations(cluster: Cluster, queued: QueuedPod, assumed: Mapping[str, st
         yield f"pod {queued.pod.key} waits for its group and holds no place"
     if placed is not None and (queued.place not in _WITH_A_PLACE or uid not in assumed):
         yield f"pod {queued.pod.key} waits ({queued.place.value}) and counts on {placed}"
+
+
+def is_lost(queued: QueuedPod, is_under_way: Callable[[str], bool]) -> bool:
+    """Return whether a pod is in flight though nobody is at it: it would stay there for ever."""
+    return queued.place is Place.IN_FLIGHT and not is_under_way(queued.pod.uid)
 
 
 def _assumed(cluster: Cluster, uid: str, node_name: str) -> Iterator[str]:

@@ -22,7 +22,11 @@ def recounting_of(calm: Calm, found: Counter[str], *, step_seconds: float = 0.0)
         scheduler.cluster,
         scheduler.queue,
         informer=scheduler.informer,
+        is_under_way=scheduler.is_under_way,
+        settle=scheduler.bindings.settle,
+        is_current=lambda: scheduler.is_current(),
         found=lambda kind: found.update([kind]),
+        clock=calm.server.now,
         stopwatch=lambda: next(steps) * step_seconds,
     )
 
@@ -87,6 +91,110 @@ def test_a_pod_that_the_queue_would_never_find_is_told() -> None:
         assert found == {"queue": 1}
         assert calm.process.scheduler.queue.misplaced() == ["pod default/a says that it is active, and is not there"]
         queued.ticket -= 1
+
+    story(POLICY, tell, cpus=(4,))
+
+
+@pytest.mark.parametrize("was_bound", [True, False])
+def test_a_pod_in_flight_that_nobody_is_at_is_told_and_the_api_server_asked_what_became_of_it(
+    was_bound: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def tell(calm: Calm) -> None:
+        found: Counter[str] = Counter()
+        recounting = recounting_of(calm, found)
+        scheduler = calm.process.scheduler
+        scheduler.lead(False)
+        calm.pod("lost", millis=3000)
+        await calm.after(3)
+        queued = scheduler.queue.pop(calm.server.now())
+        assert queued is not None
+        scheduler.cluster.place(queued.pod, "n0")
+        scheduler.informer.assumed[queued.pod.uid] = "n0"
+        assert "pod default/lost is in flight, and nobody is at it" in violations(
+            scheduler.cluster,
+            scheduler.queue,
+            scheduler.informer.assumed,
+            is_under_way=scheduler.is_under_way,
+        )
+        if was_bound:
+            for stream in calm.process.connection.streams:
+                stream.spoil("silence")
+            calm.server.bind_pod("lost", "n0")
+        recounting.look()
+        assert found == {"binding": 1}
+        await calm.after(3)
+        recounting.look()
+        assert found == {"binding": 1}
+        assert calm.on_nodes() == ["lost"]
+        assert not list(scheduler.queue)
+
+    story(POLICY, tell, cpus=(4,))
+    assert "an invariant does not hold" in caplog.text
+
+
+def test_a_pod_in_flight_without_a_place_is_put_back() -> None:
+    async def tell(calm: Calm) -> None:
+        found: Counter[str] = Counter()
+        recounting = recounting_of(calm, found)
+        scheduler = calm.process.scheduler
+        scheduler.lead(False)
+        calm.pod("lost", millis=3000)
+        await calm.after(3)
+        assert scheduler.queue.pop(calm.server.now()) is not None
+        recounting.look()
+        assert found == {"binding": 1}
+        scheduler.lead(True)
+        await calm.after(15)
+        assert calm.on_nodes() == ["lost"]
+
+    story(POLICY, tell, cpus=(4,))
+
+
+def test_a_binding_that_the_watch_never_shows_is_told_once_if_the_watch_shows_what_there_is() -> None:
+    async def tell(calm: Calm) -> None:
+        found: Counter[str] = Counter()
+        recounting = recounting_of(calm, found)
+        scheduler = calm.process.scheduler
+        is_current = True
+        scheduler.is_current = lambda: is_current
+        calm.pod("a")
+        await calm.after(3)
+        scheduler.informer.assumed[calm.server.pods["a"]["metadata"]["uid"]] = (
+            "n0"  # as if its event had been overlooked
+        )
+        recounting.look()
+        is_current = False
+        for _ in range(10):
+            await calm.after(200)
+            recounting.look()
+        assert not found
+        is_current = True
+        await calm.after(850)
+        recounting.look()
+        assert not found
+        await calm.after(100)
+        recounting.look()
+        recounting.look()
+        assert found == {"binding": 1}
+
+    story(POLICY, tell, cpus=(4,))
+
+
+def test_how_long_the_oldest_is_in_flight_and_assumed_is_known() -> None:
+    async def tell(calm: Calm) -> None:
+        scheduler = calm.process.scheduler
+        bindings, assumed = scheduler.bindings, scheduler.informer.assumed
+        calm.process.connection.plan = lambda verb, path: "429 with Retry-After" if verb == "POST" else ""
+        calm.pod("slow")
+        await calm.after(30)
+        calm.server.clock_ahead = 3600.0
+        await calm.after(30)
+        assert (len(bindings), len(assumed)) == (1, 1)
+        assert 55 < bindings.oldest_seconds <= 60
+        assert 55 < assumed.oldest_seconds <= 60
+        calm.process.connection.plan = lambda verb, path: ""
+        await calm.after(15)
+        assert (bindings.oldest_seconds, assumed.oldest_seconds) == (0.0, 0.0)
 
     story(POLICY, tell, cpus=(4,))
 

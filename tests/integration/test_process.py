@@ -13,7 +13,7 @@ import pytest
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
-from tests.integration.front import Exchange, Fault, Front, Hold
+from tests.integration.front import Exchange, Fault, Front, Hold, Reply
 from tests.integration.objects import node, pod
 
 
@@ -190,6 +190,73 @@ def test_an_api_server_out_of_reach_is_one_line_and_growing_pauses(
     (back,) = [entry for entry in process.log_entries() if "reachable again" in entry["message"]]
     assert back["attempts"] < 16 * 8, "sixteen watches that try twice a second or less"
     assert process.terminate() == 0
+
+
+BROKEN = """
+from engine.daemon.{module} import {name}
+from engine.daemon.main import main
+was, broken = {name}.{method}, []
+async def {method}(self, *given, **named):
+    if not broken:
+        broken.append(True)
+        raise ZeroDivisionError("a fault of ours")
+    return await was(self, *given, **named)
+{name}.{method} = {method}
+main()
+"""
+"""The program, with a loop that breaks once."""
+
+
+def test_a_loop_without_which_nothing_can_be_trusted_ends_the_process_with_its_reason(
+    cluster: Cluster, scheduler: StartScheduler
+) -> None:
+    broken = BROKEN.format(module="scheduling.scheduler", name="Scheduler", method="run")
+    process = scheduler("--leader-election", command=("-c", broken)).start()
+    assert process.exit_code() == 1
+    (reason,) = [entry for entry in process.log_entries() if entry["message"].startswith("stopping: ")]
+    assert reason["message"].endswith("unexpected error in loop scheduling: ZeroDivisionError('a fault of ours')")
+
+
+def test_a_loop_that_others_can_do_without_begins_again_and_is_counted(
+    cluster: Cluster, scheduler: StartScheduler
+) -> None:
+    broken = BROKEN.format(module="scheduling.recounting", name="Recounting", method="run")
+    process = scheduler(command=("-c", broken)).start_ready()
+    eventually(lambda: 'policy_scheduler_loop_breaks_total{loop="recount"} 1.0' in process.get("/metrics")[1])
+    eventually(lambda: 'policy_scheduler_loop_up{loop="recount"} 1.0' in process.get("/metrics")[1])
+    cluster.add_nodes(node("n1"))
+    cluster.add_pods(pod("p"))
+    cluster.wait_bound("p")
+    assert "unexpected error in loop recount" in process.log()
+
+
+def test_what_is_under_way_is_seen_from_outside(
+    cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    release = threading.Event()
+
+    def slow(exchange: Exchange) -> Fault | None:
+        if exchange.is_about("patch", "pods/status"):
+            return Reply(503, "ServiceUnavailable")
+        return Hold(release) if exchange.is_about("create", "pods/binding") else None
+
+    front.plan = slow
+    cluster.add_nodes(node("n1", cpu="1"))
+    process = scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    cluster.add_pods(pod("p", cpu="100m"), pod("big", cpu="64"))
+
+    def seen() -> bool:
+        code, text = process.get("/readyz?verbose")
+        return code == 200 and "1 pods in flight" in text and "1 of pod-status to be sent, 1 of them failing" in text
+
+    eventually(seen)
+    code, text = process.get("/metrics")
+    assert code == 200
+    assert 'policy_scheduler_write_backlog{kind="pod-status"} 1.0' in text
+    assert re.search(r'policy_scheduler_oldest_pod_seconds{state="in_flight"} [1-9.]', text)
+    for loop in ("scheduling", "lease", "watch-pods", "watch-nodes", "policy-reload", "policy-directory", "events"):
+        assert f'policy_scheduler_loop_up{{loop="{loop}"}} 1.0' in text
+    release.set()
 
 
 def test_probes_metrics_and_configuration_are_served(cluster: Cluster, scheduler: StartScheduler) -> None:

@@ -96,14 +96,14 @@ def test_objects_that_a_webhook_refuses_hold_back_no_others(status: int) -> None
             box.put(("default", f"good{number}"), "text")
         await asyncio.sleep(5.0)
         assert len(api.taken) == 300
-        assert box.failing == len(box) == 20
+        assert box.backlog.failing == len(box) == 20
         assert box.counts.retried >= 20
-        assert box.oldest_seconds == pytest.approx(5.0)
+        assert box.backlog.oldest_seconds == pytest.approx(5.0)
         api.bad.clear()
         await asyncio.sleep(31.0)
         assert len(api.taken) == 320
-        assert len(box) == box.failing == 0
-        assert box.oldest_seconds == 0.0
+        assert len(box) == box.backlog.failing == 0
+        assert box.backlog.oldest_seconds == 0.0
 
     story(tell)
 
@@ -194,7 +194,7 @@ def test_while_the_server_cannot_be_reached_everything_waits_and_nothing_is_lost
             box.put(key, number)
         await asyncio.sleep(300.0)
         assert len(api.asked) < 300
-        assert box.failing == 0
+        assert box.backlog.failing == 0
         api.bad.clear()
         await asyncio.sleep(20.0)
         assert api.taken == {(f"team{number % 9}", f"{number}"): [number] for number in range(500)}
@@ -240,7 +240,7 @@ def test_what_is_discarded_is_not_sent_and_not_tried_again() -> None:
         asked = len(api.asked)
         await asyncio.sleep(60.0)
         assert len(api.asked) == asked
-        assert len(box) == box.failing == 0
+        assert len(box) == box.backlog.failing == 0
 
     story(tell)
 
@@ -394,7 +394,7 @@ def test_the_newest_of_each_is_sent_last_whatever_fails_meanwhile(
             await asyncio.sleep(seconds)
         api.bad.clear()
         await asyncio.sleep(60.0)
-        assert len(box) == box.failing == 0
+        assert len(box) == box.backlog.failing == 0
         for key, number in newest.items():
             assert api.taken[key][-1] == number
         for taken in api.taken.values():

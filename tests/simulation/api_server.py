@@ -171,6 +171,10 @@ class ApiServer:
             loop = asyncio.get_running_loop()
             loop.call_later(5 * self.random.random(), lambda: self._remove(name, uid=uid))
 
+    def bind_pod(self, name: str, node: str) -> None:
+        """Let somebody else bind a pod."""
+        self._bind(self.pods[name], node)
+
     def touch_pod(self, name: str) -> None:
         """Let somebody write something to a pod that is of no interest here."""
         self._tell("pods", "MODIFIED", self.pods[name])

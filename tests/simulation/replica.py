@@ -220,7 +220,12 @@ class Replica:
             return []
         self._looked_at = self.machine.turns
         scheduler = self.scheduler
-        found = violations(scheduler.cluster, scheduler.queue, scheduler.informer.assumed)
+        found = violations(
+            scheduler.cluster,
+            scheduler.queue,
+            scheduler.informer.assumed,
+            is_under_way=scheduler.is_under_way,
+        )
         waiting = {q.pod.uid for q in scheduler.queue if q.place is Place.PERMIT}
         if waiting != set(scheduler.permitting.permit):
             found.append(f"at permit: {sorted(scheduler.permitting.permit)}, in the queue: {sorted(waiting)}")

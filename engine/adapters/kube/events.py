@@ -19,7 +19,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from engine.adapters.kube.errors import Conflict, NotFound
-from engine.adapters.kube.outbox import Outbox, OutboxCounts
+from engine.adapters.kube.outbox import Backlog, Outbox, OutboxCounts
 from engine.adapters.kube.pod_view import PodView
 from engine.adapters.kube.transport import MERGE_PATCH, Transport
 
@@ -151,6 +151,11 @@ class EventRecorder:
     def counts(self) -> OutboxCounts:
         """What became of the events so far."""
         return self._outbox.counts
+
+    @property
+    def backlog(self) -> Backlog:
+        """What is still to be sent."""
+        return self._outbox.backlog
 
     def __len__(self) -> int:
         return len(self._outbox)

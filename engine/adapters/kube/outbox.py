@@ -72,6 +72,19 @@ class OutboxCounts:
     withheld: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What an outbox still has to send."""
+
+    items: int
+    failing: int
+    """Of these, what has failed and waits for another try."""
+    oldest_seconds: float
+    """How long the oldest has waited; 0.0 where there is none."""
+    counts: OutboxCounts
+    """What became of the others."""
+
+
 @dataclass(slots=True, eq=False)
 class _Entry(Generic[Key, Item]):
     key: Key
@@ -170,15 +183,12 @@ class Outbox(Generic[Key, Item]):
         return key in self._entries
 
     @property
-    def failing(self) -> int:
-        """How many items have failed, and wait for another try."""
-        return sum(len(lane.resting) for lane in self._lanes.values())
-
-    @property
-    def oldest_seconds(self) -> float:
-        """How long the oldest item has waited; 0.0 where there is none."""
+    def backlog(self) -> Backlog:
+        """What is still to be sent; asks each namespace that has something."""
         oldest = next(iter(self._entries.values()), None)
-        return asyncio.get_running_loop().time() - oldest.queued_at if oldest is not None else 0.0
+        seconds = asyncio.get_running_loop().time() - oldest.queued_at if oldest is not None else 0.0
+        failing = sum(len(lane.resting) for lane in self._lanes.values())
+        return Backlog(len(self._entries), failing, seconds, self.counts)
 
     def put(self, key: Key, item: Item) -> None:
         """Queue item; one that waits under the same key is merged with it, and keeps its place."""

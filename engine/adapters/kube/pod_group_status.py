@@ -17,7 +17,7 @@ import msgspec
 
 from engine.adapters.kube.discovery import served
 from engine.adapters.kube.nesting import bounded
-from engine.adapters.kube.outbox import Outbox
+from engine.adapters.kube.outbox import Backlog, Outbox
 from engine.adapters.kube.resources import POD_GROUPS, Resource
 from engine.adapters.kube.status_patch import patch_status
 from engine.adapters.kube.transport import Transport
@@ -82,6 +82,11 @@ class PodGroupStatusWriter:
             defer_while=defer_while,
             merge=lambda old, new: old if old.status == "True" and new.status != "True" else new,
         )
+
+    @property
+    def backlog(self) -> Backlog:
+        """What is still to be sent."""
+        return self._outbox.backlog
 
     def __len__(self) -> int:
         return len(self._outbox)

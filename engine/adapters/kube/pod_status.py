@@ -20,7 +20,7 @@ import msgspec
 from engine.adapters.kube.backoff import Backoff
 from engine.adapters.kube.errors import KubeError, UnknownOutcome, Withheld
 from engine.adapters.kube.nesting import bounded
-from engine.adapters.kube.outbox import Outbox, OutboxCounts
+from engine.adapters.kube.outbox import Backlog, Outbox, OutboxCounts
 from engine.adapters.kube.pod_view import PodView, view_of
 from engine.adapters.kube.resources import PODS
 from engine.adapters.kube.status_patch import patch_status
@@ -104,6 +104,11 @@ class PodStatusWriter:
     def counts(self) -> OutboxCounts:
         """What became of the writes so far."""
         return self._outbox.counts
+
+    @property
+    def backlog(self) -> Backlog:
+        """What is still to be sent."""
+        return self._outbox.backlog
 
     def __len__(self) -> int:
         return len(self._outbox)

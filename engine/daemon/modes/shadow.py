@@ -96,16 +96,22 @@ class ShadowScheduler(Scheduler):
 
     # --- while a pod waits ---------------------------------------------------------------------------
 
+    def is_under_way(self, uid: str) -> bool:
+        """Return True: the other is at it."""
+        return True
+
     def _attempt(self, queued: QueuedPod) -> None:
+        try:
+            self._decide(queued)
+        except Exception as error:
+            logger.exception("unexpected error in an attempt", extra={"pod": queued.pod.key})
+            self.bindings.broken(queued, f"internal error: {error!r}; see the scheduler's log", began=self._stopwatch())
+
+    def _decide(self, queued: QueuedPod) -> None:
         pod = queued.pod
         if pod.nominated_node:
             return  # the other keeps room for it: our word of before stands
-        try:
-            decision = self.deciding.decide(queued)
-        except Exception as error:
-            logger.exception("deciding broke", extra={"pod": pod.key})
-            self.bindings.broken(queued, f"internal error: {error!r}; see the scheduler's log", began=self._stopwatch())
-            return
+        decision = self.deciding.decide(queued)
         self._notes.pop(pod.uid, None)
         profile = self.deciding.profile(pod)
         policy = profile.name if profile is not None else None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from engine.adapters.kube.outbox import Backlog
+from engine.adapters.loops import Loop
 from engine.framework.queue import Place, SchedulingQueue
 
 _AT_ONCE = 200
@@ -46,6 +48,11 @@ class LiveState:
     """By (plugin, profile) that rejected them."""
     watch_restarts: Callable[[], Mapping[str, int]] = dict
     """By resource: how often its watch began anew."""
+    backlogs: Callable[[], Mapping[str, Backlog]] = dict
+    """What is still to be written to the API server in the background, by what it is."""
+    oldest_pods: Callable[[], Mapping[str, float]] = dict
+    """By state, in_flight or assumed: seconds for which the oldest pod has been in it."""
+    loops: Callable[[], Iterable[Loop]] = tuple
     before_scrape: Callable[[], Iterator[None]] = lambda: iter(())
     """Steps to take before the others are asked: what takes long is counted there."""
     device_annotation_protected: Callable[[], bool | None] = lambda: None
@@ -125,6 +132,19 @@ class LiveMetrics(Collector):
             restarts.add_metric([resource], count)
         yield restarts
 
+        oldest = GaugeMetricFamily(
+            "policy_scheduler_oldest_pod_seconds",
+            "For how long the oldest pod is in flight (bound, or another evicted for it), or assumed (bound, and not"
+            " shown by the watch); 0 where there is none.",
+            labels=["state"],
+        )
+        for state, seconds in self._live.oldest_pods().items():
+            oldest.add_metric([state], seconds)
+        yield oldest
+
+        yield from _write_metrics(self._live.backlogs())
+        yield from _loop_metrics(self._live.loops())
+
         protected = GaugeMetricFamily(
             "policy_scheduler_device_annotation_protected",
             "1 while nobody but the scheduler can write which devices a pod has; else the annotation does not count.",
@@ -141,6 +161,48 @@ class LiveMetrics(Collector):
         yield records
 
         yield from _signal_metrics(self._live.signals())
+
+
+def _write_metrics(backlogs: Mapping[str, Backlog]) -> Iterator[Metric]:
+    waiting = GaugeMetricFamily(
+        "policy_scheduler_write_backlog",
+        "Events and conditions that are still to be written to the API server.",
+        labels=["kind"],
+    )
+    failing = GaugeMetricFamily(
+        "policy_scheduler_write_failing", "Of these, those that have failed and are tried again.", labels=["kind"]
+    )
+    oldest = GaugeMetricFamily(
+        "policy_scheduler_write_oldest_seconds", "For how long the oldest of them has waited.", labels=["kind"]
+    )
+    results = CounterMetricFamily(
+        "policy_scheduler_writes",
+        "What became of events and conditions: sent, merged with a newer one, retried, refused for good, dropped for"
+        " want of room, withheld at the end by a replica that no longer leads.",
+        labels=["kind", "result"],
+    )
+    for kind, backlog in backlogs.items():
+        waiting.add_metric([kind], backlog.items)
+        failing.add_metric([kind], backlog.failing)
+        oldest.add_metric([kind], backlog.oldest_seconds)
+        for result, count in asdict(backlog.counts).items():
+            results.add_metric([kind, result], count)
+    yield from (waiting, failing, oldest, results)
+
+
+def _loop_metrics(loops: Iterable[Loop]) -> Iterator[Metric]:
+    up = GaugeMetricFamily("policy_scheduler_loop_up", "1 while a loop runs, 0 while it is broken.", labels=["loop"])
+    breaks = CounterMetricFamily("policy_scheduler_loop_breaks", "How often a loop broke.", labels=["loop"])
+    idle = GaugeMetricFamily(
+        "policy_scheduler_loop_idle_seconds",
+        "Time since a loop last had a turn; one that waits for something to happen may have none for hours.",
+        labels=["loop"],
+    )
+    for loop in loops:
+        up.add_metric([loop.name], float(not loop.problem))
+        breaks.add_metric([loop.name], loop.breaks)
+        idle.add_metric([loop.name], loop.idle_seconds)
+    yield from (up, breaks, idle)
 
 
 def _signal_metrics(rows: Iterable[SignalRow]) -> Iterator[Metric]:

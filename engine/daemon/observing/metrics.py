@@ -127,7 +127,7 @@ class SchedulerMetrics(Observer):
                 "kind",
             )
         )
-        for kind in ("node", "pod", "queue"):
+        for kind in ("node", "pod", "queue", "binding"):
             self._violations.of(kind)
         self._reload_successful = gauge(
             "policy_scheduler_policy_last_reload_successful",

@@ -9,6 +9,7 @@ from functools import partial
 from random import Random
 
 from engine.adapters.kube.events import EventRecorder
+from engine.adapters.kube.outbox import Backlog
 from engine.adapters.kube.pod_group_status import PodGroupStatusWriter
 from engine.adapters.kube.pod_status import PodStatusWriter
 from engine.adapters.kube.policy_history import PolicyHistory
@@ -95,6 +96,14 @@ class Telling:
             "policy-report": self._reports.run if self._reports is not None else None,
         }
         return [loops.start(name, run, restarts=True) for name, run in works.items() if run is not None]
+
+    def backlogs(self) -> dict[str, Backlog]:
+        """Return what is still to be written, by what it is."""
+        return {
+            "events": self.events.backlog,
+            "pod-status": self.statuses.backlog,
+            "pod-group-status": self._groups.backlog,
+        }
 
     def reloaded(self, record: ReloadRecord) -> None:
         """Tell what became of new policies."""

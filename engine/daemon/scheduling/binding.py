@@ -106,6 +106,10 @@ class Bindings:
         """Whether so much is under way that deciding must wait."""
         return len(self._under_way) - self._awaiting_volumes >= MAX_BINDING
 
+    def __len__(self) -> int:
+        """Return how many are under way."""
+        return len(self._under_way)
+
     @property
     def oldest_seconds(self) -> float:
         """How long the oldest of those under way has been so, by the event loop's clock; 0.0 where there is none."""

@@ -183,6 +183,7 @@ class Scheduler:
     def clock_was_set(self, seconds: float) -> None:
         """Take note that the clock was set by so many seconds: what was to last a second still does."""
         self.queue.clock_was_set(seconds)
+        self.informer.assumed.clock_was_set(seconds)
         self.permitting.clock_was_set(seconds)
         self._wake.set()
 
@@ -257,6 +258,10 @@ class Scheduler:
             if self._stopwatch() > end:
                 break
         return decided
+
+    def is_under_way(self, uid: str) -> bool:
+        """Return whether somebody is at a pod that is in flight."""
+        return self.bindings.is_under_way(uid)
 
     async def drained(self) -> None:
         """Wait until no binding and no preemption is under way."""

@@ -244,6 +244,7 @@ class Serving:
             leading=replica.leading,
             part=replica.part,
             recount=recount,
+            is_under_way=self._scheduler.is_under_way,
         )
 
     def print_state(self) -> None:

@@ -7,7 +7,7 @@ the pods themselves, and every difference is named. In a scheduler without fault
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -60,6 +60,7 @@ def dump_in_steps(
     leading: bool,
     recount: bool,
     part: Part | None = None,
+    is_under_way: Callable[[str], bool] = lambda uid: True,
 ) -> Generator[None, None, State]:
     """Return the state of now; between two steps anything may happen.
 
@@ -73,6 +74,7 @@ def dump_in_steps(
         leading: whether this replica decides.
         recount: whether to add everything up again.
         part: of the work that replicas share.
+        is_under_way: whether somebody is at a pod in flight, by uid.
     """
     nodes = cluster.nodes
     pending: dict[str, list[dict[str, Any]]] = {place.value: [] for place in Place}
@@ -99,7 +101,7 @@ def dump_in_steps(
     if recount:
         differences = queue.misplaced() if len(queue) <= MOST_WHOLE else []
         more = 0
-        for found in checks(cluster, queue, assumed):
+        for found in checks(cluster, queue, assumed, is_under_way=is_under_way):
             differences += found
             more += len(differences[MOST_DIFFERENCES:])
             del differences[MOST_DIFFERENCES:]

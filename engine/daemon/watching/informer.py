@@ -14,6 +14,7 @@ from engine.cluster.cluster import Cluster, object_key
 from engine.cluster.pods import PodInfo
 from engine.cluster.resource_versions import version_number
 from engine.daemon.replicas.passes import Passes
+from engine.daemon.watching.assumed_pods import AssumedPods
 from engine.daemon.watching.unusable import take_each
 from engine.framework.events import ClusterEvent, node_events
 from engine.framework.queue import Place, QueuedPod, SchedulingQueue
@@ -77,8 +78,7 @@ class Informer:
         self._keeps_room_for = keeps_room_for
         self.changes = 0
         """Grows with everything that may change a decision, other than what the scheduler itself places."""
-        self.assumed: dict[str, str] = {}
-        """Node by uid, of pods that were decided and whose binding the watch has not shown yet."""
+        self.assumed = AssumedPods(clock)
         self.passes = Passes()
         """Of those assumed, the pods that another replica is to bind."""
         self.pods_seen = 0
