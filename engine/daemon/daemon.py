@@ -132,7 +132,7 @@ class Daemon:
             informer=self._scheduler.informer,
             is_under_way=self._scheduler.is_under_way,
             settle=self._scheduler.bindings.settle,
-            is_current=lambda: self._scheduler.is_current(),
+            is_current=lambda: not self._view.problems(),
             found=self.metrics.violated,
             clock=clock,
             stopwatch=time.perf_counter,
