@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -15,7 +16,9 @@ from tests.simulation.calm import Calm, story
 POLICY = "score node.free.cpu\n"
 
 
-def recounting_of(calm: Calm, found: Counter[str], *, step_seconds: float = 0.0) -> Recounting:
+def recounting_of(
+    calm: Calm, found: Counter[str], *, step_seconds: float = 0.0, is_current: Callable[[], bool] = lambda: True
+) -> Recounting:
     scheduler = calm.process.scheduler
     steps = itertools.count()
     return Recounting(
@@ -24,7 +27,7 @@ def recounting_of(calm: Calm, found: Counter[str], *, step_seconds: float = 0.0)
         informer=scheduler.informer,
         is_under_way=scheduler.is_under_way,
         settle=scheduler.bindings.settle,
-        is_current=lambda: True,
+        is_current=is_current,
         found=lambda kind: found.update([kind]),
         clock=calm.server.now,
         stopwatch=lambda: next(steps) * step_seconds,
@@ -153,10 +156,9 @@ def test_a_pod_in_flight_without_a_place_is_put_back() -> None:
 def test_a_binding_that_the_watch_never_shows_is_told_once_if_the_watch_shows_what_there_is() -> None:
     async def tell(calm: Calm) -> None:
         found: Counter[str] = Counter()
-        recounting = recounting_of(calm, found)
-        scheduler = calm.process.scheduler
         is_current = True
-        scheduler.is_current = lambda: is_current
+        recounting = recounting_of(calm, found, is_current=lambda: is_current)
+        scheduler = calm.process.scheduler
         calm.pod("a")
         await calm.after(3)
         scheduler.informer.assumed[calm.server.pods["a"]["metadata"]["uid"]] = (
