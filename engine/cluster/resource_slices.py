@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.cluster import objects
-from engine.cluster.cel.selector import DeviceVariables, Match, Selector, device_variables
+from engine.cluster.cel.selector import Match, Selector, problem_of
 from engine.cluster.exact_quantity import Quantity, QuantityError, parse
 from engine.cluster.journal import Journal
 from engine.cluster.node_selectors import NodeSelector, node_selector
@@ -53,7 +53,7 @@ CounterSets = Mapping[str, Mapping[str, int]]
 class SlicedDevice:
     """One device of one version of a slice, with what selectors say about it."""
 
-    __slots__ = ("_matches", "_variables", "counters", "device", "id", "slice")
+    __slots__ = ("_matches", "_problem", "counters", "device", "id", "slice")
 
     def __init__(self, slice_: SliceInfo, device: objects.Device) -> None:
         spec = slice_.slice.spec
@@ -64,20 +64,20 @@ class SlicedDevice:
             consumed.counter_set: _amounts(consumed.counters) for consumed in device.consumes_counters or ()
         }
         """What it takes of shared counters."""
-        self._variables: DeviceVariables | str | None = None
-        self._matches: dict[str, Match] = {}
+        self._problem: str | None = None
+        self._matches: dict[Selector, Match] = {}
 
     def match(self, selector: Selector) -> Match:
         """Return what a selector says about the device; asked once."""
-        known = self._matches.get(selector.expression)
+        known = self._matches.get(selector)
         if known is None:
-            if self._variables is None:
-                self._variables = device_variables(self.id.driver, self.device)
-            device = self._variables
-            known = Match(False, device) if isinstance(device, str) else selector.matches(device)
+            if self._problem is None:
+                self._problem = problem_of(self.device)
+            problem = self._problem
+            known = Match(False, problem) if problem else selector.match(self.id.driver, self.device)
             if len(self._matches) >= _MOST_MATCHES:
                 self._matches.clear()
-            self._matches[selector.expression] = known
+            self._matches[selector] = known
         return known
 
     def is_on(self, name: str, labels: Mapping[str, str]) -> bool:

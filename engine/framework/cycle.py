@@ -190,7 +190,7 @@ def _totals(chosen: Frame, cache: TemplateCache) -> FloatArray:
             totals += kept.plugin.normalize(chosen, kept.state, kept.raw[rows]) * kept.weight
     for plugin, weight in cache.live_scores:
         prepared = plugin.pre_score(chosen)
-        if isinstance(prepared, Ready):
+        if isinstance(prepared, Ready) and prepared.adds:
             raw = plugin.score(chosen, prepared.state)
             totals += (plugin.normalize(chosen, prepared.state, raw) if plugin.normalizes else raw) * weight
     return totals

@@ -34,6 +34,8 @@ class Ready:
     state: Any = None
     nodes: frozenset[str] | None = None
     """Names of the only nodes that can be meant; None means all."""
+    adds: bool = True
+    """Of a score: False where it is 0 on every node, so that it need not be added."""
     key: Hashable = None
     """What the answers on all nodes follow from, with scope TEMPLATE and ROW: templates with equal keys share what
     is kept. None: nothing is shared, as the answers follow from the template in some other way."""

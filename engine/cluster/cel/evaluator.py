@@ -13,6 +13,7 @@ from engine.cluster.cel import functions
 from engine.cluster.cel.syntax import Call, Comprehension, Constant, Ident, ListOf, MapOf, Node, Select
 from engine.cluster.cel.values import (
     ABSENT,
+    COST_EXCEEDED,
     NONE,
     CelError,
     CostLimitExceeded,
@@ -25,7 +26,6 @@ from engine.cluster.cel.values import (
     size_of,
 )
 
-COST_EXCEEDED = "operation cancelled: actual cost limit exceeded"
 _LIST_COST = 10
 _MAP_COST = 30
 

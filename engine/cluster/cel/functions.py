@@ -19,12 +19,14 @@ import re2  # type: ignore[import-untyped]  # it has no stubs
 
 from engine.cluster.cel.values import (
     ABSENT,
+    COST_EXCEEDED,
     MAX_INT,
     MAX_UINT,
     MIN_INT,
     NO_OVERLOAD,
     NONE,
     CelError,
+    CostLimitExceeded,
     Duration,
     Function,
     Map,
@@ -66,7 +68,8 @@ TYPES: dict[str, TypeValue] = {
 F = TypeVar("F", bound=Function)
 
 _MOST_BYTES = 1 << 20
-"""Characters of a text that a function makes; cost alone bounds it less, as making one is charged afterwards."""
+"""Characters of a text, or members of a list, that a function makes: what is longer counts as beyond the limit, because
+to put lists together costs nothing, and to replace parts of a text as much as to read it."""
 
 
 def function(*names: str, cost: Callable[[Sequence[Any]], int] | None = None) -> Callable[[F], F]:
@@ -262,7 +265,7 @@ def _add(left: Any, right: Any) -> Any:
             return _uint(int(left) + int(right))
         if kind is str or kind is bytes or kind is tuple:
             if len(left) + len(right) > _MOST_BYTES:
-                raise CelError("string or list is too long")
+                raise CostLimitExceeded(COST_EXCEEDED)
             return left + right
         if kind is float:
             return left + right
@@ -719,7 +722,7 @@ def _replace(text: Any, old: Any, new: Any, most: Any = -1) -> str:
         _expect(value, str)
     _expect(most, int)
     if len(text) + (text.count(old) if old else len(text) + 1) * len(new) > _MOST_BYTES:
-        raise CelError("string or list is too long")
+        raise CostLimitExceeded(COST_EXCEEDED)
     return str(text.replace(old, new, max(-1, most)))
 
 
@@ -761,7 +764,7 @@ def _join(texts: Any, by: Any = "") -> str:
         if type(item) is not str:
             raise CelError(f"join: invalid input: {item}")
     if sum(map(len, texts)) + len(by) * len(texts) > _MOST_BYTES:
-        raise CelError("string or list is too long")
+        raise CostLimitExceeded(COST_EXCEEDED)
     return str(by.join(texts))
 
 
@@ -805,7 +808,7 @@ def _format(template: Any, values: Any) -> str:
 
     done = _DIRECTIVE.sub(one, template)
     if len(done) > _MOST_BYTES:
-        raise CelError("string or list is too long")
+        raise CostLimitExceeded(COST_EXCEEDED)
     return done
 
 

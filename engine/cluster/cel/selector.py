@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any, Final
 
 from engine.cluster import objects
 from engine.cluster.cel.evaluator import Run, Step, compile_node
 from engine.cluster.cel.functions import parse_semver
+from engine.cluster.cel.references import Reference, references, values
 from engine.cluster.cel.syntax import Mismatch, TooDeep, read
 from engine.cluster.cel.values import EMPTY_MAP, CelError, CostLimitExceeded, Map, type_name
 from engine.cluster.exact_quantity import QuantityError, parse
@@ -20,9 +21,11 @@ MAX_LENGTH: Final = 10 * 1024
 """Characters of an expression (`CELSelectorExpressionMaxLength`)."""
 _KEPT = 1 << 10
 """Compiled expressions that are kept."""
+_MOST_KNOWN = 1 << 12
+"""Answers that are kept for one expression."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Selector:
     """A compiled expression."""
 
@@ -30,6 +33,22 @@ class Selector:
     step: Step | None
     error: str = ""
     """Why it cannot be compiled, "" where it can."""
+    reads: tuple[Reference, ...] = ()
+    """What it reads of a device."""
+    known: dict[Hashable, Match] = field(default_factory=dict)
+    """What it said about devices, by what it reads of them."""
+
+    def match(self, driver: str, device: objects.Device) -> Match:
+        """Return what the expression says about a device; devices that are equal in what it reads are asked once."""
+        key = values(self.reads, driver, device)
+        known = self.known.get(key)
+        if known is None:
+            variables = device_variables(driver, device)
+            known = Match(False, variables) if isinstance(variables, str) else self.matches(variables)
+            if len(self.known) >= _MOST_KNOWN:
+                self.known.clear()
+            self.known[key] = known
+        return known
 
     def matches(self, device: DeviceVariables) -> Match:
         """Return what the expression says about a device, with what that cost."""
@@ -74,6 +93,17 @@ def _no_bool(value: Any) -> str:
         case "kubernetes.Semver" | "kubernetes.Quantity":
             return f"type conversion error from '{name.removeprefix('kubernetes.')}' to 'bool'"
     return f"type conversion error from '{name}' to 'bool'"
+
+
+def problem_of(device: objects.Device) -> str:
+    """Return why no selector can be asked about a device, "" where any can: an attribute that cannot be read."""
+    for name, attribute in (device.attributes or {}).items():
+        if attribute.string_value is None and attribute.int_value is None and attribute.bool_value is None:
+            try:
+                _attribute(attribute)
+            except CelError as error:
+                return f"CEL runtime error: attribute {name}: {error}"
+    return ""
 
 
 def device_variables(driver: str, device: objects.Device) -> DeviceVariables | str:
@@ -139,7 +169,7 @@ def compile_selector(expression: str) -> Selector:
         if checked.type_name not in ("bool", "any"):
             text = f"must evaluate to bool or the unknown type, not {checked.type_name}"
             return Selector(expression, None, text)
-        return Selector(expression, compile_node(checked.root))
+        return Selector(expression, compile_node(checked.root), reads=references(checked.root))
     except (CelError, TooDeep, RuntimeError, RecursionError) as error:
         return Selector(expression, None, f"compilation failed: {_plain(str(error))}")
 

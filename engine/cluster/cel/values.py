@@ -26,6 +26,7 @@ class CostLimitExceeded(Exception):
 
 
 NO_OVERLOAD = "no such overload"
+COST_EXCEEDED = "operation cancelled: actual cost limit exceeded"
 
 
 def no_overload() -> CelError:

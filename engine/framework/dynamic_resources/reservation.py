@@ -22,7 +22,7 @@ from engine.cluster.pods import PodInfo
 from engine.framework.dynamic_resources.allocations import results_of
 from engine.framework.dynamic_resources.extended_resources import CLAIM_NAME, RequestMapping
 from engine.framework.frame import Frame
-from engine.framework.plugins.dynamic_resources import ClaimState, DynamicResources
+from engine.framework.plugins.dynamic_resources import ClaimState, DynamicResources, ReservedClaims
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Keeps a claim that has devices from being deleted."""
@@ -90,9 +90,10 @@ def allocated_on(
     share_id: what ids of shares begin with.
     """
     reserved = plugin.allocation(frame, state, row)
-    if reserved is None:
-        return []
-    name = frame.cluster.nodes.infos[row].name
+    return [] if reserved is None else _reserved(reserved, frame.cluster.nodes.infos[row].name, share_id)
+
+
+def _reserved(reserved: ReservedClaims, name: str, share_id: str) -> list[ReservedClaim]:
     results = results_of(reserved.found, reserved.specs, name, share_id)
     return [
         ReservedClaim(msgspec.structs.replace(claim, spec=spec), result)
@@ -105,14 +106,15 @@ def reserve(plugin: DynamicResources, frame: Frame, state: ClaimState, row: int,
 
     share_id: what the ids of shares begin with; unique in the cluster.
     """
-    fresh = {object_key(one.claim.metadata): one for one in allocated_on(plugin, frame, state, row, share_id=share_id)}
+    reserved = plugin.allocation(frame, state, row)
+    done = [] if reserved is None else _reserved(reserved, frame.cluster.nodes.infos[row].name, share_id)
+    fresh = {object_key(one.claim.metadata): one for one in done}
     claims = [fresh.get(object_key(claim.metadata), ReservedClaim(claim, None)) for claim in state.claims]
     if state.extended is not None and not state.stale and object_key(state.extended.metadata) not in fresh:
         claims = [one for one in claims if one.claim is not state.extended]
     for one in claims:
         if one.allocation is not None:
             frame.cluster.resource_claims.start_allocation(_allocated(one))
-    reserved = plugin.allocation(frame, state, row)
     extended = reserved.extended if reserved is not None else None
     return ClaimReservation(frame.pod, tuple(claims), extended.mappings if extended is not None else ())
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from engine.cluster import objects
 from engine.cluster.device_classes import class_by_resource
 from engine.cluster.node_selectors import NodeSelector, node_selector
-from engine.cluster.nodes import BoolArray, FloatArray, IntArray
+from engine.cluster.nodes import BoolArray, FloatArray, IntArray, Rows
 from engine.cluster.object_store import object_key
 from engine.framework.dynamic_resources.allocations import Allocations, Outcome, allocations
 from engine.framework.dynamic_resources.allocator import CANNOT_ALLOCATE, INVALID_POOLS, NodeAllocation
@@ -84,11 +84,13 @@ class ClaimState:
     """Where allocated claims can be used, by their place in `claims`; absent: everywhere."""
     blocked: frozenset[int] = frozenset()
     """Places of allocated claims that are to be given up, as their devices do not bind."""
+    unallocated: tuple[objects.ResourceClaim, ...] = field(init=False)
+    """The claims that have no devices yet."""
+    judged: tuple[Rows, Any, NDArray[np.int8]] | None = None
+    """What was asked last about nodes, and the answer."""
 
-    @property
-    def unallocated(self) -> tuple[objects.ResourceClaim, ...]:
-        """Return the claims that have no devices yet."""
-        return tuple(claim for claim in self.claims if claim.status.allocation is None)
+    def __post_init__(self) -> None:
+        self.unallocated = tuple(claim for claim in self.claims if claim.status.allocation is None)
 
     @property
     def has_user_claims(self) -> bool:
@@ -177,7 +179,16 @@ class DynamicResources(Filter, Score):
         return f'running "{self.name}" filter plugin: {group.found.error(row, keys)}'
 
     def verdicts(self, frame: Frame, state: ClaimState) -> NDArray[np.int8]:
-        """Return `int8[rows]`: a `Verdict` for each node."""
+        """Return `int8[rows]`: a `Verdict` for each node; kept until another question is asked."""
+        cluster = frame.cluster
+        slices, claims = cluster.resource_slices.changed.end, cluster.resource_claims.allocated.changed.end
+        stamp = (cluster.nodes.version, slices, claims)
+        known = state.judged
+        if known is None or known[0] is not frame.rows or known[1] != stamp:
+            known = state.judged = (frame.rows, stamp, self._judge(frame, state))
+        return known[2]
+
+    def _judge(self, frame: Frame, state: ClaimState) -> NDArray[np.int8]:
         result: NDArray[np.int8] = np.full(frame.size, Verdict.FITS, np.int8)
         if state.stale:
             result[:] = Verdict.STALE_EXTENDED_CLAIM
@@ -307,9 +318,11 @@ class DynamicResources(Filter, Score):
     # --- Score ---------------------------------------------------------------------------------------
 
     def pre_score(self, frame: Frame) -> Ready:
-        """Score always."""
+        """Score always; where no alternatives are to be chosen, 0."""
         prepared = self.pre_filter(frame)
-        return Ready(prepared.state if isinstance(prepared, Ready) else None, key=self.name)
+        state = prepared.state if isinstance(prepared, Ready) else None
+        adds = state is not None and bool(state.unallocated) and _has_alternatives(state.claims)
+        return Ready(state, adds=adds, key=self.name)
 
     def score(self, frame: Frame, state: ClaimState | None) -> IntArray:
         """Return `int64[rows]`: for each alternative taken 8 less its place in the list, summed up."""

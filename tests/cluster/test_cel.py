@@ -1,0 +1,163 @@
+"""Selectors of devices in CEL: answers, errors in kube-scheduler's words, and bounds on what a selector may cost."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cluster import objects
+from engine.cluster.cel.references import values
+from engine.cluster.cel.selector import MAX_COST, MAX_LENGTH, Match, compile_selector
+from engine.cluster.resource_slices import SliceInfo
+
+DRIVER = "gpu.example.com"
+ATTRIBUTES = {
+    "model": {"string": "h100"},
+    "index": {"int": 2},
+    "healthy": {"bool": True},
+    "firmware": {"version": "1.10.0-rc.1"},
+    "resource.kubernetes.io/pcieRoot": {"string": "pci0000:0"},
+}
+CAPACITY = {"memory": {"value": "40Gi"}, "cores": {"value": "108"}}
+
+
+def device(name: str = "gpu-0", **attributes: object) -> objects.Device:
+    given = {"name": name, "attributes": {**ATTRIBUTES, **attributes}, "capacity": CAPACITY}
+    return msgspec.convert(given, objects.Device)
+
+
+def ask(expression: str, about: objects.Device | None = None) -> Match:
+    selector = compile_selector(expression)
+    assert not selector.error
+    return selector.match(DRIVER, about or device())
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'device.driver == "gpu.example.com"',
+        'device.attributes["gpu.example.com"].model in ["a100", "h100"]',
+        'device.attributes["resource.kubernetes.io"].pcieRoot.startsWith("pci")',
+        'device.capacity["gpu.example.com"].memory.compareTo(quantity("42949672960")) == 0',
+        'device.capacity["gpu.example.com"].cores.sub(quantity("1")).isLessThan(quantity("108"))',
+        'device.attributes["gpu.example.com"].firmware.isLessThan(semver("1.10.0"))',
+        'device.attributes["gpu.example.com"].firmware.isGreaterThan(semver("1.9.9"))',
+        '!has(device.attributes["other.example.com"].model)',
+        '!("other.example.com" in device.attributes)',
+        'device.attributes["gpu.example.com"].?nosuch.orValue("x") == "x"',
+        'cel.bind(a, device.attributes["gpu.example.com"], a.index == 2.0 && a.healthy)',
+        'device.attributes["gpu.example.com"].nosuch == 1 || true',
+        'device.attributes.exists(d, d == "resource.kubernetes.io")',
+        '{"a": 1, "b": 2}.transformList(k, v, v).sum() == 3',
+        'cel.bind(d, device, d.driver == "gpu.example.com")',
+        "[1, 2, 3].map(n, n * 2).filter(n, n > 2) == [4, 6]",
+        '"%s has %d" .format([device.attributes["gpu.example.com"].model, 8]) == "h100 has 8"',
+        "!device.allowMultipleAllocations",
+    ],
+)
+def test_it_matches(expression: str) -> None:
+    assert ask(expression) == Match(True, "", ask(expression).cost)
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ('device.attributes["gpu.example.com"].nosuch == 1', "no such key: nosuch"),
+        ('device.attributes["gpu.example.com"].model > 3', "no such overload"),
+        ('device.attributes["gpu.example.com"].index.upperAscii() == ""', "no such overload: upperAscii(int)"),
+        ('device.attributes["gpu.example.com"].index / 0 == 1', "division by zero"),
+        ('device.attributes["gpu.example.com"].index + 9223372036854775807 > 0', "integer overflow"),
+        ('semver("1.2").major() == 1', "No Major.Minor.Patch elements found"),
+        ("[1][3] == 1", "index out of bounds: 3"),
+        (
+            'device.attributes["gpu.example.com"].model',
+            "CEL result of type string could not be converted to bool:"
+            " unsupported native conversion from string to 'bool'",
+        ),
+    ],
+)
+def test_an_error_has_the_words_of_kube_scheduler(expression: str, error: str) -> None:
+    assert ask(expression).error == f"CEL runtime error: {error}"
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ("device.drivr == 1", "undeclared reference to 'device.drivr'"),
+        ("device.driver == 1", "found no matching overload for '_==_' applied to '(string, int)'"),
+        ("1 +", "ERROR: <input>:1:"),
+        ("1 + 1", "must evaluate to bool or the unknown type, not int"),
+        ('["a", 1] == []', "expected type 'string' but found 'int'"),
+        (f'"{"x" * MAX_LENGTH}" == ""', "longer than"),
+        ("(" * 500 + "true" + ")" * 500, "recursion limit"),
+    ],
+)
+def test_what_is_no_selector_is_said(expression: str, error: str) -> None:
+    assert error in compile_selector(expression).error
+
+
+def test_an_attribute_that_cannot_be_read_ends_every_selector() -> None:
+    spec = {"driver": DRIVER, "devices": [{"name": "a", "attributes": {"firmware": {"version": "one"}}}]}
+    info = SliceInfo(msgspec.convert({"metadata": {"name": "s"}, "spec": spec}, objects.ResourceSlice))
+
+    match = info.devices[0].match(compile_selector("true"))
+
+    assert match.error == (
+        "CEL runtime error: attribute firmware: parse semantic version: No Major.Minor.Patch elements found"
+    )
+
+
+# --- hostile ---------------------------------------------------------------------------------------------
+
+
+def doubling(times: int) -> str:
+    expression = f"x{times}.size() > 0"
+    for step in range(times, 0, -1):
+        expression = f"cel.bind(x{step}, x{step - 1} + x{step - 1}, {expression})"
+    return f"cel.bind(x0, device.driver, {expression})"
+
+
+def nested(depth: int) -> str:
+    expression = "true"
+    for step in range(depth):
+        expression = f"[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(n{step}, {expression})"
+    return expression
+
+
+@pytest.mark.parametrize("expression", [doubling(20), doubling(26), nested(6), nested(20)])
+def test_the_cost_of_a_selector_is_bounded(expression: str) -> None:
+    match = ask(expression)
+
+    assert match.error == "CEL runtime error: operation cancelled: actual cost limit exceeded"
+    assert match.cost < 2 * MAX_COST
+
+
+def test_an_error_in_a_branch_does_not_hide_that_the_limit_is_exceeded() -> None:
+    assert "cost limit" in ask(f"{nested(8)} || true").error
+
+
+# --- what is asked once -----------------------------------------------------------------------------------
+
+
+@given(st.dictionaries(st.sampled_from(["model", "uuid", "index"]), st.sampled_from(["a", "h100", "z"])))
+def test_devices_equal_in_what_a_selector_reads_get_the_answer_of_a_fresh_evaluation(given: dict[str, str]) -> None:
+    about = device(**{name: {"string": value} for name, value in given.items()})
+    expression = (
+        'device.attributes["gpu.example.com"].model == "h100" && size(device.attributes["gpu.example.com"]) > 2'
+    )
+    compile_selector.cache_clear()
+    fresh = ask(expression, about)
+
+    ask(expression, device())
+
+    assert ask(expression, about) == fresh
+
+
+def test_attributes_that_a_selector_does_not_read_make_no_difference_to_it() -> None:
+    selector = compile_selector('has(device.attributes["gpu.example.com"].model)')
+
+    keys = {values(selector.reads, DRIVER, device(uuid={"string": str(number)})) for number in range(8)}
+
+    assert len(keys) == 1
