@@ -16,6 +16,7 @@ from uuid import uuid4
 from engine.adapters.http_server import Remark
 from engine.adapters.kube.binding import Binder
 from engine.adapters.kube.eviction import Evictor
+from engine.adapters.kube.resource_claims import ResourceClaimWriter
 from engine.adapters.loops import Loop, Loops
 from engine.adapters.open_telemetry import SpanExporter
 from engine.adapters.policy_directory import PolicyDirectory
@@ -23,6 +24,7 @@ from engine.adapters.policy_proof import PolicyProof
 from engine.adapters.settable_clock import SettableClock
 from engine.cluster.cluster import Cluster
 from engine.daemon.configuration.settings import PolicySettings, Settings
+from engine.daemon.dynamic_resources.claim_binder import ClaimBinder
 from engine.daemon.modes.selection import make_mode, make_scheduler
 from engine.daemon.observing.live_metrics import PendingCensus
 from engine.daemon.observing.metrics import SchedulerMetrics
@@ -119,6 +121,12 @@ class Daemon:
                 may_evict=lambda: self._leading.may_act() and self._view(),
             ),
             volumes=VolumeBinder(self._transport, cluster, may_bind=self._leading.may_act),
+            claims=ClaimBinder(
+                ResourceClaimWriter(self._transport, random=self._random, may_write=self._leading.may_act),
+                cluster,
+                clock=clock,
+                pending=self._telling.reporter.devices_pending,
+            ),
             reporter=self._telling.reporter,
             observer=self.observers,
             nominator=self._telling.statuses if sharing.enabled else None,

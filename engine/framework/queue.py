@@ -280,12 +280,30 @@ class SchedulingQueue:
             self._events.note(event)
         woken = self._unschedulable.helped_by(event)
         for queued in woken:
-            self._leave(queued)
-            if backoff_end(queued) > now:
-                self._backoff.push(queued)
-            else:
-                self._push_active(queued)
+            self._wake(queued, now)
         return len(woken)
+
+    def wake(self, uid: str, event: ClusterEvent, now: float) -> bool:
+        """Let an event concern one pod alone, as `happened`; ask it again where it is held. Return whether it helps."""
+        queued = self._pods.get(uid)
+        if queued is None:
+            return False
+        match queued.place:
+            case Place.HELD:
+                return self.recheck(queued)
+            case Place.IN_FLIGHT:
+                self._events.note(event)
+            case Place.UNSCHEDULABLE if queued.cares is None or event in queued.cares:
+                self._wake(queued, now)
+                return True
+        return False
+
+    def _wake(self, queued: QueuedPod, now: float) -> None:
+        self._leave(queued)
+        if backoff_end(queued) > now:
+            self._backoff.push(queued)
+        else:
+            self._push_active(queued)
 
     def use(
         self,

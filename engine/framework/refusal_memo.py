@@ -1,7 +1,7 @@
 """Refusals kept for the pods that come next: of many pods of one template that fit nowhere, one is looked at.
 
 Kept as long as nothing happens. Pods that could be answered otherwise than others of their template are left out:
-those with volumes or a nomination, and policies that look at more than the template.
+those with volumes, claims or a nomination, and policies that look at more than the template.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class RefusalMemo:
     def note(self, decision: Decision, profile: Profile, state: Hashable, *, preempts: bool = True) -> None:
         """Keep a decision if it is a refusal that leads to nothing."""
         found = decision.preemption
-        if decision.host is None and is_alike(decision.pod, profile) and (found is None or not found.victims):
+        acts = found is not None and (found.victims or (found.claims is not None and found.claims.acts))
+        if decision.host is None and is_alike(decision.pod, profile) and not acts:
             if state != self._state:
                 self._kept.clear()
                 self._state = state
@@ -53,4 +54,5 @@ class RefusalMemo:
 
 def is_alike(pod: PodInfo, profile: Profile) -> bool:
     """Return whether a pod is decided as any other of its template, at one moment."""
-    return profile.by_template and not pod.volumes and not pod.nominated_node
+    is_own = pod.volumes or pod.nominated_node or pod.template.spec.resource_claims
+    return profile.by_template and not is_own

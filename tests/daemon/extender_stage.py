@@ -100,6 +100,7 @@ class Stage:
             binder=nobody,
             evictor=nobody,
             volumes=nobody,
+            claims=nobody,
             reporter=nobody,
             observer=Observer(),
             clock=lambda: NOW,

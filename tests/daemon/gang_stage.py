@@ -80,6 +80,7 @@ class GangStage:
             binder=told,
             evictor=told,
             volumes=told,
+            claims=told,
             reporter=told,
             observer=Observer(),
             clock=lambda: START + steady(),

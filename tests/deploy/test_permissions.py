@@ -40,6 +40,12 @@ def test_what_is_written_is_this_and_no_more() -> None:
         ("scheduling.k8s.io", "podgroups/status", "patch"),
         ("", "persistentvolumeclaims", "patch"),
         ("", "persistentvolumes", "patch"),
+        # claims for devices: a stolen token can take devices away from claims, and delete claims
+        ("resource.k8s.io", "resourceclaims", "create"),
+        ("resource.k8s.io", "resourceclaims", "patch"),
+        ("resource.k8s.io", "resourceclaims", "delete"),
+        ("resource.k8s.io", "resourceclaims/status", "patch"),
+        ("resource.k8s.io", "resourceclaims/binding", "patch"),
         ("events.k8s.io", "events", "create"),
         ("events.k8s.io", "events", "patch"),
         ("policy-scheduler.dev", "deviceannotations", "write"),

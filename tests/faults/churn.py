@@ -102,6 +102,7 @@ class Churn:
             binder=answers,
             evictor=answers,
             volumes=answers,
+            claims=answers,
             reporter=ApiReporter(self.events, self.statuses, groups),
             observer=self.observers,
         )

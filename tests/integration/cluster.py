@@ -188,6 +188,10 @@ class Cluster(ABC):
             self.api.delete_all("pods", namespace=namespace)
         for plural in ("pods", "nodes", "events", "configmaps", "persistentvolumeclaims", "persistentvolumes"):
             self.api.delete_all(plural)
+        for claim in self.api.list("resourceclaims"):  # nor one that deallocates
+            self.api.patch("resourceclaims", claim["metadata"]["name"], {"metadata": {"finalizers": None}})
+        for plural in ("resourceclaims", "resourceslices", "deviceclasses"):
+            self.api.delete_all(plural)
         if self.has_pod_groups:
             for group in self.api.list("podgroups"):  # there is no controller that lets them go
                 self.api.patch("podgroups", group["metadata"]["name"], {"metadata": {"finalizers": None}})

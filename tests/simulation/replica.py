@@ -141,6 +141,7 @@ class Replica:
                 transport, controller="policy-scheduler", clock=clock, may_evict=lambda: may_act() and view()
             ),
             volumes=self.told,
+            claims=self.told,
             reporter=self.told,
             observer=self.told,
             nominator=self.statuses if shares else None,

@@ -69,6 +69,8 @@ CSI_DRIVERS = Resource("csidrivers", objects.CSIDriver, "storage.k8s.io")
 CSI_STORAGE_CAPACITIES = Resource("csistoragecapacities", objects.CSIStorageCapacity, "storage.k8s.io")
 VOLUME_ATTACHMENTS = Resource("volumeattachments", objects.VolumeAttachment, "storage.k8s.io")
 DEVICE_CLASSES = Resource("deviceclasses", objects.DeviceClass, "resource.k8s.io")
+RESOURCE_SLICES = Resource("resourceslices", objects.ResourceSlice, "resource.k8s.io")
+RESOURCE_CLAIMS = Resource("resourceclaims", objects.ResourceClaim, "resource.k8s.io")
 POD_GROUPS = Resource("podgroups", objects.PodGroup, "scheduling.k8s.io", "v1alpha2")
 COSCHEDULING_POD_GROUPS = Resource("podgroups", objects.CoschedulingPodGroup, "scheduling.x-k8s.io", "v1alpha1")
 
@@ -87,5 +89,7 @@ READ_BY_RULES: tuple[Resource[Any], ...] = (
     CSI_STORAGE_CAPACITIES,
     VOLUME_ATTACHMENTS,
     DEVICE_CLASSES,
+    RESOURCE_SLICES,
+    RESOURCE_CLAIMS,
 )
 """Beside nodes and pods: what filters and scores look at. A cluster without one of them has no such objects."""

@@ -252,12 +252,8 @@ class ResourceClaimStatus(ApiStruct):
     devices: list[AllocatedDeviceStatus] | None = None
 
 
-class ClaimMeta(ObjectMeta):
-    finalizers: list[str] | None = None
-
-
 class ResourceClaim(ApiStruct):
-    metadata: ClaimMeta
+    metadata: ObjectMeta
     spec: ResourceClaimSpec = field(default_factory=ResourceClaimSpec)
     status: ResourceClaimStatus = field(default_factory=ResourceClaimStatus)
 

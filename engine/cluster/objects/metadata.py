@@ -24,6 +24,7 @@ class ObjectMeta(ApiStruct):
     owner_references: list[OwnerReference] | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    finalizers: list[str] | None = None
 
 
 class ObjectReference(ApiStruct):

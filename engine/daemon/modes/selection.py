@@ -38,7 +38,7 @@ def make_scheduler(settings: Settings, *given: Any, **named: Any) -> Scheduler:
     """Return the scheduler of a mode; arguments as of `Scheduler`."""
     if settings.mode != "shadow":
         return Scheduler(*given, **named)
-    for hand in ("binder", "evictor", "volumes", "reporter", "nominator"):
+    for hand in ("binder", "evictor", "volumes", "claims", "reporter", "nominator"):
         del named[hand]
     return ShadowScheduler(*given, give_up_seconds=settings.shadow.give_up_after, **named)
 

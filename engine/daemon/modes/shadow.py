@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from engine.adapters.kube.binding import Unknown
 from engine.cluster.cluster import Cluster
+from engine.cluster.objects import ResourceClaim
 from engine.cluster.pods import PodInfo
 from engine.daemon.modes.comparing import Comparing
 from engine.daemon.modes.shadow_report import facts
@@ -21,6 +22,7 @@ from engine.daemon.observing.observers import Compared, Observer, Verdict
 from engine.daemon.scheduling.collaborators import Policies
 from engine.daemon.scheduling.scheduler import Scheduler
 from engine.framework.cycle import Cycle, Decision
+from engine.framework.dynamic_resources.reservation import ClaimReservation
 from engine.framework.queue import Place, QueuedPod, SchedulingQueue
 from engine.framework.volume_reservation import VolumeReservation
 
@@ -75,6 +77,7 @@ class ShadowScheduler(Scheduler):
             binder=nobody,
             evictor=nobody,
             volumes=nobody,
+            claims=nobody,
             reporter=nobody,
             observer=observer,
             clock=clock,
@@ -178,7 +181,7 @@ class _Nobody:
 
     async def bind(
         self,
-        reservation: VolumeReservation | None = None,
+        reservation: VolumeReservation | ClaimReservation | None = None,
         *,
         namespace: str = "",
         name: str = "",
@@ -194,6 +197,18 @@ class _Nobody:
     async def settle(self, *, namespace: str, name: str, uid: str, node: str, after: Unknown) -> NoReturn:
         """Refuse."""
         raise AssertionError("a shadow has bound nothing")
+
+    async def unreserve(self, reservation: ClaimReservation) -> NoReturn:
+        """Refuse."""
+        raise AssertionError("a shadow has reserved nothing")
+
+    async def deallocate(self, claim: ResourceClaim) -> NoReturn:
+        """Refuse."""
+        raise AssertionError("a shadow deallocates nothing")
+
+    async def delete(self, claim: ResourceClaim) -> NoReturn:
+        """Refuse."""
+        raise AssertionError("a shadow deletes nothing")
 
     async def evict(self, victim: PodInfo) -> NoReturn:
         """Refuse."""

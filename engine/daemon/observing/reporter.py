@@ -72,6 +72,12 @@ class ApiReporter:
         self._waits(pod, WAITING, why)
 
     @_isolated
+    def devices_pending(self, pod: PodInfo, node_name: str) -> None:
+        """Record an event for a pod that is bound once its devices are ready for that."""
+        note = f"waiting for binding conditions for device on node {node_name}"
+        self._waits(pod, "BindingConditionsPending", note)
+
+    @_isolated
     def failed(self, pod: PodInfo, why: str) -> None:
         """Record an attempt that broke."""
         self._report(pod, "SchedulerError", why)

@@ -14,6 +14,7 @@ from engine.daemon.policies.checking import PolicyChecker, load_tree
 from engine.daemon.policies.reload import Accepted, Refused
 from engine.daemon.scheduling.collaborators import FrameOf
 from engine.diagnostics import Source
+from engine.framework.dynamic_resources.pod_claims import waits_for_claims
 from engine.framework.permit import Claim
 from engine.framework.profile import Profile
 from engine.framework.queue import QueuedPod, Turn, gates, priority_turn
@@ -66,6 +67,10 @@ class LivePolicies:
         waits = gates(queued)
         if waits is not None:
             return waits
+        if queued.pod.template.spec.resource_claims:
+            waits = waits_for_claims(queued.pod, frame(queued).cluster)
+            if waits is not None:
+                return waits
         policy = self._set.governing(queued.pod) if self._has_holds else None
         return policy.hold_message(frame(queued)) if policy is not None and policy.holds else None
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from uuid import uuid4
 
 import numpy as np
 
@@ -21,10 +22,13 @@ from engine.daemon.scheduling.permitting import Permitting
 from engine.daemon.scheduling.rejecting import Rejecting
 from engine.daemon.watching.informer import Informer
 from engine.framework.cycle import Decision
+from engine.framework.dynamic_resources.reservation import ClaimReservation, has_claims
+from engine.framework.dynamic_resources.reservation import reserve_on as reserve_claims
 from engine.framework.frame import Frame
 from engine.framework.permit import Claim
 from engine.framework.queue import Membership, QueuedPod, SchedulingQueue
-from engine.framework.volume_reservation import VolumeReservation, reserve, undo
+from engine.framework.volume_reservation import VolumeReservation
+from engine.framework.volume_reservation import reserve as reserve_volumes
 
 logger = logging.getLogger(__name__)
 
@@ -102,21 +106,26 @@ class Attempting:
 
     def _place(self, queued: QueuedPod, decision: Decision, host: str, claims: tuple[Claim, ...], began: float) -> None:
         pod = queued.pod
-        reservation = self._reserve(pod, host) if pod.volumes else None
-        if isinstance(reservation, str):
-            self._bindings.broken(queued, f"volumes on {host} cannot be had: {reservation}", began=began)
+        volumes = self._reserve_volumes(pod, host) if pod.volumes else None
+        if isinstance(volumes, str):
+            self._bindings.broken(queued, f"volumes on {host} cannot be had: {volumes}", began=began)
+            return
+        devices = self._reserve_claims(pod, host) if has_claims(pod.template, self._cluster) else None
+        basis = self._bindings.basis(host, claims)
+        reserved = Reserved(queued, host, began, volumes, claims, basis, None if isinstance(devices, str) else devices)
+        if isinstance(devices, str):
+            reserved.undo(self._cluster)
+            self._bindings.broken(queued, f"devices on {host} cannot be had: {devices}", began=began)
             return
         try:
             self._tell_decided(queued, decision, began, waits=self._permitting.states.waits(claims))
             self._cluster.nominate(pod, "")
             self._cluster.place(pod, host, devices=decision.devices)
         except Exception:
-            if reservation is not None:
-                undo(reservation, self._cluster)
+            reserved.undo(self._cluster)
             raise
         self._informer.assumed[pod.uid] = host
         self._deciding.forget_refusals()
-        reserved = Reserved(queued, host, began, reservation, claims, self._bindings.basis(host, claims))
         for each in self._permitting.arrive(reserved) if claims else (reserved,):
             self._bindings.bind(each)
 
@@ -171,8 +180,13 @@ class Attempting:
         seconds = self._stopwatch() - began
         self._observer.on_decided(self._deciding.record(queued, decision, seconds=seconds, waits=waits))
 
-    def _reserve(self, pod: PodInfo, host: str) -> VolumeReservation | str | None:
+    def _frame_on(self, pod: PodInfo, host: str) -> Frame:
+        return Frame(pod, self._cluster, self._clock(), rows=np.array([self._cluster.nodes.rows[host]]))
+
+    def _reserve_claims(self, pod: PodInfo, host: str) -> ClaimReservation | str | None:
+        return reserve_claims(self._frame_on(pod, host), share_id=str(uuid4())[:24])
+
+    def _reserve_volumes(self, pod: PodInfo, host: str) -> VolumeReservation | str | None:
         """Assume the pod's volumes on its node; None where nothing is left to do for them."""
-        row = self._cluster.nodes.rows[host]
-        found = reserve(Frame(pod, self._cluster, self._clock(), rows=np.array([row])))
+        found = reserve_volumes(self._frame_on(pod, host))
         return None if isinstance(found, VolumeReservation) and found.empty else found

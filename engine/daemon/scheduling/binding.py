@@ -14,12 +14,16 @@ from engine.cluster.cluster import Cluster
 from engine.cluster.devices import ANNOTATION, annotation
 from engine.cluster.pods import PodInfo
 from engine.daemon.observing.observers import AttemptFailed, Observer, PodBound
-from engine.daemon.scheduling.collaborators import Binder, Reporter, VolumeBinder
+from engine.daemon.scheduling.collaborators import Binder, ClaimBinder, Reporter, VolumeBinder
 from engine.daemon.watching.freshness import STALE_POLL_SECONDS, ClusterView
 from engine.daemon.watching.informer import Informer
+from engine.framework.dynamic_resources.reservation import ClaimReservation
+from engine.framework.dynamic_resources.reservation import undo as undo_claims
 from engine.framework.permit import Claim
+from engine.framework.plugins.dynamic_resources import Deallocation
 from engine.framework.queue import Place, QueuedPod, SchedulingQueue
 from engine.framework.volume_reservation import VolumeReservation
+from engine.framework.volume_reservation import undo as undo_volumes
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +65,14 @@ class Reserved:
     reservation: VolumeReservation | None
     claims: tuple[Claim, ...]
     basis: Basis
+    devices: ClaimReservation | None = None
+
+    def undo(self, cluster: Cluster) -> None:
+        """Take back what was reserved in memory; nothing of it was written."""
+        if self.reservation is not None:
+            undo_volumes(self.reservation, cluster)
+        if self.devices is not None:
+            undo_claims(self.devices, cluster)
 
 
 class Bindings:
@@ -74,6 +86,7 @@ class Bindings:
         informer: Informer,
         binder: Binder,
         volumes: VolumeBinder,
+        claims: ClaimBinder,
         reporter: Reporter,
         observer: Observer,
         view: ClusterView,
@@ -92,19 +105,20 @@ class Bindings:
         self._informer = informer
         self._binder = binder
         self._volumes = volumes
+        self._claims = claims
         self._reporter = reporter
         self._observer = observer
         self._clock = clock
         self._stopwatch = stopwatch
         self._wake = wake
         self._under_way: dict[asyncio.Task[None], _UnderWay] = {}
-        self._awaiting_volumes = 0
-        """Of those under way, how many wait for a volume controller: a slow one must not hold up other pods."""
+        self._awaiting_others = 0
+        """Of those under way, how many wait for volume controllers or drivers: a slow one must not hold up others."""
 
     @property
     def saturated(self) -> bool:
         """Whether so much is under way that deciding must wait."""
-        return len(self._under_way) - self._awaiting_volumes >= MAX_BINDING
+        return len(self._under_way) - self._awaiting_others >= MAX_BINDING
 
     def __len__(self) -> int:
         """Return how many are under way."""
@@ -163,7 +177,7 @@ class Bindings:
         """Bind a pod, volumes first. after: what is known of an earlier binding to the same node."""
         queued, host, began = reserved.queued, reserved.host, reserved.began
         pod = queued.pod
-        if reserved.reservation is not None and (why := await self._bind_volumes(reserved.reservation)):
+        if why := await self._pre_bind(reserved):
             self.give_back(pod.uid)
             self.broken(queued, why, began=began)
             return
@@ -187,6 +201,8 @@ class Bindings:
                     return
                 case Refused(message=why):
                     self.give_back(pod.uid)
+                    if reserved.devices is not None:
+                        await self._claims.unreserve(reserved.devices)
                     self.broken(queued, f"binding to {host} was refused: {why}", began=began)
                     return
                 case Unknown(message=why):
@@ -261,12 +277,27 @@ class Bindings:
         devices = self._cluster.devices.held(pod.uid)
         return {ANNOTATION: annotation(devices)} if devices else None
 
-    async def _bind_volumes(self, reservation: VolumeReservation) -> str:
-        self._awaiting_volumes += 1
+    async def _pre_bind(self, reserved: Reserved) -> str:
+        """Have volumes and claims bound, in this order; return why that failed, "" where it did not."""
+        if reserved.reservation is None and reserved.devices is None:
+            return ""
+        self._awaiting_others += 1
         try:
-            return await self._volumes.bind(reservation)
+            why = await self._volumes.bind(reserved.reservation) if reserved.reservation is not None else ""
+            if not why and reserved.devices is not None:
+                why = await self._claims.bind(reserved.devices)
+            return why
         finally:
-            self._awaiting_volumes -= 1
+            self._awaiting_others -= 1
+            if reserved.devices is not None:
+                undo_claims(reserved.devices, self._cluster)
+
+    async def deallocate(self, given_up: Deallocation) -> None:
+        """Take the devices of one claim away, and delete claims that earlier attempts have left."""
+        for claim in given_up.one_of[:1]:
+            await self._claims.deallocate(claim)
+        for claim in given_up.delete:
+            await self._claims.delete(claim)
 
     def give_back(self, uid: str) -> None:
         """Free the room of a pod that was assumed and is not bound after all."""

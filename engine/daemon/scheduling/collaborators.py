@@ -7,10 +7,12 @@ from typing import Protocol, TypeAlias
 
 from engine.adapters.kube.binding import Outcome, Unknown
 from engine.cluster.nodes import NodeTable
+from engine.cluster.objects import ResourceClaim
 from engine.cluster.pods import PodInfo
 from engine.cluster.signals import Signals
 from engine.daemon.scheduling.preempting import PreemptionReporter
 from engine.framework.cycle import Decision
+from engine.framework.dynamic_resources.reservation import ClaimReservation
 from engine.framework.frame import Frame
 from engine.framework.permit import Claim
 from engine.framework.profile import Profile
@@ -58,6 +60,26 @@ class VolumeBinder(Protocol):
 
     async def bind(self, reservation: VolumeReservation) -> str:
         """Bind all volumes of a reservation; return why that failed, "" where it did not. Never raises."""
+        ...
+
+
+class ClaimBinder(Protocol):
+    """Has claims for devices written before their pod is bound. Never raises."""
+
+    async def bind(self, reservation: ClaimReservation) -> str:
+        """Write all claims of a reservation; return why that failed, "" where it did not."""
+        ...
+
+    async def unreserve(self, reservation: ClaimReservation) -> None:
+        """Give back what was reserved for a pod that is not bound after all."""
+        ...
+
+    async def deallocate(self, claim: ResourceClaim) -> None:
+        """Take a claim's devices away."""
+        ...
+
+    async def delete(self, claim: ResourceClaim) -> None:
+        """Delete a claim for extended resources that an earlier attempt has left."""
         ...
 
 

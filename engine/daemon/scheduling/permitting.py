@@ -27,7 +27,6 @@ from engine.framework.permit import Claim, Group, Permit
 from engine.framework.preemption import Preemption
 from engine.framework.queue import Membership, Place, QueuedPod, SchedulingQueue
 from engine.framework.refusal_message import refusal_message
-from engine.framework.volume_reservation import undo
 from engine.policy.pod_groups import MissingPodGroupError
 
 logger = logging.getLogger(__name__)
@@ -331,8 +330,7 @@ class Permitting:
         reserved = self._forget(uid)
         if self._informer.assumed.pop(uid, None) is not None:
             self._cluster.displace(uid)
-        if reserved.reservation is not None:
-            undo(reserved.reservation, self._cluster)
+        reserved.undo(self._cluster)
         return reserved
 
     def _forget(self, uid: str) -> Reserved:
@@ -361,9 +359,7 @@ class Permitting:
     def forget(self, uid: str) -> None:
         """Drop a pod that is gone, or was bound by someone else; its room is not ours to free."""
         if self.permit.leave(uid):
-            reserved = self._forget(uid)
-            if reserved.reservation is not None:
-                undo(reserved.reservation, self._cluster)
+            self._forget(uid).undo(self._cluster)
 
     def node_changed(self, name: str) -> None:
         """Look again at the pods that wait with a place on a node: it may be gone, or no longer take them."""

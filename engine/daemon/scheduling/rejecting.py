@@ -54,7 +54,8 @@ class Rejecting:
             self._deciding.forget_refusals()
         if found is not None and found.victims:
             found = self._without_waiting(queued, found)
-        if found is not None and found.victims:
+        given_up = found.claims if found is not None else None
+        if found is not None and (found.victims or (given_up is not None and given_up.acts)):
             self._bindings.start(queued, self._preempt(queued, decision.rejectors, found))
         else:
             self._wait_for_events(queued, decision.rejectors)
@@ -80,7 +81,12 @@ class Rejecting:
         self._queue.rejected(queued, rejectors, self._clock(), wakes=wakes)
 
     async def _preempt(self, queued: QueuedPod, rejectors: frozenset[str], found: Preemption) -> None:
-        """Evict, with the pod in flight: the end of a victim is then an event that it will not miss."""
+        """Evict, with the pod in flight: the end of a victim is then an event that it will not miss.
+
+        Claims that are in the way lose their devices first; that, too, is an event.
+        """
+        if found.claims is not None:
+            await self._bindings.deallocate(found.claims)
         if await evict_all(self._evictor, queued, found, self._reporter):
             self._wait_for_events(queued, rejectors)
         else:

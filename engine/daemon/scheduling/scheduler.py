@@ -19,7 +19,7 @@ from engine.daemon.observing.observers import Observer
 from engine.daemon.replicas.passing import Nominator, Passing
 from engine.daemon.scheduling.attempting import Attempting
 from engine.daemon.scheduling.binding import Bindings
-from engine.daemon.scheduling.collaborators import Binder, Policies, Reporter, VolumeBinder
+from engine.daemon.scheduling.collaborators import Binder, ClaimBinder, Policies, Reporter, VolumeBinder
 from engine.daemon.scheduling.deciding import Deciding
 from engine.daemon.scheduling.holding import HELD_EVERY_SECONDS, Holding
 from engine.daemon.scheduling.permitting import Permitting
@@ -48,6 +48,7 @@ class Scheduler:
         binder: Binder,
         evictor: Evictor,
         volumes: VolumeBinder,
+        claims: ClaimBinder,
         reporter: Reporter,
         observer: Observer,
         nominator: Nominator | None = None,
@@ -84,6 +85,7 @@ class Scheduler:
             informer=self.informer,
             binder=binder,
             volumes=volumes,
+            claims=claims,
             reporter=reporter,
             observer=observer,
             view=self.view,

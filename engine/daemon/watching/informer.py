@@ -5,7 +5,7 @@ Synchronous and without I/O; the reflectors call it in the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from engine.cluster import objects
 from engine.cluster.cluster import Cluster, object_key
 from engine.cluster.pods import PodInfo
 from engine.cluster.resource_versions import version_number
+from engine.daemon.dynamic_resources.claimants import Claimants, is_freed
 from engine.daemon.replicas.passes import Passes
 from engine.daemon.watching.assumed_pods import AssumedPods
 from engine.daemon.watching.unusable import take_each
@@ -88,6 +89,8 @@ class Informer:
         self._marks_made = 0
         self._returns: dict[str, int] = {}
         """How often a pod came back that was passed on, by uid."""
+        self.claimants = Claimants(lambda uid: queue.get(uid) is not None)
+        """Pods that wait, by the claims that they name."""
         self._foreign: dict[str, PodInfo] = {}
         """Pending pods of other schedulers and replicas, by uid: later policies or shards may serve them."""
 
@@ -173,6 +176,7 @@ class Informer:
             if info.nominated_node or self._cluster.nominated:
                 self.changes += 1
                 self._cluster.nominate(info, info.nominated_node)
+            self.claimants.add(info)
             self._queue.add(info, self._clock())
             self._wake()
 
@@ -261,6 +265,9 @@ class Informer:
 
     def object_changed(self, thing: Any) -> None:
         """Take over an object of another kind that was added or modified."""
+        if isinstance(thing, objects.ResourceClaim):
+            self._claim_changed(thing)
+            return
         is_known = isinstance(thing, objects.PodGroup) and self._knows(thing)
         self._cluster.set_object(thing)
         if is_known:
@@ -276,8 +283,42 @@ class Informer:
         known = self._cluster.get(objects.PodGroup, object_key(group.metadata))
         return known is not None and known.spec == group.spec and known.metadata.uid == group.metadata.uid
 
+    def _claim_changed(self, claim: objects.ResourceClaim) -> None:
+        """Take over a claim: one that gave its devices back may help anybody, any other only pods that name it."""
+        key, claims = object_key(claim.metadata), self._cluster.resource_claims
+        before = claims.get(key)
+        self._cluster.set_object(claim)
+        after = claims.get(key)
+        assert after is not None
+        if is_freed(before, after):
+            self.happened(ClusterEvent.RESOURCE_CLAIM)
+        elif before is not None and before.status == after.status and before.metadata.uid == after.metadata.uid:
+            return
+        else:
+            self.changes += 1
+        self._wake_claimants(key)
+
+    def _claim_deleted(self, claim: objects.ResourceClaim) -> None:
+        key = object_key(claim.metadata)
+        known = self._cluster.resource_claims.get(key)
+        self._cluster.remove_object(claim)
+        if known is not None and known.status.allocation is not None:
+            self.happened(ClusterEvent.RESOURCE_CLAIM)
+        else:
+            self.changes += 1
+
+    def _wake_claimants(self, key: str) -> None:
+        woken = [
+            uid for uid in self.claimants.of(key) if self._queue.wake(uid, ClusterEvent.RESOURCE_CLAIM, self._clock())
+        ]
+        if woken:
+            self._wake()
+
     def object_deleted(self, thing: Any) -> None:
         """Take over the deletion of an object of another kind."""
+        if isinstance(thing, objects.ResourceClaim):
+            self._claim_deleted(thing)
+            return
         self._cluster.remove_object(thing)
         self.happened(_event_of(type(thing)))
 
@@ -313,4 +354,12 @@ class Informer:
 def _event_of(kind: type) -> ClusterEvent:
     if kind in STORAGE_KINDS:
         return ClusterEvent.STORAGE
-    return ClusterEvent.NAMESPACE if kind is objects.Namespace else ClusterEvent.WORKLOAD
+    return _EVENTS.get(kind, ClusterEvent.WORKLOAD)
+
+
+_EVENTS: Mapping[type, ClusterEvent] = {
+    objects.Namespace: ClusterEvent.NAMESPACE,
+    objects.ResourceClaim: ClusterEvent.RESOURCE_CLAIM,
+    objects.ResourceSlice: ClusterEvent.RESOURCE_SLICE,
+    objects.DeviceClass: ClusterEvent.DEVICE_CLASS,
+}

@@ -202,7 +202,7 @@ def results_of(
         allocation: what the claims get on the node.
         specs: of the claims, in order.
         node_name: the node.
-        share_id: what the ids of shares begin with; the place of the result makes them differ.
+        share_id: the first 24 characters of the shares' ids, which are UUIDs; the place of the result ends them.
     """
     done = []
     for place, (chosen, spec) in enumerate(zip(allocation.claims or (), specs, strict=True)):
@@ -216,7 +216,7 @@ def results_of(
                 tolerations=list(one.request.tolerations) or None,
                 binding_conditions=one.device.device.binding_conditions,
                 binding_failure_conditions=one.device.device.binding_failure_conditions,
-                share_id=f"{share_id}{place}-{number}" if one.shared else None,
+                share_id=f"{share_id}{place:06x}{number:06x}" if one.shared else None,
                 consumed_capacity=None
                 if one.consumed is None
                 else {name: str(amount) for name, amount in one.consumed.items()},

@@ -59,7 +59,7 @@ def claim_in_memory(pod_name: str, pod_uid: str, namespace: str) -> objects.Reso
     """Return the claim for a pod's extended resources before a node is chosen: without requests."""
     owner = objects.OwnerReference(api_version="v1", kind="Pod", name=pod_name, uid=pod_uid, controller=True)
     return objects.ResourceClaim(
-        metadata=objects.ClaimMeta(
+        metadata=objects.ObjectMeta(
             name=CLAIM_NAME,
             namespace=namespace,
             uid=f"extended-resources/{pod_uid}",

@@ -54,6 +54,23 @@ def find_claims(pod: PodInfo, cluster: Cluster) -> PodClaims:
     return PodClaims(tuple(found))
 
 
+def claim_names(pod: PodInfo) -> list[str]:
+    """Return the names of a pod's claims, as far as they are known by now."""
+    named = [reference.resource_claim_name for reference in pod.template.spec.resource_claims or ()]
+    return [name for name in (*named, *pod.claim_names.values()) if name is not None]
+
+
+def waits_for_claims(pod: PodInfo, cluster: Cluster) -> str | None:
+    """Return why a pod is not even tried (PreEnqueue): a claim of its is missing, being deleted, or another pod's."""
+    if not pod.template.spec.resource_claims:
+        return None
+    try:
+        find_claims(pod, cluster)
+    except ClaimProblem as problem:
+        return str(problem)
+    return None
+
+
 def _claim_name(pod: PodInfo, reference: objects.PodResourceClaim) -> tuple[str | None, bool]:
     """Return a claim's name, None where none was needed, and whether it was made for the pod."""
     if reference.resource_claim_name is not None:

@@ -18,11 +18,13 @@ import msgspec
 from engine.cluster import objects
 from engine.cluster.cluster import Cluster
 from engine.cluster.object_store import object_key
-from engine.cluster.pods import PodInfo
+from engine.cluster.pods import PodInfo, PodTemplate
 from engine.framework.dynamic_resources.allocations import results_of
-from engine.framework.dynamic_resources.extended_resources import CLAIM_NAME, RequestMapping
+from engine.framework.dynamic_resources.extended_resources import CLAIM_NAME, RequestMapping, provided_resources
 from engine.framework.frame import Frame
+from engine.framework.plugin import Ready
 from engine.framework.plugins.dynamic_resources import ClaimState, DynamicResources, ReservedClaims
+from engine.framework.status import Status
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Keeps a claim that has devices from being deleted."""
@@ -52,6 +54,7 @@ class ClaimReservation:
     """What was allocated in memory for a pod on the node it is to run on."""
 
     pod: PodInfo
+    node_name: str
     claims: tuple[ReservedClaim, ...] = ()
     mappings: tuple[RequestMapping, ...] = ()
     """Which requests serve the extended resources of which container."""
@@ -116,7 +119,28 @@ def reserve(plugin: DynamicResources, frame: Frame, state: ClaimState, row: int,
         if one.allocation is not None:
             frame.cluster.resource_claims.start_allocation(_allocated(one))
     extended = reserved.extended if reserved is not None else None
-    return ClaimReservation(frame.pod, tuple(claims), extended.mappings if extended is not None else ())
+    name = frame.cluster.nodes.infos[row].name
+    return ClaimReservation(frame.pod, name, tuple(claims), extended.mappings if extended is not None else ())
+
+
+def reserve_on(frame: Frame, *, share_id: str) -> ClaimReservation | str | None:
+    """Allocate the claims of the frame's pod on the frame's only row, as `reserve`; None where there are none.
+
+    Returns:
+        Why that cannot be done any more, where it cannot; then nothing is allocated.
+    """
+    plugin = DynamicResources()
+    prepared = plugin.pre_filter(frame)
+    if not isinstance(prepared, Ready):
+        return ", ".join(prepared.reasons) if isinstance(prepared, Status) else None
+    row = int(frame.index()[0])
+    refused = [refusal.reason for refusal in plugin.refusals(frame, prepared.state) if refusal.where[0]]
+    return ", ".join(refused) if refused else reserve(plugin, frame, prepared.state, row, share_id=share_id)
+
+
+def has_claims(template: PodTemplate, cluster: Cluster) -> bool:
+    """Return whether pods of a template claim devices, be it by a claim or as an extended resource of a class."""
+    return bool(template.spec.resource_claims or provided_resources(template, cluster.store))
 
 
 def undo(reservation: ClaimReservation, cluster: Cluster) -> None:
@@ -162,27 +186,38 @@ def writes(reservation: ClaimReservation, *, timestamp: str, extended_name: str)
         name, finalizers = meta.name, list(meta.finalizers or ())
         if is_extended:
             name = extended_name
-            found.append(ClaimWrite("create", "resourceclaims", meta.namespace, "", body=_extended_claim(pod, claim)))
+            found.append(ClaimWrite("create", "resourceclaims", meta.namespace, "", body=extended_claim(pod, claim)))
         allocation = one.allocation or claim.status.allocation
         if allocation is None:
             continue
         if one.allocation is not None and FINALIZER not in finalizers:
-            body = {"metadata": {"finalizers": [*finalizers, FINALIZER]}}
-            found.append(ClaimWrite("update", "resourceclaims", meta.namespace, name, body=body))
-        if allocation.allocation_timestamp is None:
-            allocation = msgspec.structs.replace(allocation, allocation_timestamp=timestamp)
-        user = objects.ResourceClaimConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
-        status = msgspec.structs.replace(
-            claim.status, allocation=allocation, reserved_for=[*(claim.status.reserved_for or ()), user]
-        )
-        body = {"status": msgspec.to_builtins(status)}
-        found.append(ClaimWrite("update", "resourceclaims", meta.namespace, name, "status", body))
+            protected = {"metadata": {"finalizers": [*finalizers, FINALIZER]}}
+            found.append(ClaimWrite("update", "resourceclaims", meta.namespace, name, body=protected))
+        allocation = stamped(allocation, timestamp)
+        status = msgspec.structs.replace(claim.status, allocation=allocation, reserved_for=users_with(claim, pod))
+        written = {"status": msgspec.to_builtins(status)}
+        found.append(ClaimWrite("update", "resourceclaims", meta.namespace, name, "status", written))
         if is_extended and reservation.mappings:
-            found.append(_pod_patch(pod, name, reservation.mappings))
+            body = extended_claim_status(name, reservation.mappings)
+            found.append(ClaimWrite("patch", "pods", pod.namespace, pod.name, "status", body))
     return found
 
 
-def _extended_claim(pod: PodInfo, claim: objects.ResourceClaim) -> Mapping[str, Any]:
+def stamped(allocation: objects.AllocationResult, timestamp: str) -> objects.AllocationResult:
+    """Return an allocation with the time at which it was made, RFC 3339, unless it has one."""
+    if allocation.allocation_timestamp is not None:
+        return allocation
+    return msgspec.structs.replace(allocation, allocation_timestamp=timestamp)
+
+
+def users_with(claim: objects.ResourceClaim, pod: PodInfo) -> list[objects.ResourceClaimConsumerReference]:
+    """Return the users of a claim, and the pod as the last of them."""
+    user = objects.ResourceClaimConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
+    return [*(claim.status.reserved_for or ()), user]
+
+
+def extended_claim(pod: PodInfo, claim: objects.ResourceClaim) -> Mapping[str, Any]:
+    """Return the claim for a pod's extended resources as it is created; the API server makes up its name."""
     meta = claim.metadata
     return {
         "metadata": {
@@ -195,10 +230,11 @@ def _extended_claim(pod: PodInfo, claim: objects.ResourceClaim) -> Mapping[str, 
     }
 
 
-def _pod_patch(pod: PodInfo, claim_name: str, mappings: Sequence[RequestMapping]) -> ClaimWrite:
+def extended_claim_status(claim_name: str, mappings: Sequence[RequestMapping]) -> Mapping[str, Any]:
+    """Return what is written to a pod's status about the claim for its extended resources."""
     listed = [
         {"containerName": one.container_name, "requestName": one.request_name, "resourceName": one.resource_name}
         for one in mappings
     ]
     status = {"extendedResourceClaimStatus": {"requestMappings": listed, "resourceClaimName": claim_name}}
-    return ClaimWrite("patch", "pods", pod.namespace, pod.name, "status", {"status": status})
+    return {"status": status}

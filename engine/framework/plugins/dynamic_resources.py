@@ -373,6 +373,11 @@ class Deallocation:
     delete: tuple[objects.ResourceClaim, ...] = ()
     """Claims for extended resources, left from an earlier attempt, that are to be deleted."""
 
+    @property
+    def acts(self) -> bool:
+        """Return whether there is anything to do."""
+        return bool(self.one_of or self.delete)
+
 
 def _is_free_for(claim: objects.ResourceClaim, pod_uid: str) -> bool:
     """Return whether nobody but the pod may be using a claim."""

@@ -16,7 +16,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "apps": ("replicasets", "statefulsets"),
     "policy": ("poddisruptionbudgets",),
     "storage.k8s.io": ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"),
-    "resource.k8s.io": ("deviceclasses",),
+    "resource.k8s.io": ("deviceclasses", "resourceslices", "resourceclaims"),
     "scheduling.k8s.io": ("podgroups",),
     "scheduling.x-k8s.io": ("podgroups",),
 }  # fmt: skip
@@ -44,6 +44,9 @@ NEEDED: tuple[Permission, ...] = (
     Permission("scheduling.k8s.io", "podgroups/status", "patch"),
     Permission("", "persistentvolumeclaims", "patch"),
     Permission("", "persistentvolumes", "patch"),
+    *(Permission("resource.k8s.io", "resourceclaims", verb) for verb in ("create", "patch", "delete")),
+    Permission("resource.k8s.io", "resourceclaims/status", "patch"),
+    Permission("resource.k8s.io", "resourceclaims/binding", "patch"),
     Permission("", "pods", "delete"),
     Permission("events.k8s.io", "events", "create"),
     Permission("events.k8s.io", "events", "patch"),

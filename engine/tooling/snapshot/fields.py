@@ -45,7 +45,7 @@ API_VERSIONS: Mapping[type, str] = {
 RULES_ANNOTATIONS = frozenset({BIND_COMPLETED, SELECTED_NODE, MIGRATED_PLUGINS, BETA_CLASS, DEVICES})
 """Annotations that the scheduler reads whatever the policies say."""
 
-_WRITERS = ("resourceVersion", "generation")
+_WRITERS = ("resourceVersion", "generation", "finalizers")
 """Of metadata: only who writes to the API server needs them."""
 
 

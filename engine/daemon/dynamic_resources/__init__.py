@@ -1,0 +1,1 @@
+"""Devices that pods claim: what becomes of their claims beside the decisions."""

@@ -1,0 +1,92 @@
+"""Device classes, slices, claims and pods that use them, in a line each; and what their drivers and controllers do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.integration.cluster import Cluster
+from tests.integration.objects import OURS, Json, pod
+
+DRIVER = "gpu.example.com"
+_VERSION = "resource.k8s.io/v1"
+
+
+def device_class(name: str, *, extended: str = "") -> Json:
+    """A class of all devices of the driver."""
+    spec: Json = {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]}
+    if extended:
+        spec["extendedResourceName"] = extended
+    return {"apiVersion": _VERSION, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+
+def resource_slice(node_name: str, *, devices: Sequence[str], more: Json | None = None) -> Json:
+    """What the driver publishes for a node: one pool of its name. more: of each device."""
+    attributes = {"memory": {"int": 80}}
+    spec = {
+        "driver": DRIVER,
+        "nodeName": node_name,
+        "pool": {"name": node_name, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": name, "attributes": attributes, **(more or {})} for name in devices],
+    }
+    return {"apiVersion": _VERSION, "kind": "ResourceSlice", "metadata": {"name": f"{node_name}-gpus"}, "spec": spec}
+
+
+def claim(name: str, *, count: int = 1, selector: str = "") -> Json:
+    """A claim for devices of the class gpu."""
+    exactly: Json = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+    if selector:
+        exactly["selectors"] = [{"cel": {"expression": selector}}]
+    spec = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": _VERSION, "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+
+
+def claim_pod(name: str, *, claims: Sequence[str] = (), scheduler: str = OURS) -> Json:
+    """A pod that uses claims; without any, the claim of its own name."""
+    named = claims or (name,)
+    made = pod(name, scheduler=scheduler, resourceClaims=[{"name": one, "resourceClaimName": one} for one in named])
+    made["spec"]["containers"][0]["resources"]["claims"] = [{"name": one} for one in named]
+    return made
+
+
+def extended_pod(name: str, resource: str, amount: int, *, scheduler: str = OURS) -> Json:
+    """A pod that requests devices as an extended resource."""
+    made = pod(name, scheduler=scheduler)
+    resources = made["spec"]["containers"][0]["resources"]
+    resources["requests"][resource] = str(amount)
+    resources["limits"] = {resource: str(amount)}
+    return made
+
+
+def taken(cluster: Cluster) -> list[tuple[str, str]]:
+    """Return pool and device of all that is allocated."""
+    return [
+        (result["pool"], result["device"])
+        for one in cluster.api.list("resourceclaims")
+        for result in (one.get("status", {}).get("allocation") or {}).get("devices", {}).get("results", ())
+    ]
+
+
+def free(cluster: Cluster, name: str) -> None:
+    """Deallocate a claim, as its controller does once no pod uses it."""
+    change = {"status": {"allocation": None, "reservedFor": None}}
+    cluster.api.patch("resourceclaims", name, change, subresource="status")
+
+
+def controlled(cluster: Cluster, name: str, *, node_name: str, device: str, user: str = "") -> None:
+    """Allocate a claim on a node, as a scheduler does. user: a pod for which it is reserved."""
+    cluster.api.patch(
+        "resourceclaims", name, {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}
+    )
+    result = {"request": "gpus", "driver": DRIVER, "pool": node_name, "device": device}
+    on_node = {"key": "metadata.name", "operator": "In", "values": [node_name]}
+    allocation = {
+        "devices": {"results": [result]},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [on_node]}]},
+        "allocationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    status: Json = {"allocation": allocation}
+    if user:
+        uid = cluster.pod(user)["metadata"]["uid"]
+        status["reservedFor"] = [{"resource": "pods", "name": user, "uid": uid}]
+    cluster.api.patch("resourceclaims", name, {"status": status}, subresource="status")

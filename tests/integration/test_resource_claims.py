@@ -1,0 +1,193 @@
+"""Devices that pods claim, in a whole cluster: allocated before the binding, once each, whatever happens in between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cluster import Cluster
+from tests.integration.conditions import eventually
+from tests.integration.conftest import StartScheduler
+from tests.integration.devices import (
+    DRIVER,
+    claim,
+    claim_pod,
+    controlled,
+    device_class,
+    extended_pod,
+    free,
+    resource_slice,
+    taken,
+)
+from tests.integration.front import Exchange, Fault, Front, LoseAnswer
+from tests.integration.kube_scheduler import kube_scheduler
+from tests.integration.objects import OURS, Json, node
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+
+
+@pytest.fixture(params=["ours", "kube-scheduler"])
+def scheduled(
+    request: pytest.FixtureRequest, cluster: Cluster, scheduler: StartScheduler, tmp_path: Path
+) -> Iterator[str]:
+    """The name of a scheduler that runs: ours, and the yardstick where there is a real control plane."""
+    if request.param == "ours":
+        scheduler().start_ready()
+        yield OURS
+        return
+    with kube_scheduler(cluster.kubeconfig(tmp_path / "admin"), log=tmp_path / "kube-scheduler.log"):
+        yield "default-scheduler"
+
+
+def two_gpus(cluster: Cluster, *names: str) -> None:
+    cluster.api.create("deviceclasses", device_class("gpu"))
+    for name in names:
+        cluster.add_nodes(node(name))
+        cluster.api.create("resourceslices", resource_slice(name, devices=("gpu0", "gpu1")))
+
+
+def test_each_device_is_allocated_once_and_again_after_it_was_given_back(cluster: Cluster, scheduled: str) -> None:
+    two_gpus(cluster, "n1")
+    for name in "abc":
+        cluster.api.create("resourceclaims", claim(name))
+        cluster.add_pods(claim_pod(name, scheduler=scheduled))
+    eventually(lambda: len([n for n in cluster.placements().values() if n]) == 2)
+    (waiting,) = [name for name, host in cluster.placements().items() if not host]
+    eventually(lambda: "cannot allocate all claims" in cluster.condition(waiting).get("message", ""))
+    first, second = sorted(set("abc") - {waiting})
+    assert sorted(taken(cluster)) == [("n1", "gpu0"), ("n1", "gpu1")]
+    kept = cluster.api.get("resourceclaims", first)
+    assert FINALIZER in kept["metadata"]["finalizers"]
+    uid = cluster.pod(first)["metadata"]["uid"]
+    assert kept["status"]["reservedFor"] == [{"resource": "pods", "name": first, "uid": uid}]
+    assert kept["status"]["allocation"]["devices"]["results"][0]["driver"] == DRIVER
+    cluster.delete_pod(second)
+    free(cluster, second)
+    cluster.wait_bound(waiting)
+    assert sorted(taken(cluster)) == [("n1", "gpu0"), ("n1", "gpu1")]
+
+
+def test_a_pod_waits_for_its_claim_class_and_slice(cluster: Cluster, scheduled: str) -> None:
+    cluster.add_nodes(node("n1"))
+    cluster.add_pods(claim_pod("web", scheduler=scheduled))
+    cluster.api.create("resourceclaims", claim("web"))
+    eventually(lambda: "device class gpu does not exist" in cluster.condition("web").get("message", ""))
+    cluster.api.create("deviceclasses", device_class("gpu"))
+    eventually(lambda: "cannot allocate all claims" in cluster.condition("web").get("message", ""))
+    cluster.api.create("resourceslices", resource_slice("n1", devices=("gpu0",)))
+    cluster.wait_bound("web")
+
+
+def test_pods_share_a_claim(cluster: Cluster, scheduled: str) -> None:
+    two_gpus(cluster, "n1", "n2")
+    cluster.api.create("resourceclaims", claim("shared"))
+    cluster.add_pods(*(claim_pod(name, claims=("shared",), scheduler=scheduled) for name in "abc"))
+    placed = cluster.wait_bound("a", "b", "c")
+    assert len(set(placed.values())) == 1
+    users = cluster.api.get("resourceclaims", "shared")["status"]["reservedFor"]
+    assert sorted(user["name"] for user in users) == ["a", "b", "c"]
+
+
+def test_an_extended_resource_of_a_class_gets_a_claim_of_its_own(cluster: Cluster, scheduled: str) -> None:
+    cluster.api.create("deviceclasses", device_class("gpu", extended="example.com/gpu"))
+    cluster.add_nodes(node("n1"))
+    cluster.api.create("resourceslices", resource_slice("n1", devices=("gpu0", "gpu1", "gpu2")))
+    cluster.add_pods(extended_pod("web", "example.com/gpu", 2, scheduler=scheduled))
+    cluster.wait_bound("web")
+    told = cluster.pod("web")["status"]["extendedResourceClaimStatus"]
+    made = cluster.api.get("resourceclaims", told["resourceClaimName"])
+    assert made["metadata"]["ownerReferences"][0]["name"] == "web"
+    assert len(made["status"]["allocation"]["devices"]["results"]) == 2
+    assert told["requestMappings"] == [
+        {"containerName": "main", "requestName": "container-0-request-1", "resourceName": "example.com/gpu"}
+    ]
+    cluster.add_pods(extended_pod("more", "example.com/gpu", 2, scheduler=scheduled))
+    eventually(lambda: "cannot allocate all claims" in cluster.condition("more").get("message", ""))
+
+
+def test_a_claim_whose_node_is_gone_is_allocated_elsewhere(cluster: Cluster, scheduled: str) -> None:
+    two_gpus(cluster, "n1")
+    cluster.api.create("resourceclaims", claim("web"))
+    controlled(cluster, "web", node_name="gone", device="gpu0")
+    cluster.add_pods(claim_pod("web", scheduler=scheduled))
+    cluster.wait_bound("web")
+    assert taken(cluster) == [("n1", "gpu0")]
+
+
+def test_a_pod_is_bound_only_once_its_device_is_attached(cluster: Cluster, scheduled: str) -> None:
+    cluster.api.create("deviceclasses", device_class("gpu"))
+    cluster.add_nodes(node("n1"))
+    attached: Json = {"bindsToNode": True, "bindingConditions": ["attached"], "bindingFailureConditions": ["broken"]}
+    fabric = resource_slice("n1", devices=("gpu0",), more=attached)
+    cluster.api.create("resourceslices", fabric)
+    cluster.api.create("resourceclaims", claim("web"))
+    cluster.add_pods(claim_pod("web", scheduler=scheduled))
+    eventually(lambda: cluster.events("web", reason="BindingConditionsPending"))
+    eventually(lambda: taken(cluster) == [("n1", "gpu0")])
+    assert not cluster.placements()["web"]
+    condition = {"type": "attached", "status": "True", "reason": "Done", "message": ""}
+    condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    known = {"driver": DRIVER, "pool": "n1", "device": "gpu0", "conditions": [condition]}
+    cluster.api.patch("resourceclaims", "web", {"status": {"devices": [known]}}, subresource="status")
+    cluster.wait_bound("web")
+
+
+# --- ours alone -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [("patch", "resourceclaims"), ("patch", "resourceclaims/status")], ids=lambda x: x[1])
+def test_an_answer_that_is_lost_costs_no_device(
+    cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path, lost: tuple[str, str]
+) -> None:
+    faults: Counter[str] = Counter()
+
+    def lose_each_once(exchange: Exchange) -> Fault | None:
+        if exchange.is_about(*lost) and not faults[exchange.name]:
+            faults[exchange.name] += 1
+            return LoseAnswer()
+        return None
+
+    front.plan = lose_each_once
+    two_gpus(cluster, "n1", "n2")
+    scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    for name in "abcd":
+        cluster.api.create("resourceclaims", claim(name))
+        cluster.add_pods(claim_pod(name))
+    cluster.wait_bound("a", "b", "c", "d")
+    assert len(set(taken(cluster))) == 4
+    assert set(faults) == set("abcd")
+
+
+def test_a_scheduler_that_ended_in_between_is_gone_on_with(cluster: Cluster, scheduler: StartScheduler) -> None:
+    two_gpus(cluster, "n1", "n2")
+    cluster.api.create("resourceclaims", claim("web"))
+    cluster.add_pods(claim_pod("web"))
+    controlled(cluster, "web", node_name="n2", device="gpu1", user="web")
+    scheduler().start_ready()
+    assert cluster.wait_bound("web") == {"web": "n2"}
+    assert taken(cluster) == [("n2", "gpu1")]
+
+
+def test_a_pod_that_is_not_bound_after_all_gives_its_claim_back(
+    cluster: Cluster, front: Front, scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    two_gpus(cluster, "n1")
+    cluster.api.create("resourceclaims", claim("shared"))
+    deleted: list[str] = []
+
+    def delete_before_the_binding(exchange: Exchange) -> Fault | None:
+        if exchange.is_about("create", "pods/binding") and not deleted:
+            deleted.append(exchange.name)
+            cluster.delete_pod("web")
+        return None
+
+    front.plan = delete_before_the_binding
+    scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
+    cluster.add_pods(claim_pod("web", claims=("shared",)))
+    eventually(lambda: deleted)
+    eventually(lambda: not cluster.api.get("resourceclaims", "shared").get("status", {}).get("reservedFor"))
+    cluster.add_pods(claim_pod("next", claims=("shared",)))
+    cluster.wait_bound("next")
