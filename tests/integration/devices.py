@@ -41,6 +41,18 @@ def claim(name: str, *, count: int = 1, selector: str = "") -> Json:
     return {"apiVersion": _VERSION, "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
 
 
+def left_claim(cluster: Cluster, name: str) -> Json:
+    """A claim for extended resources that a scheduler which ended has left to a pod."""
+    made = claim(f"{name}-left")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": cluster.pod(name)["metadata"]["uid"]}
+    made["metadata"] |= {
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+        "ownerReferences": [owner | {"controller": True}],
+        "finalizers": ["resource.kubernetes.io/delete-protection"],
+    }
+    return made
+
+
 def claim_pod(name: str, *, claims: Sequence[str] = (), scheduler: str = OURS) -> Json:
     """A pod that uses claims; without any, the claim of its own name."""
     named = claims or (name,)

@@ -14,6 +14,7 @@ from tests.deploy.manifests import BASE, objects
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import ALL_GOOD, StartScheduler
+from tests.integration.devices import claim, claim_pod, device_class, extended_pod, left_claim, resource_slice
 from tests.integration.front import Exchange, Fault, Front, LoseAnswer
 from tests.integration.kubectl import kubectl
 from tests.integration.objects import Json, node, pod, pod_group
@@ -95,6 +96,7 @@ def test_what_is_granted_is_what_is_used(
     fails_twice(cluster)
     preempts(cluster)
     binds_volumes(cluster)
+    allocates_devices(cluster)
     if cluster.has_pod_groups:
         tells_of_a_group(cluster)
     eventually(lambda: ("coordination.k8s.io", "leases", "update") in used(secure_front))
@@ -112,6 +114,7 @@ def test_what_is_granted_is_what_is_used(
     optional = {(group, "podgroups", "watch") for group in ("scheduling.k8s.io", "scheduling.x-k8s.io")}
     optional |= {("coordination.k8s.io", "leases", "watch")}  # a standby's
     optional |= {("policy-scheduler.dev", "deviceannotations", "write")}  # asked by the API server's own admission
+    optional |= {("resource.k8s.io", "resourceclaims/binding", "patch")}  # asked by the API server, of a claim's status
     if not cluster.has_pod_groups:
         optional |= {("scheduling.k8s.io", "podgroups/status", "patch")}
     assert {what for what in granted() - used(secure_front) - optional if what[2] != "get"} == set()
@@ -151,6 +154,17 @@ def preempts(cluster: Cluster) -> None:
     cluster.delete_pod("urgent")
 
 
+def allocates_devices(cluster: Cluster) -> None:
+    """Allocate a claim, and a claim of the scheduler's own for a pod that has another one left from before."""
+    cluster.api.patch("nodes", "n1", {"status": {"allocatable": {"cpu": "4"}}}, subresource="status")
+    cluster.api.create("resourceclaims", claim("claimed"))
+    cluster.add_pods(claim_pod("claimed"), extended_pod("extended", "example.com/gpu", 1))
+    cluster.api.create("resourceclaims", left_claim(cluster, "extended"))
+    cluster.api.create("resourceslices", resource_slice("n1", devices=("gpu0", "gpu1")))
+    cluster.api.create("deviceclasses", device_class("gpu", extended="example.com/gpu"))
+    cluster.wait_bound("claimed", "extended")
+
+
 def binds_volumes(cluster: Cluster) -> None:
     """Bind a claim to a volume that exists, and have another provisioned; we are the volume controllers."""
     for name, provisioner in (("local", "kubernetes.io/no-provisioner"), ("made", "example.com/disks")):
@@ -166,10 +180,10 @@ def binds_volumes(cluster: Cluster) -> None:
         )
     cluster.api.create("persistentvolumes", volume("disk", storage_class="local"))
     cluster.api.patch("persistentvolumes", "disk", {"status": {"phase": "Available"}}, subresource="status")
-    for claim in ("local", "made"):
-        cluster.api.create("persistentvolumeclaims", volume_claim(claim, storage_class=claim))
-        volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
-        cluster.add_pods(pod(f"uses-{claim}", volumes=volumes))
+    for name in ("local", "made"):
+        cluster.api.create("persistentvolumeclaims", volume_claim(name, storage_class=name))
+        volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+        cluster.add_pods(pod(f"uses-{name}", volumes=volumes))
     eventually(lambda: cluster.api.get("persistentvolumes", "disk")["spec"].get("claimRef", {}).get("name") == "local")
     bind_claim(cluster, "local", to="disk")
     cluster.wait_bound("uses-local")

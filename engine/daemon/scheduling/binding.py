@@ -282,6 +282,7 @@ class Bindings:
         if reserved.reservation is None and reserved.devices is None:
             return ""
         self._awaiting_others += 1
+        why = "the scheduler is ending"  # what a cancellation leaves
         try:
             why = await self._volumes.bind(reserved.reservation) if reserved.reservation is not None else ""
             if not why and reserved.devices is not None:
@@ -291,6 +292,9 @@ class Bindings:
             self._awaiting_others -= 1
             if reserved.devices is not None:
                 undo_claims(reserved.devices, self._cluster)
+                self._informer.claims_settled(one.claim for one in reserved.devices.claims)
+                if why:
+                    self._informer.devices_freed()
 
     async def deallocate(self, given_up: Deallocation) -> None:
         """Take the devices of one claim away, and delete claims that earlier attempts have left."""

@@ -315,6 +315,8 @@ class Permitting:
         self._deciding.forget_refusals()
         if returned:
             self._informer.happened(ClusterEvent.POD_DELETE)
+        if any(reserved.devices is not None for reserved, _ in returned):
+            self._informer.devices_freed()
 
     def _tell_returned(self, reserved: Reserved, why: str) -> None:
         queued = reserved.queued
@@ -350,6 +352,8 @@ class Permitting:
         if self._give_back(reserved.queued.pod.uid) is not None:
             self._queue.activate(reserved.queued, self._clock())
             self._informer.happened(ClusterEvent.POD_DELETE)
+            if reserved.devices is not None:
+                self._informer.devices_freed()
 
     def withdraw_all(self) -> None:
         """Have all who wait decided anew."""

@@ -5,7 +5,7 @@ Synchronous and without I/O; the reflectors call it in the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -296,23 +296,34 @@ class Informer:
             return
         else:
             self.changes += 1
-        self._wake_claimants(key)
+        self._wake_claimants(after)
 
     def _claim_deleted(self, claim: objects.ResourceClaim) -> None:
-        key = object_key(claim.metadata)
-        known = self._cluster.resource_claims.get(key)
+        known = self._cluster.resource_claims.get(object_key(claim.metadata))
         self._cluster.remove_object(claim)
         if known is not None and known.status.allocation is not None:
             self.happened(ClusterEvent.RESOURCE_CLAIM)
         else:
             self.changes += 1
+        self._wake_claimants(claim)
 
-    def _wake_claimants(self, key: str) -> None:
-        woken = [
-            uid for uid in self.claimants.of(key) if self._queue.wake(uid, ClusterEvent.RESOURCE_CLAIM, self._clock())
-        ]
-        if woken:
-            self._wake()
+    def claims_settled(self, claims: Iterable[objects.ResourceClaim]) -> None:
+        """Take note that claims are not in the process of being allocated any more: others that name them get on."""
+        self.changes += 1
+        for claim in claims:
+            self._wake_claimants(claim)
+
+    def devices_freed(self) -> None:
+        """Take note that devices which were allocated in memory are free again."""
+        self.happened(ClusterEvent.RESOURCE_CLAIM)
+
+    def _wake_claimants(self, claim: objects.ResourceClaim) -> None:
+        """Try the pods again that name a claim, or for which it was made."""
+        now = self._clock()
+        owners = [owner.uid for owner in claim.metadata.owner_references or () if owner.controller]
+        for uid in (*self.claimants.of(object_key(claim.metadata)), *owners):
+            if self._queue.wake(uid, ClusterEvent.RESOURCE_CLAIM, now):
+                self._wake()
 
     def object_deleted(self, thing: Any) -> None:
         """Take over the deletion of an object of another kind."""
