@@ -112,6 +112,7 @@ class ResourceClaims:
         self._in_flight: dict[str, tuple[objects.ResourceClaim, tuple[DeviceUse, ...]]] = {}
         self._uses: dict[str, tuple[DeviceUse, ...]] = {}
         self._made_for_pods: dict[str, dict[str, None]] = {}
+        self._holders: set[str] = set()
         self.version = 0
         """Changes with every claim."""
 
@@ -135,6 +136,10 @@ class ResourceClaims:
         for key in self._made_for_pods.get(pod_uid, ()):
             return self.get(key)
         return None
+
+    def are_held_by(self, pod_uid: str) -> bool:
+        """Return whether a pod has its place, with what its claims get there."""
+        return pod_uid in self._holders
 
     # --- changes -------------------------------------------------------------------------------------
 
@@ -169,6 +174,14 @@ class ResourceClaims:
         """Show a claim as the API server delivered it again."""
         if self._assumed.pop(key, None) is not None:
             self._recount(key)
+
+    def hold(self, pod_uid: str) -> None:
+        """Take note that a pod has its place and all that it claims, until `let_go`: it is bound, or is not after all."""
+        self._holders.add(pod_uid)
+
+    def let_go(self, pod_uid: str) -> None:
+        """Take note that a pod is bound, or has given its place back."""
+        self._holders.discard(pod_uid)
 
     def start_allocation(self, claim: objects.ResourceClaim) -> None:
         """Count the devices of a claim that is allocated in memory, until `end_allocation`."""

@@ -83,7 +83,8 @@ class ClaimBinder:
             logger.exception("unexpected error while claims were bound")
             why = f"internal error: {error!r}"
         finally:
-            undo(reservation, self._cluster)
+            if why:
+                undo(reservation, self._cluster)
         if not why:
             return ""
         await self.unreserve(reservation)
@@ -103,13 +104,13 @@ class ClaimBinder:
             claim = await self._writer.reserve(claim, user=user, allocation=allocation)
             if not is_new:
                 self._cluster.resource_claims.assume(claim)
-                self._cluster.resource_claims.end_allocation(claim.metadata.uid)
             elif reservation.mappings:
                 body = extended_claim_status(claim.metadata.name, reservation.mappings)
                 await self._writer.tell_pod(namespace=pod.namespace, name=pod.name, body=body)
         finally:
             if is_new:  # until the watch shows it, its devices count as in flight
                 await self._shown(claim)
+        self._cluster.resource_claims.end_allocation(one.claim.metadata.uid)
 
     async def _shown(self, claim: objects.ResourceClaim) -> None:
         key, version = object_key(claim.metadata), version_number(claim.metadata.resource_version)

@@ -174,7 +174,13 @@ class Bindings:
                 self.broken(queued, f"internal error: {error!r}; see the scheduler's log", began=began)
 
     async def _bind(self, reserved: Reserved, *, after: Unknown | None = None) -> None:
-        """Bind a pod, volumes first. after: what is known of an earlier binding to the same node."""
+        """Bind a pod, volumes and claims first. after: what is known of an earlier binding to the same node."""
+        try:
+            await self._bind_all(reserved, after)
+        finally:
+            self._cluster.resource_claims.let_go(reserved.queued.pod.uid)
+
+    async def _bind_all(self, reserved: Reserved, after: Unknown | None) -> None:
         queued, host, began = reserved.queued, reserved.host, reserved.began
         pod = queued.pod
         if why := await self._pre_bind(reserved):
@@ -186,11 +192,14 @@ class Bindings:
             while not self._view():  # noqa: ASYNC110 (asked by turns, as the loop does)
                 await asyncio.sleep(STALE_POLL_SECONDS)
             if pod.uid not in self._informer.assumed:
+                if pod.uid not in self._cluster.pods:
+                    await self._unreserve(reserved)
                 return  # the watch has told what became of it
             objection, basis = self._look_again(reserved, basis)
             if objection and after is None:
                 self._broken_gangs += bool(reserved.claims)
                 self.give_back(pod.uid)
+                await self._unreserve(reserved)
                 self.broken(queued, objection, began=began)
                 return
             outcome = await self._ask_binder(reserved, basis, after, tries=not objection)
@@ -201,8 +210,7 @@ class Bindings:
                     return
                 case Refused(message=why):
                     self.give_back(pod.uid)
-                    if reserved.devices is not None:
-                        await self._claims.unreserve(reserved.devices)
+                    await self._unreserve(reserved)
                     self.broken(queued, f"binding to {host} was refused: {why}", began=began)
                     return
                 case Unknown(message=why):
@@ -291,10 +299,16 @@ class Bindings:
         finally:
             self._awaiting_others -= 1
             if reserved.devices is not None:
-                undo_claims(reserved.devices, self._cluster)
+                if why:
+                    undo_claims(reserved.devices, self._cluster)
                 self._informer.claims_settled(one.claim for one in reserved.devices.claims)
                 if why:
                     self._informer.devices_freed()
+
+    async def _unreserve(self, reserved: Reserved) -> None:
+        """Give back the claims of a pod that is not bound after all."""
+        if reserved.devices is not None:
+            await self._claims.unreserve(reserved.devices)
 
     async def deallocate(self, given_up: Deallocation) -> None:
         """Take the devices of one claim away, and delete claims that earlier attempts have left."""

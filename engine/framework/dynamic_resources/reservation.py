@@ -118,6 +118,7 @@ def reserve(plugin: DynamicResources, frame: Frame, state: ClaimState, row: int,
     for one in claims:
         if one.allocation is not None:
             frame.cluster.resource_claims.start_allocation(_allocated(one))
+    frame.cluster.resource_claims.hold(frame.pod.uid)
     extended = reserved.extended if reserved is not None else None
     name = frame.cluster.nodes.infos[row].name
     return ClaimReservation(frame.pod, name, tuple(claims), extended.mappings if extended is not None else ())
@@ -148,6 +149,7 @@ def undo(reservation: ClaimReservation, cluster: Cluster) -> None:
     for one in reservation.claims:
         if one.allocation is not None:
             cluster.resource_claims.end_allocation(one.claim.metadata.uid)
+    cluster.resource_claims.let_go(reservation.pod.uid)
 
 
 def _allocated(one: ReservedClaim) -> objects.ResourceClaim:

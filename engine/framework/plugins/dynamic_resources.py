@@ -114,6 +114,8 @@ class DynamicResources(Filter, Score):
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Find the pod's claims; skip pods without any."""
+        if frame.cluster.resource_claims.are_held_by(frame.pod.uid):
+            return SKIP  # it has its devices, and is only looked at again before it is bound
         resources = provided_resources(frame.template, frame.cluster.store)
         if not frame.template.spec.resource_claims and not resources:
             return SKIP
