@@ -176,7 +176,7 @@ class ResourceClaims:
             self._recount(key)
 
     def hold(self, pod_uid: str) -> None:
-        """Take note that a pod has its place and all that it claims, until `let_go`: it is bound, or is not after all."""
+        """Take note that a pod has its place with all that it claims, until `let_go`."""
         self._holders.add(pod_uid)
 
     def let_go(self, pod_uid: str) -> None:
