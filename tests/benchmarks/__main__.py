@@ -12,6 +12,7 @@ from tests.benchmarks.changes import measure_changes
 from tests.benchmarks.chart import svg
 from tests.benchmarks.decisions import measure, start
 from tests.benchmarks.end_to_end.__main__ import main as end_to_end
+from tests.benchmarks.end_to_end.beside import main as beside
 from tests.benchmarks.growth import curves
 from tests.benchmarks.memory import measure_memory
 from tests.benchmarks.reference import Reference
@@ -21,6 +22,8 @@ from tests.benchmarks.startup import measure_start
 from tests.benchmarks.workloads import WORKLOADS
 
 PARTS = ("decisions", "changes", "start", "memory", "reload", "growth", "end-to-end")
+ASKED_FOR = ("beside",)
+"""Parts that run only where they are named: they need a real control plane and kube-scheduler."""
 NODES = (100, 1_000, 5_000, 20_000)
 _END_TO_END = ("--nodes", "1000", "--rate", "50", "--rate", "100", "--seconds", "5")
 """What is short enough for every run; `python -m tests.benchmarks.end_to_end` has scheduler_perf's numbers."""
@@ -63,12 +66,14 @@ def main(arguments: list[str]) -> int:
     for problem in problems:
         console.print(problem)
     went_wrong = "end-to-end" in parts and end_to_end(["--out", str(options.out), *_END_TO_END])
+    if "beside" in parts:
+        beside(["--out", str(options.out)])
     return 1 if went_wrong or (options.check and problems) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this part; may be repeated")
+    parser.add_argument("--part", action="append", choices=PARTS + ASKED_FOR, help="only this part; may be repeated")
     parser.add_argument("--only", action="append", metavar="WORKLOAD", help="only this workload; may be repeated")
     parser.add_argument("--nodes", type=int, action="append", help=f"instead of {NODES}; may be repeated")
     parser.add_argument("--long", action="store_true", help="scheduler_perf's numbers of pods: takes 10 minutes")

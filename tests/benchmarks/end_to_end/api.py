@@ -33,28 +33,28 @@ class Api:
 
     async def fill(self, *, nodes: int, pods: Iterable[Json]) -> None:
         """Create nodes, without the taint that new ones get, and pods."""
-        await _all(self._add_node(node(number)) for number in range(nodes))
-        await _all(self.create_pod(pod) for pod in pods)
+        await together(self._add_node(node(number)) for number in range(nodes))
+        await together(self.create_pod(pod) for pod in pods)
 
     async def _add_node(self, wanted: Json) -> None:
-        await self._send("POST", "/api/v1/nodes", wanted)
+        await self.send("POST", "/api/v1/nodes", wanted)
         path = f"/api/v1/nodes/{wanted['metadata']['name']}"
-        await self._send("PATCH", path, {"spec": {"taints": []}}, content_type="application/merge-patch+json")
+        await self.send("PATCH", path, {"spec": {"taints": []}}, content_type="application/merge-patch+json")
 
     async def create_pod(self, pod: Json) -> None:
         """Create a pod."""
-        await self._send("POST", PODS, pod)
+        await self.send("POST", PODS, pod)
 
     async def hold_lease(self, name: str) -> Callable[[], Awaitable[None]]:
         """Hold a scheduler's lease, so that it fills its caches and waits; return what lets it begin."""
         now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
         spec = {"holderIdentity": "benchmark", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now}
         kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}}
-        await self._send("POST", LEASES, kind | {"spec": spec | {"leaseTransitions": 0}})
+        await self.send("POST", LEASES, kind | {"spec": spec | {"leaseTransitions": 0}})
 
         async def release() -> None:
             change = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
-            await self._send("PATCH", f"{LEASES}/{name}", change, content_type="application/merge-patch+json")
+            await self.send("PATCH", f"{LEASES}/{name}", change, content_type="application/merge-patch+json")
 
         return release
 
@@ -121,7 +121,21 @@ class Api:
         found: Json = msgspec.json.decode(await self._transport.request("GET", path, timeout_seconds=60))
         return found
 
-    async def _send(self, verb: str, path: str, body: Json, *, content_type: str = "application/json") -> None:
+    async def watch(self, path: str) -> AsyncIterator[Json]:
+        """Yield the events of a watch, until it ends."""
+        stream = await self._transport.open_stream(path, idle_seconds=3600.0)
+        rest = b""
+        try:
+            while chunk := await stream.read():
+                lines = (rest + chunk).split(b"\n")
+                rest = lines.pop()
+                for line in lines:
+                    yield msgspec.json.decode(line)
+        finally:
+            stream.close()
+
+    async def send(self, verb: str, path: str, body: Json, *, content_type: str = "application/json") -> None:
+        """Send a change."""
         encoded = msgspec.json.encode(body)
         await self._transport.request(verb, path, body=encoded, content_type=content_type, timeout_seconds=60)
 
@@ -132,7 +146,8 @@ def _note(names: Iterable[str], seen: dict[str, float]) -> None:
         seen.setdefault(name, now)
 
 
-async def _all(works: Iterable[Awaitable[None]]) -> None:
+async def together(works: Iterable[Awaitable[None]]) -> None:
+    """Do all of them, `CONCURRENCY` at a time."""
     slots = asyncio.Semaphore(CONCURRENCY)
 
     async def one(work: Awaitable[None]) -> None:

@@ -18,6 +18,7 @@ from engine.adapters.kube.credentials import find_credentials
 from engine.adapters.kube.transport import Transport
 from tests.benchmarks.end_to_end.api import Api
 from tests.benchmarks.end_to_end.workloads import SCHEDULER
+from tests.benchmarks.manifests import Json
 from tests.integration.cluster import Real
 from tests.integration.control_plane import ControlPlane, assets
 
@@ -38,7 +39,15 @@ class Scene:
 
     @contextlib.contextmanager
     def scheduler(
-        self, kind: str, *, policy: str = KUBERNETES_SCORES, profile: Path | None = None, stages: Path | None = None
+        self,
+        kind: str,
+        *,
+        policy: str = KUBERNETES_SCORES,
+        profile: Path | None = None,
+        stages: Path | None = None,
+        serves: str = SCHEDULER,
+        avoids: tuple[str, str] | None = None,
+        elects: bool = True,
     ) -> Iterator[Process]:
         """Start a scheduler, and end it by its process id.
 
@@ -47,8 +56,13 @@ class Scene:
             policy: what ours decides by.
             profile: where cProfile writes what ours did.
             stages: where ours writes when each pod passed which stage, once it has ended.
+            serves: the `schedulerName` of kube-scheduler's pods.
+            avoids: label and value of the nodes that kube-scheduler leaves alone.
+            elects: whether it waits for a lease.
         """
-        command = self._ours(policy, profile, stages) if kind == "ours" else self._kube()
+        command = self._ours(policy, profile, stages) if kind == "ours" else self._kube(serves, avoids, elects)
+        if kind == "ours" and not elects:
+            command.append("--no-leader-election")
         log = self.directory / f"{kind}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
@@ -71,16 +85,22 @@ class Scene:
         program = ["engine.daemon"] if stages is None else ["tests.benchmarks.end_to_end.stages", str(stages)]
         return [sys.executable, *profiler, "-m", *program, *arguments, "--log-format=json"]
 
-    def _kube(self) -> list[str]:
+    def _kube(self, serves: str, avoids: tuple[str, str] | None, elects: bool) -> list[str]:
         programs = assets()
         assert programs is not None, "kube-scheduler is a program of KUBEBUILDER_ASSETS"
         config = self.directory / "kube-scheduler.json"
+        profile: Json = {"schedulerName": serves}
+        if avoids is not None:
+            key, value = avoids
+            terms = [{"matchExpressions": [{"key": key, "operator": "NotIn", "values": [value]}]}]
+            added = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+            profile["pluginConfig"] = [{"name": "NodeAffinity", "args": {"addedAffinity": added}}]
         settings = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": 5000, "burst": 5000},
-            "leaderElection": {"leaderElect": True},
-            "profiles": [{"schedulerName": SCHEDULER}],
+            "leaderElection": {"leaderElect": elects},
+            "profiles": [profile],
         }
         config.write_text(json.dumps(settings))
         return [str(programs / "kube-scheduler"), f"--config={config}", "--secure-port=0"]
@@ -92,6 +112,14 @@ class Process:
     def __init__(self, process: psutil.Process, log: Path) -> None:
         self._process = process
         self._log = log
+
+    def stop(self) -> None:
+        """Let it do nothing for a while."""
+        self._process.suspend()
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        self._process.resume()
 
     @property
     def is_running(self) -> bool:
