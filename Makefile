@@ -14,7 +14,7 @@ help: ## show this list
 	  printf '  make %-8s %s\n' "$$name" "$$text"; done
 
 demo: $(VENV)/.demo ## start a cluster and the scheduler on this machine and watch policies place pods
-	@$(BIN)/python -m engine.demo $(ARGS)
+	@$(BIN)/python -m kube_policy_scheduler.demo $(ARGS)
 
 test: $(VENV)/.dev ## run all tests; ARGS='-k tenant' for some of them
 	@.ci/programs

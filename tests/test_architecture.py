@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PACKAGE = "kube_policy_scheduler"
+ENGINE = ROOT / "engine" / PACKAGE
 
 MAY_IMPORT: dict[str, set[str]] = {
     "diagnostics": set(),
@@ -55,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "demo": {"embedded", "adapters", "daemon", "cluster", "documents"},
 }
-"""For each package of `engine`, the packages below it. What is not listed is forbidden: imports go downward only."""
+"""For each package of the engine, the packages below it. What is not listed is forbidden: imports go downward only."""
 
 ROOMS_IN_ORDER = {"lang": ("reading", "formatting", "checking", "compiling")}
 """For packages that are a pipeline, their rooms: each knows those before it only."""
@@ -83,11 +85,11 @@ MAY_USE: dict[str, set[str]] = {
 """For each package, the third-party packages that it may import."""
 
 ONLY_IN: dict[str, str] = {
-    "lark": r"engine/lang/reading/(parse|lower)\w*\.py",
-    "jsonschema": r"engine/documents/schema\.py",
-    "kubernetes": r"engine/adapters/kube/\w+\.py",
-    "prometheus_api_client": r"engine/adapters/prometheus\.py",
-    "watchdog": r"engine/adapters/\w+\.py",
+    "lark": r"lang/reading/(parse|lower)\w*\.py",
+    "jsonschema": r"documents/schema\.py",
+    "kubernetes": r"adapters/kube/\w+\.py",
+    "prometheus_api_client": r"adapters/prometheus\.py",
+    "watchdog": r"adapters/\w+\.py",
 }
 """Clients whose errors and types stay in one place."""
 
@@ -101,7 +103,7 @@ WORLD = {
 WORLD_CALLS = {"open", "input", "print", "breakpoint", "exec", "eval"}
 CLOCK_CALLS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today")}
 
-OPTIONAL = {"matplotlib": "engine/pages/charts.py", "opentelemetry": "engine/adapters/open_telemetry.py"}
+OPTIONAL = {"matplotlib": "pages/charts.py", "opentelemetry": "adapters/open_telemetry.py"}
 """Imported inside functions by the one module that works without it for all but what it needs it for."""
 
 DISTRIBUTION = {"yaml": "pyyaml", "re2": "google-re2", "opentelemetry": "opentelemetry-sdk"}
@@ -123,8 +125,8 @@ class Import:
 
 
 def package_of(file: Path) -> str:
-    """Return the part of `engine` that a file belongs to; its own name for modules at the top."""
-    return file.relative_to(ROOT / "engine").with_suffix("").parts[0]
+    """Return the part of the engine that a file belongs to; its own name for modules at the top."""
+    return file.relative_to(ENGINE).with_suffix("").parts[0]
 
 
 def imports(file: Path) -> Iterator[Import]:
@@ -134,13 +136,13 @@ def imports(file: Path) -> Iterator[Import]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno}: relative import"
             module = node.module or ""
-            if module == "engine":
-                yield from (Import(file, node.lineno, f"engine.{alias.name}") for alias in node.names)
+            if module == PACKAGE:
+                yield from (Import(file, node.lineno, f"{PACKAGE}.{alias.name}") for alias in node.names)
             else:
                 yield Import(file, node.lineno, module)
 
 
-FILES = sorted(path for path in (ROOT / "engine").rglob("*.py") if path != ROOT / "engine/__init__.py")
+FILES = sorted(path for path in ENGINE.rglob("*.py") if path != ENGINE / "__init__.py")
 
 
 @cache
@@ -149,7 +151,7 @@ def all_imports() -> tuple[Import, ...]:
 
 
 def third_party(found: Import) -> bool:
-    return found.top not in sys.stdlib_module_names and found.top not in ("engine", "grammar")
+    return found.top not in sys.stdlib_module_names and found.top != PACKAGE
 
 
 def names(problems: list[Import]) -> str:
@@ -174,7 +176,7 @@ def test_imports_go_downward_only() -> None:
     wrong = [
         found
         for found in all_imports()
-        if found.top == "engine"
+        if found.top == PACKAGE
         and (below := [*found.module.split("."), ""][1]) != package_of(found.file)
         and below not in MAY_IMPORT[package_of(found.file)]
     ]
@@ -186,9 +188,9 @@ def test_rooms_of_a_pipeline_know_only_those_before_them(package: str) -> None:
     order = ROOMS_IN_ORDER[package]
     wrong = []
     for place, room in enumerate(order):
-        mine = [found for file in (ROOT / "engine" / package / room).glob("*.py") for found in imports(file)]
+        mine = [found for file in (ENGINE / package / room).glob("*.py") for found in imports(file)]
         assert mine
-        after = tuple(f"engine.{package}.{later}" for later in order[place + 1 :])
+        after = tuple(f"{PACKAGE}.{package}.{later}" for later in order[place + 1 :])
         wrong += [found for found in mine if after and found.module.startswith(after)]
     assert not wrong, names(wrong)
 
@@ -205,7 +207,7 @@ def test_only_one_place_knows(client: str) -> None:
     wrong = [
         found
         for found in all_imports()
-        if found.top == client and not re.fullmatch(ONLY_IN[client], found.file.relative_to(ROOT).as_posix())
+        if found.top == client and not re.fullmatch(ONLY_IN[client], found.file.relative_to(ENGINE).as_posix())
     ]
     assert not wrong, names(wrong)
 
@@ -236,7 +238,7 @@ def test_what_is_imported_is_declared() -> None:
     needed = [
         found
         for found in all_imports()
-        if third_party(found) and OPTIONAL.get(found.top) != found.file.relative_to(ROOT).as_posix()
+        if third_party(found) and OPTIONAL.get(found.top) != found.file.relative_to(ENGINE).as_posix()
     ]
     imported = {DISTRIBUTION.get(found.top, found.top.replace("_", "-")) for found in needed}
     assert imported <= declared, f"missing in pyproject.toml: {sorted(imported - declared)}"

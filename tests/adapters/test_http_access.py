@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from engine.adapters.http_access import token_of
-from engine.adapters.kube.errors import Unreachable
-from engine.adapters.kube.reviews import KEEP_SECONDS, MAX_KEPT, Access, AccessReviewer
+from kube_policy_scheduler.adapters.http_access import token_of
+from kube_policy_scheduler.adapters.kube.errors import Unreachable
+from kube_policy_scheduler.adapters.kube.reviews import KEEP_SECONDS, MAX_KEPT, Access, AccessReviewer
 
 
 @pytest.mark.parametrize(

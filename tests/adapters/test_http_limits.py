@@ -11,11 +11,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
+from kube_policy_scheduler.adapters.http_limits import ConnectionLimits, RateLimit
+from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
+from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
 from prometheus_client import CollectorRegistry
-
-from engine.adapters.http_limits import ConnectionLimits, RateLimit
-from engine.adapters.http_server import HealthChecks, HttpServer
-from engine.adapters.serving_certificate import ServingCertificate
 
 SHORT = 0.05
 

@@ -19,11 +19,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kube_policy_scheduler.adapters import policy_directory, policy_sources
+from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
+from kube_policy_scheduler.adapters.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.policy_sources import (
+    PolicySources,
+    PolicySourcesError,
+    read_policies,
+    subpath_mounts,
+)
 
-from engine.adapters import policy_directory, policy_sources
-from engine.adapters.policy_directory import PolicyDirectory
-from engine.adapters.policy_proof import PolicyProof
-from engine.adapters.policy_sources import PolicySources, PolicySourcesError, read_policies, subpath_mounts
 from tests.configmap_volume import ConfigMapVolume
 
 

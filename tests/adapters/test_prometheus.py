@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-
-from engine.adapters.prometheus import (
+from kube_policy_scheduler.adapters.prometheus import (
     PrometheusClient,
     PrometheusEndpoint,
     PrometheusError,
@@ -23,7 +22,8 @@ from engine.adapters.prometheus import (
     QueryFailedError,
     QueryRefusedError,
 )
-from engine.cluster.signals import Query, Reading, SeriesColumns
+from kube_policy_scheduler.cluster.signals import Query, Reading, SeriesColumns
+
 from tests.prometheus_server import PrometheusServer
 
 
@@ -288,7 +288,7 @@ def test_as_many_series_as_the_largest_clusters_have_nodes() -> None:
 
 
 def test_the_answers_to_all_queries_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.adapters.prometheus.MAX_KEPT_BYTES", 1000)
+    monkeypatch.setattr("kube_policy_scheduler.adapters.prometheus.MAX_KEPT_BYTES", 1000)
     long = {"resultType": "vector", "result": [{"metric": {"node": "a" * 600}, "value": [1.0, "2"]}]}
     body = json.dumps({"status": "success", "data": long})
     with answering(lambda _: (200, "application/json", body)) as url:

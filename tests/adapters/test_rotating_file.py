@@ -6,8 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-
-from engine.adapters.rotating_file import FileError, RotatingLines
+from kube_policy_scheduler.adapters.rotating_file import FileError, RotatingLines
 
 
 def lines(folder: Path, **changes: int) -> RotatingLines:

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import prometheus_client
 import pytest
-
-from engine.adapters import signal_source
-from engine.adapters.prometheus import (
+from kube_policy_scheduler.adapters import signal_source
+from kube_policy_scheduler.adapters.prometheus import (
     PrometheusEndpoint,
     PrometheusUnreachableError,
     QueryRefusedError,
     QueryTimedOutError,
 )
-from engine.adapters.signal_source import SignalSource
-from engine.cluster.signal_join import SignalColumns
-from engine.cluster.signals import Query, Reading, Series, Signals
+from kube_policy_scheduler.adapters.signal_source import SignalSource
+from kube_policy_scheduler.cluster.signal_join import SignalColumns
+from kube_policy_scheduler.cluster.signals import Query, Reading, Series, Signals
+
 from tests.prometheus_server import PrometheusServer
 
 ENDPOINT = PrometheusEndpoint("http://127.0.0.1:1")

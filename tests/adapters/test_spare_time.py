@@ -7,8 +7,7 @@ from collections.abc import Generator
 from itertools import count
 
 import pytest
-
-from engine.adapters.spare_time import SpareTime
+from kube_policy_scheduler.adapters.spare_time import SpareTime
 
 
 def steps(many: int, made: list[int]) -> Generator[None, None, str]:
@@ -31,7 +30,7 @@ async def test_between_slices_everything_else_goes_on() -> None:
         seen.append(len(made))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.adapters.spare_time.asyncio.sleep", sleep)
+        patch.setattr("kube_policy_scheduler.adapters.spare_time.asyncio.sleep", sleep)
         assert await task == "made"
     assert made == list(range(7))
     assert seen == [2, 4, 6], "two steps of a second are a slice"

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-
-from engine.adapters import worker_process
-from engine.adapters.worker_process import WorkerExceeded, WorkerLost, WorkerProcess
+from kube_policy_scheduler.adapters import worker_process
+from kube_policy_scheduler.adapters.worker_process import WorkerExceeded, WorkerLost, WorkerProcess
 
 Make = Callable[..., WorkerProcess]
 

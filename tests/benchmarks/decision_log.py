@@ -6,13 +6,14 @@ import sys
 import time
 from statistics import fmean, median
 
-from engine.daemon.observing.clause_counts import ClauseCounts
-from engine.daemon.observing.decision_log import DecisionLog
-from engine.daemon.observing.observers import Decided
-from engine.diagnostics import Source
-from engine.framework.frame import Frame
-from engine.policy.policy_set import load
-from engine.tooling.decision_record import encode
+from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
+from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
+from kube_policy_scheduler.daemon.observing.observers import Decided
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.tooling.decision_record import encode
+
 from tests.benchmarks.decisions import NOW, start
 from tests.benchmarks.policies import FOUR_LINES, policy_text
 from tests.benchmarks.workloads import NODES, named

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-
-from engine.cluster.signals import Reading, Series, Signals
-from engine.diagnostics import Source, render
-from engine.framework.profile import Profile
-from engine.policy.policy_set import load
+from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
+from kube_policy_scheduler.diagnostics import Source, render
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.policy.policy_set import load
 
 CLAUSES: tuple[str, ...] = (
     'require pod.label.tenant else "pod missing tenant label"',

@@ -11,10 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from engine.cli.suites import load_suite
-from engine.documents.writing import yaml_text
-from engine.tooling.tester.results import State
-from engine.tooling.tester.writing import suite_text
+from kube_policy_scheduler.cli.suites import load_suite
+from kube_policy_scheduler.documents.writing import yaml_text
+from kube_policy_scheduler.tooling.tester.results import State
+from kube_policy_scheduler.tooling.tester.writing import suite_text
 
 POLICY = """\
 filter node.ready and fits(cpu, mem) as room

@@ -7,11 +7,12 @@ import threading
 import time
 from dataclasses import dataclass
 
-from engine.adapters.policy_sources import PolicySources
-from engine.adapters.worker_process import WorkerProcess
-from engine.daemon.policies.checking import MODULE, PolicyChecker
-from engine.daemon.policies.live import PolicyCompiler
-from engine.daemon.policies.reload import Accepted
+from kube_policy_scheduler.adapters.policy_sources import PolicySources
+from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
+from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
+from kube_policy_scheduler.daemon.policies.reload import Accepted
+
 from tests.benchmarks.decisions import start
 from tests.benchmarks.policies import policy_text
 from tests.benchmarks.reference import Reference

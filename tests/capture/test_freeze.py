@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.tooling.capture.freeze import Frozen, frozen
+from kube_policy_scheduler.tooling.capture.scene import Scene
+from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
+from kube_policy_scheduler.tooling.snapshot.pseudonyms import Pseudonyms
+from kube_policy_scheduler.tooling.world import Rules
 
-from engine.cluster import objects
-from engine.cluster.signals import Reading, Series, Signals
-from engine.diagnostics import Source
-from engine.framework.kubernetes import kubernetes_profile
-from engine.policy.policy_set import load
-from engine.tooling.capture.freeze import Frozen, frozen
-from engine.tooling.capture.scene import Scene
-from engine.tooling.snapshot.fields import recorded_objects
-from engine.tooling.snapshot.pseudonyms import Pseudonyms
-from engine.tooling.world import Rules
 from tests.framework.worlds import EVENTS, PODS, World, make_node, make_pod
 
 NOW = 2e9
@@ -213,7 +213,7 @@ def test_short_forms_add_nothing_that_was_not_there() -> None:
 
 @pytest.mark.parametrize(("version", "short"), [("apps/v1", True), ("v1", False)])
 def test_an_owner_of_another_api_is_written_in_full(version: str, short: bool) -> None:
-    from engine.tooling.capture.forms import pod_form
+    from kube_policy_scheduler.tooling.capture.forms import pod_form
 
     owner = {"apiVersion": version, "kind": "ReplicationController", "name": "web", "uid": "u", "controller": True}
     form = pod_form({"metadata": {"name": "web", "ownerReferences": [owner]}, "spec": {}}, scheduler=OURS)

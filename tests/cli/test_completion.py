@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from click.shell_completion import ShellComplete
-
-from engine.cli.main import policyctl
+from kube_policy_scheduler.cli.main import policyctl
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import click
 import pytest
+from kube_policy_scheduler.cli import main
 
-from engine.cli import main
-
-POLICYCTL = [sys.executable, "-m", "engine.cli"]
+POLICYCTL = [sys.executable, "-m", "kube_policy_scheduler.cli"]
 
 
 def test_help_names_every_command_and_is_quick() -> None:
@@ -32,7 +31,7 @@ HEAVY = ("aiohttp", "jsonschema", "kubernetes", "prometheus_api_client", "promet
 def test_lint_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
     (tmp_path / "a.policy").write_text("score -1 if label node=hello\n")
     script = (
-        f"import sys; from engine.cli.main import run; code = run(['lint', {str(tmp_path)!r}]);"
+        f"import sys; from kube_policy_scheduler.cli.main import run; code = run(['lint', {str(tmp_path)!r}]);"
         f"print(code, [name for name in {HEAVY!r} if name in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
@@ -83,7 +82,7 @@ def test_a_reader_that_goes_away_gets_no_complaint() -> None:
     script = "; ".join(
         [
             "import click, sys",
-            "from engine.cli import main",
+            "from kube_policy_scheduler.cli import main",
             "main.policyctl.get_command = lambda c, n: click.Command(n, callback=lambda: print('x' * 200_000) or 0)",
             "sys.exit(main.run(['completion']))",
         ]

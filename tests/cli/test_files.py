@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from engine.cli.main import COULD_NOT_RUN, run
+from kube_policy_scheduler.cli.main import COULD_NOT_RUN, run
 
 
 def test_of_very_many_errors_the_first_are_shown_and_the_rest_is_counted(

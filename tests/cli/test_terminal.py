@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from engine.cli import terminal
-from engine.cli.main import run
-from engine.cli.terminal import say, say_json, say_lines
+from kube_policy_scheduler.cli import terminal
+from kube_policy_scheduler.cli.main import run
+from kube_policy_scheduler.cli.terminal import say, say_json, say_lines
 
 HARM = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202eevil\r\x1b[K\x08"
 STYLES = re.compile(r"\x1b\[(0|1|2|32|33|1;3[1-6])m")

@@ -19,7 +19,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.cli.main import run
+from kube_policy_scheduler.cli.main import run
 
 
 @dataclass

@@ -6,10 +6,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.cluster.bounded_cache import BoundedCache
-from engine.cluster.objects import Pod
-from engine.cluster.pods import PASSED_ON, Templates
+from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
+from kube_policy_scheduler.cluster.objects import Pod
+from kube_policy_scheduler.cluster.pods import PASSED_ON, Templates
 
 
 def cache(most: int, most_bytes: int) -> BoundedCache[int, str]:
@@ -60,7 +59,7 @@ def pod(name: str, *, image: str, **status: object) -> Pod:
 def test_templates_of_pods_that_are_gone_are_kept_up_to_a_number_of_bytes(
     monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
-    monkeypatch.setattr("engine.cluster.pods._RECENT_BYTES", 100_000)
+    monkeypatch.setattr("kube_policy_scheduler.cluster.pods._RECENT_BYTES", 100_000)
     templates = Templates()
     first = templates.pod(pod("p", image="x" * length)).template
     assert templates.pod(pod("q", image="x" * length)).template is first

@@ -6,11 +6,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.cluster import objects
-from engine.cluster.cel.references import values
-from engine.cluster.cel.selector import MAX_COST, MAX_LENGTH, Match, compile_selector
-from engine.cluster.resource_slices import SliceInfo
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cel.references import values
+from kube_policy_scheduler.cluster.cel.selector import MAX_COST, MAX_LENGTH, Match, compile_selector
+from kube_policy_scheduler.cluster.resource_slices import SliceInfo
 
 DRIVER = "gpu.example.com"
 ATTRIBUTES = {

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from engine.cluster import counter as counter_module
-from engine.cluster import counters, domains, objects
-from engine.cluster.affinity import IncomingTerms, PodTerm, WeightedTerms, carried_terms
-from engine.cluster.cluster import Cluster
-from engine.cluster.domains import DomainTotals, topology
-from engine.cluster.pods import PodInfo
-from engine.cluster.selectors import label_selector
+from kube_policy_scheduler.cluster import counter as counter_module
+from kube_policy_scheduler.cluster import counters, domains, objects
+from kube_policy_scheduler.cluster.affinity import IncomingTerms, PodTerm, WeightedTerms, carried_terms
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.domains import DomainTotals, topology
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.selectors import label_selector
 
 NAMES = ["a", "b", "c", "d", "e"]
 NAMESPACES = ["red", "blue"]

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.devices import ANNOTATION, Ask, annotated, annotation, ask_of
-from engine.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.devices import ANNOTATION, Ask, annotated, annotation, ask_of
+from kube_policy_scheduler.cluster.pods import PodInfo
 
 GPU = "nvidia.com/gpu"
 

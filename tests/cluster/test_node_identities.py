@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-
-from engine.cluster import objects
-from engine.cluster.node_identities import TableIdentities
-from engine.cluster.nodes import NodeTable
-from engine.cluster.signal_join import NodeIndex
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.node_identities import TableIdentities
+from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.cluster.signal_join import NodeIndex
 
 
 def node(name: str, *, address: str = "10.0.0.1", **labels: str) -> objects.Node:

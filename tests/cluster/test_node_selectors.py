@@ -6,11 +6,10 @@ import msgspec
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.node_selectors import NodeSelector, node_selector
-from engine.cluster.taints import TaintKey, taint_sets, tolerates, untolerated_hard
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_selector
+from kube_policy_scheduler.cluster.taints import TaintKey, taint_sets, tolerates, untolerated_hard
 
 KEYS = st.sampled_from(["disk", "cores", "zone", "not a key"])
 VALUES = st.sampled_from(["ssd", "16", "-3", "+5", "007", "9223372036854775808", "", "not a value"])

@@ -10,10 +10,16 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.requests import DEFAULT_CPU_MILLIS, DEFAULT_MEMORY_BYTES, counted, existing, incoming, is_extended
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.requests import (
+    DEFAULT_CPU_MILLIS,
+    DEFAULT_MEMORY_BYTES,
+    counted,
+    existing,
+    incoming,
+    is_extended,
+)
 
 REQUESTS = st.dictionaries(st.sampled_from(["cpu", "memory", "example.com/x"]), st.integers(0, 5000), max_size=3)
 CONTAINERS = st.lists(REQUESTS, max_size=3)

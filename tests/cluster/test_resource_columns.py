@@ -10,17 +10,16 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.node_info import MOST_RESOURCES
-from engine.cluster.pods import PodInfo
-from engine.framework.cycle import Cycle, Decision
-from engine.framework.frame import Frame
-from engine.framework.invariants import violations
-from engine.framework.kubernetes import kubernetes_profile
-from engine.framework.plugins.node_resources_fit import MOST_REASONS
-from engine.framework.queue import SchedulingQueue
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.node_info import MOST_RESOURCES
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.invariants import violations
+from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.plugins.node_resources_fit import MOST_REASONS
+from kube_policy_scheduler.framework.queue import SchedulingQueue
 
 GPU = "example.com/gpu"
 NATIVE = ["cpu", "ephemeral-storage", "memory", "pods"]

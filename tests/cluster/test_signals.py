@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.cluster.signal_join import Join, NodeIndex, SignalColumns, SignalState, join
-from engine.cluster.signals import Query, Reading, Series, Signals
+from kube_policy_scheduler.cluster.signal_join import Join, NodeIndex, SignalColumns, SignalState, join
+from kube_policy_scheduler.cluster.signals import Query, Reading, Series, Signals
 
 
 @dataclass

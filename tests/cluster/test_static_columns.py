@@ -8,12 +8,11 @@ import msgspec
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.cluster import objects
-from engine.cluster.domains import topology
-from engine.cluster.nodes import NodeInfo, NodeTable
-from engine.cluster.static_columns import CodedColumn, ValueColumn
-from engine.cluster.taints import taint_sets
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.domains import topology
+from kube_policy_scheduler.cluster.nodes import NodeInfo, NodeTable
+from kube_policy_scheduler.cluster.static_columns import CodedColumn, ValueColumn
+from kube_policy_scheduler.cluster.taints import taint_sets
 
 NAMES = ("a", "b", "c", "d", "e")
 ZONES = (None, "", "x", "y", "z")

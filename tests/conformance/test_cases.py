@@ -9,9 +9,8 @@ import os
 from pathlib import Path
 
 import pytest
-
-from engine.adapters.conformance_files import read_lines
-from engine.tooling.conformance import check, parse_case, report
+from kube_policy_scheduler.adapters.conformance_files import read_lines
+from kube_policy_scheduler.tooling.conformance import check, parse_case, report
 
 OWN = Path(__file__).parent
 MORE = os.environ.get("KPS_CONFORMANCE")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
-from engine.adapters.worker_process import serve
-from engine.daemon.webhook.checker import check
+from kube_policy_scheduler.adapters.worker_process import serve
+from kube_policy_scheduler.daemon.webhook.checker import check
 
 
 def handle(work: bytes) -> bytes:

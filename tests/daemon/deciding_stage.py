@@ -8,16 +8,15 @@ from itertools import count
 from typing import Any, TypeVar
 
 import msgspec
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.pods import PodInfo
-from engine.cluster.signals import Reading, Series, Signals
-from engine.daemon.observing.observers import Decided, Observer
-from engine.diagnostics import Source
-from engine.framework.cycle import Cycle, Decision
-from engine.framework.frame import Frame
-from engine.policy.policy_set import PolicySet, load
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
+from kube_policy_scheduler.daemon.observing.observers import Decided, Observer
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.policy.policy_set import PolicySet, load
 
 NOW = 1_800_000_000.0
 Made = TypeVar("Made")

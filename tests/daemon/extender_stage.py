@@ -12,21 +12,20 @@ from typing import Any, cast
 
 import aiohttp
 import msgspec
-
-from engine.adapters.http_server import HealthChecks, HttpServer
-from engine.adapters.kube.binding import Bound, Outcome, Unknown
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.daemon.modes.extender import Extender
-from engine.daemon.modes.extender_routes import ExtenderRoutes
-from engine.daemon.observing.metrics import SchedulerMetrics
-from engine.daemon.observing.observers import Observer, Observers
-from engine.daemon.policies.live import LivePolicies
-from engine.daemon.scheduling.scheduler import Scheduler
-from engine.diagnostics import Source
-from engine.framework.cycle import Cycle
-from engine.framework.queue import SchedulingQueue
-from engine.policy.policy_set import load
+from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
+from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Unknown
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.daemon.modes.extender import Extender
+from kube_policy_scheduler.daemon.modes.extender_routes import ExtenderRoutes
+from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
+from kube_policy_scheduler.daemon.observing.observers import Observer, Observers
+from kube_policy_scheduler.daemon.policies.live import LivePolicies
+from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.queue import SchedulingQueue
+from kube_policy_scheduler.policy.policy_set import load
 
 RECORDINGS = Path(__file__).parent / "extender_requests"
 NOW = 1_800_000_000.0

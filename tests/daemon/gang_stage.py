@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.daemon.observing.observers import Observer
+from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.queue import SchedulingQueue
 
-from engine.adapters.kube.binding import Bound, Outcome
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.daemon.observing.observers import Observer
-from engine.daemon.scheduling.scheduler import Scheduler
-from engine.framework.cycle import Cycle
-from engine.framework.queue import SchedulingQueue
 from tests.simulation.chaos import policies_of
 from tests.simulation.virtual_time import run
 

@@ -7,16 +7,16 @@ import time
 from dataclasses import dataclass, field
 
 import msgspec
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
+from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
+from kube_policy_scheduler.daemon.observing.live_metrics import SignalRow
+from kube_policy_scheduler.daemon.observing.observers import Held
+from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
+from kube_policy_scheduler.daemon.serving.status_snapshot import Onlooker, Replica, Snapshot, Sources, take
+from kube_policy_scheduler.framework.queue import Membership, SchedulingQueue
+from kube_policy_scheduler.policy.gang_state import GangState
 
-from engine.cluster.signals import Signals
-from engine.daemon.observing.clause_counts import ClauseCounts
-from engine.daemon.observing.decision_log import DecisionLog
-from engine.daemon.observing.live_metrics import SignalRow
-from engine.daemon.observing.observers import Held
-from engine.daemon.policies.reload import ReloadRecord, ReloadResult
-from engine.daemon.serving.status_snapshot import Onlooker, Replica, Snapshot, Sources, take
-from engine.framework.queue import Membership, SchedulingQueue
-from engine.policy.gang_state import GangState
 from tests.daemon.deciding_stage import NOW, Stage, policies, reading
 
 POLICY = """# Web pods go where it is calm.

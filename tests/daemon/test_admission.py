@@ -17,17 +17,16 @@ import aiohttp
 import pytest
 import trustme
 import yaml
+from kube_policy_scheduler.adapters.admission_review import WARNINGS_CHARACTERS, decode_review, encode_answer
+from kube_policy_scheduler.adapters.policy_sources import PolicySources
+from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
+from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.daemon.webhook import server as webhook_module
+from kube_policy_scheduler.daemon.webhook.admission import MESSAGE_CHARACTERS, NOT_OURS, Verdict, judge
+from kube_policy_scheduler.daemon.webhook.bodies import MAX_BODY_BYTES, Bodies
+from kube_policy_scheduler.daemon.webhook.checking import ReviewChecker
+from kube_policy_scheduler.daemon.webhook.server import Webhook
 from syrupy.assertion import SnapshotAssertion
-
-from engine.adapters.admission_review import WARNINGS_CHARACTERS, decode_review, encode_answer
-from engine.adapters.policy_sources import PolicySources
-from engine.adapters.serving_certificate import ServingCertificate
-from engine.adapters.worker_process import WorkerProcess
-from engine.daemon.webhook import server as webhook_module
-from engine.daemon.webhook.admission import MESSAGE_CHARACTERS, NOT_OURS, Verdict, judge
-from engine.daemon.webhook.bodies import MAX_BODY_BYTES, Bodies
-from engine.daemon.webhook.checking import ReviewChecker
-from engine.daemon.webhook.server import Webhook
 
 Json = dict[str, Any]
 Post = Callable[[bytes | AsyncIterator[bytes]], Awaitable[tuple[int, str]]]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
+from kube_policy_scheduler.daemon.observing.observers import PodBound
+from kube_policy_scheduler.daemon.policies.canaries import Canaries, Comparison, compared
+from kube_policy_scheduler.policy.policy_set import load
 from prometheus_client import CollectorRegistry
 
-from engine.daemon.observing.observers import PodBound
-from engine.daemon.policies.canaries import Canaries, Comparison, compared
-from engine.policy.policy_set import load
 from tests.daemon.deciding_stage import NOW, Stage
 from tests.lang.texts import sources
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from kube_policy_scheduler.adapters.policy_sources import PolicySources
+from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker, dump_tree, load_tree
+from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
+from kube_policy_scheduler.daemon.policies.reload import Accepted, Refused
+from kube_policy_scheduler.diagnostics import Source, Span
+from kube_policy_scheduler.lang.reading.parse import parse
+from kube_policy_scheduler.lang.statements import STATEMENTS
+from kube_policy_scheduler.lang.walk import walk
 
-from engine.adapters.policy_sources import PolicySources
-from engine.adapters.worker_process import WorkerProcess
-from engine.daemon.policies.checking import MODULE, PolicyChecker, dump_tree, load_tree
-from engine.daemon.policies.live import PolicyCompiler
-from engine.daemon.policies.reload import Accepted, Refused
-from engine.diagnostics import Source, Span
-from engine.lang.reading.parse import parse
-from engine.lang.statements import STATEMENTS
-from engine.lang.walk import walk
 from tests.lang.strategies import programs
 
 NAMES = frozenset({"policy-scheduler"})

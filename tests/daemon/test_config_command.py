@@ -8,9 +8,8 @@ from typing import get_args, get_type_hints
 
 import pytest
 from click.testing import CliRunner, Result
-
-from engine.daemon.configuration import settings as module
-from engine.daemon.configuration.settings import (
+from kube_policy_scheduler.daemon.configuration import settings as module
+from kube_policy_scheduler.daemon.configuration.settings import (
     HttpSettings,
     PolicySettings,
     PrometheusSettings,
@@ -18,10 +17,15 @@ from engine.daemon.configuration.settings import (
     TlsSettings,
     parse_settings,
 )
-from engine.daemon.configuration.settings_text import defaults_text, duration_text, field_docs, settings_text
-from engine.daemon.main import main
-from engine.diagnostics import Source
-from engine.documents.shape import key_of, parse_duration_seconds
+from kube_policy_scheduler.daemon.configuration.settings_text import (
+    defaults_text,
+    duration_text,
+    field_docs,
+    settings_text,
+)
+from kube_policy_scheduler.daemon.main import main
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.shape import key_of, parse_duration_seconds
 
 HEAD = "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n"
 

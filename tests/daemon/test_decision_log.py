@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
+from kube_policy_scheduler.daemon.observing.close_look import MOST_CREDIT_SECONDS
+from kube_policy_scheduler.daemon.observing.decision_entry import Entry, select_in_steps
+from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
+from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, Held, PodBound
+from kube_policy_scheduler.tooling.decision_record import Outcome, decode, encode
 
-from engine.cluster.signals import Signals
-from engine.daemon.observing.clause_counts import ClauseCounts
-from engine.daemon.observing.close_look import MOST_CREDIT_SECONDS
-from engine.daemon.observing.decision_entry import Entry, select_in_steps
-from engine.daemon.observing.decision_log import DecisionLog
-from engine.daemon.observing.observers import AttemptFailed, Held, PodBound
-from engine.tooling.decision_record import Outcome, decode, encode
 from tests.daemon.deciding_stage import NOW, Stage, finished, policies, reading
 
 WEB = """policy web
@@ -255,8 +255,8 @@ def test_noting_a_decision_costs_little() -> None:
     kept = used(stage, detail_share=0.0, size=1000)
     pods = [stage.pod(cpu="64", app="web") for _ in range(2000)]
     profile = stage.policy_set.policies[0].profile
-    from engine.daemon.observing.observers import Decided
-    from engine.framework.frame import Frame
+    from kube_policy_scheduler.daemon.observing.observers import Decided
+    from kube_policy_scheduler.framework.frame import Frame
 
     frame = Frame(pods[0], stage.cluster, NOW)
     decision = stage.cycle.decide(frame, profile)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.adapters.kube.binding import Reason, Refused
-from engine.daemon.observing.clause_counts import ClauseCounts
-from engine.daemon.observing.decision_log import DecisionLog
-from engine.daemon.serving.decision_words import explained
-from engine.tooling.decision_record import DecisionRecord, Outcome, decode, encode
-from engine.tooling.text_table import Terminal
-from engine.tooling.why.recorded import lines, recorded_of
+from kube_policy_scheduler.adapters.kube.binding import Reason, Refused
+from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
+from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
+from kube_policy_scheduler.daemon.serving.decision_words import explained
+from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome, decode, encode
+from kube_policy_scheduler.tooling.text_table import Terminal
+from kube_policy_scheduler.tooling.why.recorded import lines, recorded_of
+
 from tests.daemon.extender_stage import FakeBinder, Stage, pod
 
 ALL = ["slow", "fast", "hdd"]

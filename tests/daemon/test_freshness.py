@@ -6,10 +6,9 @@ import logging
 from typing import Any
 
 import pytest
-
-from engine.adapters.kube.changes import Phase, Status
-from engine.adapters.kube.resources import NODES, PODS, STORAGE_CLASSES, Resource
-from engine.daemon.watching.freshness import PATIENCE_SECONDS, READING_SECONDS, Freshness
+from kube_policy_scheduler.adapters.kube.changes import Phase, Status
+from kube_policy_scheduler.adapters.kube.resources import NODES, PODS, STORAGE_CLASSES, Resource
+from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, READING_SECONDS, Freshness
 
 
 class Watch:

@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.daemon.watching.informer import Informer
-from engine.framework.invariants import violations
-from engine.framework.queue import Place, SchedulingQueue
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.daemon.watching.informer import Informer
+from kube_policy_scheduler.framework.invariants import violations
+from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
 
 OURS = "policy-scheduler"
 

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.daemon.logs import MOST_CHARACTERS, JsonLines, TextLines
+from kube_policy_scheduler.daemon.logs import MOST_CHARACTERS, JsonLines, TextLines
 
 NASTY = 'web\n2027-01-15T08:00:00.000Z INFO    Successfully bound pod to node pod=a/b node="n1"\x1b[2J'
 
 
 def record(message: str, *arguments: object, **extra: Any) -> logging.LogRecord:
     made = logging.LogRecord(
-        "engine.daemon.scheduling.scheduler", logging.INFO, "scheduler.py", 1, message, arguments, None
+        "kube_policy_scheduler.daemon.scheduling.scheduler", logging.INFO, "scheduler.py", 1, message, arguments, None
     )
     made.created = 1_800_000_000.25
     for key, value in extra.items():
@@ -41,7 +40,7 @@ def test_a_line_for_collectors_is_one_object() -> None:
     assert json.loads(line) == {
         "time": "2027-01-15T08:00:00.250000+00:00",
         "level": "info",
-        "logger": "engine.daemon.scheduling.scheduler",
+        "logger": "kube_policy_scheduler.daemon.scheduling.scheduler",
         "message": "Successfully bound pod to node",
         "pod": "shop/web-1",
         "node": "n1",

@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 
 import pytest
+from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod, PodSpec
+from kube_policy_scheduler.cluster.pods import Templates
+from kube_policy_scheduler.daemon.observing.live_metrics import LiveState, SignalRow, query_label
+from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics, exponential
+from kube_policy_scheduler.daemon.observing.observers import PodBound
+from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
+from kube_policy_scheduler.daemon.replicas.sharing import Part
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-
-from engine.cluster.objects import ObjectMeta, Pod, PodSpec
-from engine.cluster.pods import Templates
-from engine.daemon.observing.live_metrics import LiveState, SignalRow, query_label
-from engine.daemon.observing.metrics import SchedulerMetrics, exponential
-from engine.daemon.observing.observers import PodBound
-from engine.daemon.policies.reload import ReloadRecord, ReloadResult
-from engine.daemon.replicas.sharing import Part
 
 
 def samples(metrics: SchedulerMetrics) -> dict[str, float]:

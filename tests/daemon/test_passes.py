@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.cluster.objects import ObjectMeta, Pod
-from engine.cluster.pods import PodInfo, Templates
-from engine.daemon.replicas.passes import Passes
+from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod
+from kube_policy_scheduler.cluster.pods import PodInfo, Templates
+from kube_policy_scheduler.daemon.replicas.passes import Passes
 
 
 def pod(version: int) -> PodInfo:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.cluster.signals import Reading, Series, Signals
+from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
+
 from tests.simulation.calm import Calm, story
 
 POLICY = 'score promql("load")\n'

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from engine.adapters.loops import Loops
-from engine.adapters.policy_sources import PolicySources, PolicySourcesError
-from engine.adapters.worker_process import WorkerLost
-from engine.daemon.policies.reload import (
+from kube_policy_scheduler.adapters.loops import Loops
+from kube_policy_scheduler.adapters.policy_sources import PolicySources, PolicySourcesError
+from kube_policy_scheduler.adapters.worker_process import WorkerLost
+from kube_policy_scheduler.daemon.policies.reload import (
     EVENT_MESSAGE_LIMIT,
     Accepted,
     FormerPolicies,

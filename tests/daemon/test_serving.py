@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-
-from engine.daemon.configuration.settings import HttpSettings, PrometheusSettings, Settings, TlsSettings
-from engine.daemon.main import main, override
-from engine.daemon.serving.server import shown_settings, without_password
+from kube_policy_scheduler.daemon.configuration.settings import HttpSettings, PrometheusSettings, Settings, TlsSettings
+from kube_policy_scheduler.daemon.main import main, override
+from kube_policy_scheduler.daemon.serving.server import shown_settings, without_password
 
 NO_FLAGS = dict.fromkeys(
     ("kubeconfig", "context", "policies", "prometheus_url", "http_address", "leader_election", "sharding", "mode",

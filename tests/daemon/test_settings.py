@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+from kube_policy_scheduler.daemon.configuration.settings import Settings, load_settings, parse_settings, settings_schema
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.yaml_document import DocumentError
 from syrupy.assertion import SnapshotAssertion
-
-from engine.daemon.configuration.settings import Settings, load_settings, parse_settings, settings_schema
-from engine.diagnostics import Source
-from engine.documents.yaml_document import DocumentError
 
 HEAD = "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n"
 

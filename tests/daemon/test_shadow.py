@@ -7,21 +7,20 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.daemon.modes.shadow import ShadowScheduler
-from engine.daemon.modes.shadow_report import ShadowReport
-from engine.daemon.observing.decision_log import DecisionLog
-from engine.daemon.observing.metrics import SchedulerMetrics
-from engine.daemon.observing.observers import Compared, Observer, Observers
-from engine.daemon.policies.live import LivePolicies
-from engine.diagnostics import Source
-from engine.framework.cycle import Cycle
-from engine.framework.invariants import pod_violations
-from engine.framework.queue import SchedulingQueue
-from engine.policy.policy_set import load
-from engine.tooling.decision_record import decode, encode
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.daemon.modes.shadow import ShadowScheduler
+from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
+from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
+from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
+from kube_policy_scheduler.daemon.observing.observers import Compared, Observer, Observers
+from kube_policy_scheduler.daemon.policies.live import LivePolicies
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.invariants import pod_violations
+from kube_policy_scheduler.framework.queue import SchedulingQueue
+from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.tooling.decision_record import decode, encode
 
 NOW = 1_800_000_000.0
 RULES = """

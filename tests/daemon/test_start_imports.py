@@ -6,10 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from kube_policy_scheduler.daemon.main import IMPORTED_MEANWHILE
 
-from engine.daemon.main import IMPORTED_MEANWHILE
-
-START = "import engine.daemon.main, engine.daemon.daemon, sys; print(*sys.modules)"
+START = "import kube_policy_scheduler.daemon.main, kube_policy_scheduler.daemon.daemon, sys; print(*sys.modules)"
 NOT_AT_THE_START = {
     "kubernetes": "exec plugins and auth providers of a kubeconfig",
     "requests": "Prometheus, where one is configured",
@@ -21,10 +20,10 @@ NOT_AT_THE_START = {
     "cryptography": "signatures and certificates of our own",
     "zoneinfo": "policies that name a time zone",
     "rich": "commands for people",
-    "engine.daemon.commands.config": "its command",
-    "engine.daemon.commands.webhook": "its command",
-    "engine.cli": "policyctl",
-    "engine.embedded": "a cluster of its own",
+    "kube_policy_scheduler.daemon.commands.config": "its command",
+    "kube_policy_scheduler.daemon.commands.webhook": "its command",
+    "kube_policy_scheduler.cli": "policyctl",
+    "kube_policy_scheduler.embedded": "a cluster of its own",
 }
 """Modules, and what they are for."""
 
@@ -37,9 +36,9 @@ def imported() -> set[str]:
 
 def test_the_scheduler_itself_is_imported(imported: set[str]) -> None:
     assert {
-        "engine.daemon.scheduling.scheduler",
-        "engine.lang.reading.parse",
-        "engine.adapters.kube.reflector",
+        "kube_policy_scheduler.daemon.scheduling.scheduler",
+        "kube_policy_scheduler.lang.reading.parse",
+        "kube_policy_scheduler.adapters.kube.reflector",
     } <= imported
 
 

@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
+from kube_policy_scheduler.daemon.replicas.sharing import Part
+from kube_policy_scheduler.daemon.serving.status_page import StatusPage, rendered
+from kube_policy_scheduler.daemon.serving.status_snapshot import MOST_PENDING, take
+from kube_policy_scheduler.daemon.serving.status_words import put_into_words
+from kube_policy_scheduler.pages.formats import ago, duration
+from kube_policy_scheduler.pages.heat_map import Nodes, Use, heat_map
+from kube_policy_scheduler.pages.status import content_security_policy, render
+from kube_policy_scheduler.policy.gang_state import GangState
 from prometheus_client import CollectorRegistry
 
-from engine.adapters.http_server import HealthChecks, HttpServer
-from engine.daemon.replicas.sharing import Part
-from engine.daemon.serving.status_page import StatusPage, rendered
-from engine.daemon.serving.status_snapshot import MOST_PENDING, take
-from engine.daemon.serving.status_words import put_into_words
-from engine.pages.formats import ago, duration
-from engine.pages.heat_map import Nodes, Use, heat_map
-from engine.pages.status import content_security_policy, render
-from engine.policy.gang_state import GangState
 from tests.browser import Browser
 from tests.browser import browser as browser
 from tests.daemon.deciding_stage import NOW

@@ -7,15 +7,14 @@ from importlib.resources import files
 
 import pytest
 import yaml
+from kube_policy_scheduler.demo.screen import LivePicture
+from kube_policy_scheduler.demo.story import STEPS, Nodes, nodes_of
 from rich.console import Console
-
-from engine.demo.screen import LivePicture
-from engine.demo.story import STEPS, Nodes, nodes_of
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Nodes:
-    text = (files("engine.demo") / "nodes.yaml").read_text(encoding="utf-8")
+    text = (files("kube_policy_scheduler.demo") / "nodes.yaml").read_text(encoding="utf-8")
     return nodes_of(yaml.safe_load(text)["items"])
 
 

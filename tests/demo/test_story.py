@@ -9,7 +9,7 @@ import sys
 
 def test_the_story_comes_true() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "engine.demo"], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-m", "kube_policy_scheduler.demo"], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASSED" in done.stdout

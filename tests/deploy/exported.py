@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
+from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseMetrics
+from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
+from kube_policy_scheduler.daemon.policies.canaries import Canaries
+from kube_policy_scheduler.framework.cycle import Cycle
 from prometheus_client import CollectorRegistry
-
-from engine.daemon.observing.clause_counts import ClauseCounts
-from engine.daemon.observing.clause_metrics import ClauseMetrics
-from engine.daemon.observing.metrics import SchedulerMetrics
-from engine.daemon.policies.canaries import Canaries
-from engine.framework.cycle import Cycle
 
 
 def registry() -> CollectorRegistry:

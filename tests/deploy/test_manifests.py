@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import kubernetes_validate
 import pytest
 import yaml
+from kube_policy_scheduler.daemon.configuration.settings import Settings, load_settings
 
-from engine.daemon.configuration.settings import Settings, load_settings
 from tests.deploy import manifests
 from tests.deploy.manifests import BASE, DEPLOY, OVERLAYS, Json, built, key, kustomization, named, objects, only
 
@@ -230,7 +230,7 @@ class TestTheImage:
         (tmp_path / "kubeconfig").write_text(json.dumps(config))
         code = (
             "import sys; sys.modules['kubernetes.aio'] = None\n"
-            "from engine.adapters.kube.kubeconfig import load_kubeconfig\n"
+            "from kube_policy_scheduler.adapters.kube.kubeconfig import load_kubeconfig\n"
             "print(load_kubeconfig('kubeconfig', context=None).headers)"
         )
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -42,7 +42,7 @@ def test_symptoms_name_alerts_that_there_are() -> None:
 
 
 def test_each_line_of_the_log_is_written_by_the_program() -> None:
-    engine = DEPLOY.parent / "engine"
+    engine = DEPLOY.parent / "engine/kube_policy_scheduler"
     source = "\n".join(
         path.read_text() for folder in ("daemon", "adapters") for path in sorted((engine / folder).rglob("*.py"))
     )

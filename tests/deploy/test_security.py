@@ -13,26 +13,26 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+from kube_policy_scheduler.adapters.policy_sources import PolicySources
+from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.builtins.environment import environment
+from kube_policy_scheduler.builtins.patterns import pattern
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.daemon.configuration.settings import parse_settings
+from kube_policy_scheduler.daemon.logs import JsonLines, TextLines
+from kube_policy_scheduler.daemon.main import main
+from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
+from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseMetrics
+from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
+from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
+from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
+from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadResult
+from kube_policy_scheduler.daemon.serving.server import shown_settings
+from kube_policy_scheduler.daemon.serving.status_page import rendered
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.policy.policy_set import load
 
-from engine.adapters.policy_sources import PolicySources
-from engine.adapters.worker_process import WorkerProcess
-from engine.builtins.environment import environment
-from engine.builtins.patterns import pattern
-from engine.cluster import objects
-from engine.cluster.pods import PodInfo
-from engine.daemon.configuration.settings import parse_settings
-from engine.daemon.logs import JsonLines, TextLines
-from engine.daemon.main import main
-from engine.daemon.observing.clause_counts import ClauseCounts
-from engine.daemon.observing.clause_metrics import ClauseMetrics
-from engine.daemon.observing.metrics import SchedulerMetrics
-from engine.daemon.policies.checking import MODULE, PolicyChecker
-from engine.daemon.policies.live import LivePolicies, PolicyCompiler
-from engine.daemon.policies.reload import PolicyReloader, ReloadResult
-from engine.daemon.serving.server import shown_settings
-from engine.daemon.serving.status_page import rendered
-from engine.diagnostics import Source
-from engine.policy.policy_set import load
 from tests.daemon.deciding_stage import Stage, policies
 from tests.daemon.status_stage import Scene
 from tests.integration.conditions import eventually

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access
+from kube_policy_scheduler.tooling.doctor.examine import examine, is_found
+from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status
+from kube_policy_scheduler.tooling.doctor.labels import meant_key
+from kube_policy_scheduler.tooling.world import world
 
-from engine.cluster import objects
-from engine.cluster.signals import Reading, Series, Signals
-from engine.diagnostics import Source
-from engine.policy.policy_set import load
-from engine.tooling.doctor.access import NEEDED, Access
-from engine.tooling.doctor.examine import examine, is_found
-from engine.tooling.doctor.findings import Finding, Patient, Status
-from engine.tooling.doctor.labels import meant_key
-from engine.tooling.world import world
 from tests.deploy.test_permissions import allowed
 from tests.framework.worlds import make_node, make_pod
 

@@ -7,9 +7,8 @@ import io
 from pathlib import Path
 
 import pytest
-
-from engine.documents import bounded_files
-from engine.documents.bounded_files import UnreadableFileError, lines_of, read_bounded, read_stream
+from kube_policy_scheduler.documents import bounded_files
+from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, lines_of, read_bounded, read_stream
 
 
 def bomb(mebibytes: int) -> bytes:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.fixtures import parse_objects, read_objects
+from kube_policy_scheduler.documents.yaml_document import DocumentError
 from syrupy.assertion import SnapshotAssertion
-
-from engine.cluster import objects
-from engine.diagnostics import Source
-from engine.documents.fixtures import parse_objects, read_objects
-from engine.documents.yaml_document import DocumentError
 
 LIST = """\
 apiVersion: v1

@@ -9,12 +9,18 @@ from typing import Annotated, Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kube_policy_scheduler.diagnostics import Source, render
+from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
+from kube_policy_scheduler.documents.shape import (
+    DURATION_SECONDS,
+    Shape,
+    build,
+    key_of,
+    parse_duration_seconds,
+    schema_of,
+)
+from kube_policy_scheduler.documents.yaml_document import parse_document
 from syrupy.assertion import SnapshotAssertion
-
-from engine.diagnostics import Source, render
-from engine.documents.schema import EXPECTED, DocumentSchema
-from engine.documents.shape import DURATION_SECONDS, Shape, build, key_of, parse_duration_seconds, schema_of
-from engine.documents.yaml_document import parse_document
 
 CASE = {
     "type": "object",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from engine.diagnostics import Source
-from engine.documents.trace import PodKind, PodList, TraceNode, parse_nodes, parse_pods
-from engine.documents.yaml_document import DocumentError
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.trace import PodKind, PodList, TraceNode, parse_nodes, parse_pods
+from kube_policy_scheduler.documents.yaml_document import DocumentError
 
 
 def pods(text: str) -> PodList:

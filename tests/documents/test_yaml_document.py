@@ -10,12 +10,11 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.quick_values import yaml_values
+from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document, parse_documents, read_source
+from kube_policy_scheduler.documents.yaml_nodes import MAX_PROBLEMS, Construction, Loader
 from syrupy.assertion import SnapshotAssertion
-
-from engine.diagnostics import Source
-from engine.documents.quick_values import yaml_values
-from engine.documents.yaml_document import DocumentError, parse_document, parse_documents, read_source
-from engine.documents.yaml_nodes import MAX_PROBLEMS, Construction, Loader
 
 
 def value(text: str) -> Any:

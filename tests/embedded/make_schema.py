@@ -1,6 +1,6 @@
-"""Writes `engine/embedded/schema.json` from descriptions of the Kubernetes API that are installed with other programs.
+"""Writes the schema of the embedded API server from descriptions of the Kubernetes API that other programs bring.
 
-    python -m tests.embedded.make_schema KUBECTL engine/embedded/schema.json
+    python -m tests.embedded.make_schema KUBECTL engine/kube_policy_scheduler/embedded/schema.json
 
 Names, types and merge keys of fields come from the package `kubernetes-validate`; their protobuf numbers from the
 descriptors inside a kubectl of version 1.27 to 1.33 (later ones no longer carry them).
@@ -24,8 +24,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from engine.embedded.resources import RESOURCES
-from engine.embedded.rest.protobuf import ProtobufError, read_fields
+from kube_policy_scheduler.embedded.resources import RESOURCES
+from kube_policy_scheduler.embedded.rest.protobuf import ProtobufError, read_fields
 
 _VERSION = "v1.36.0-local"
 _SCALARS = {

@@ -8,12 +8,11 @@ from typing import Any
 
 import orjson
 import pytest
-
-from engine.embedded import EmbeddedCluster
-from engine.embedded.errors import ApiError
-from engine.embedded.operations.subresources import evict
-from engine.embedded.requests import Target
-from engine.embedded.resources import resource
+from kube_policy_scheduler.embedded import EmbeddedCluster
+from kube_policy_scheduler.embedded.errors import ApiError
+from kube_policy_scheduler.embedded.operations.subresources import evict
+from kube_policy_scheduler.embedded.requests import Target
+from kube_policy_scheduler.embedded.resources import resource
 
 Json = dict[str, Any]
 

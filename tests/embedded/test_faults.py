@@ -9,14 +9,14 @@ from typing import Any
 from urllib.error import URLError
 
 import pytest
+from kube_policy_scheduler.embedded import EmbeddedCluster, Fault
+from kube_policy_scheduler.embedded.operations.api import Api
+from kube_policy_scheduler.embedded.printing.views import Stored
+from kube_policy_scheduler.embedded.resources import resource
+from kube_policy_scheduler.embedded.storage.selection import Selection
+from kube_policy_scheduler.embedded.storage.store import Collection
+from kube_policy_scheduler.embedded.storage.watches import Watch, WatchOptions
 
-from engine.embedded import EmbeddedCluster, Fault
-from engine.embedded.operations.api import Api
-from engine.embedded.printing.views import Stored
-from engine.embedded.resources import resource
-from engine.embedded.storage.selection import Selection
-from engine.embedded.storage.store import Collection
-from engine.embedded.storage.watches import Watch, WatchOptions
 from tests.embedded.rest import Client, WatchStream
 
 PODS = "/api/v1/namespaces/default/pods"

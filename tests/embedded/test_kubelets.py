@@ -8,10 +8,9 @@ from typing import Any
 
 import orjson
 import pytest
-
-from engine.embedded import EmbeddedCluster, KubeletSettings
-from engine.embedded.requests import Target
-from engine.embedded.resources import resource
+from kube_policy_scheduler.embedded import EmbeddedCluster, KubeletSettings
+from kube_policy_scheduler.embedded.requests import Target
+from kube_policy_scheduler.embedded.resources import resource
 
 Json = dict[str, Any]
 

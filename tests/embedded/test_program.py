@@ -1,4 +1,4 @@
-"""`python -m engine.embedded` serves until it is told to stop."""
+"""`python -m kube_policy_scheduler.embedded` serves until it is told to stop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_program_serves_what_it_was_given_and_ends_when_asked(tmp_path: Path
     objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE]}), encoding="utf-8")
     arguments = ["--port", "0", "--nodes", str(objects), "--kubeconfig", str(kubeconfig)]
     with subprocess.Popen(
-        [sys.executable, "-m", "engine.embedded", *arguments], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "kube_policy_scheduler.embedded", *arguments], stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.cluster.quantity import QuantityError, scaled
-from engine.embedded.operations.quantities import canonical
+from kube_policy_scheduler.cluster.quantity import QuantityError, scaled
+from kube_policy_scheduler.embedded.operations.quantities import canonical
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.embedded.storage import selectors
-from engine.embedded.storage.selectors import SelectorError
+from kube_policy_scheduler.embedded.storage import selectors
+from kube_policy_scheduler.embedded.storage.selectors import SelectorError
 
 LABELS = {"app": "web", "tier": "front", "n": "5", "empty": ""}
 

@@ -19,26 +19,25 @@ from random import Random
 from typing import Any
 
 import msgspec
-
-from engine.adapters.kube.binding import Bound, Outcome
-from engine.adapters.kube.errors import error_from_answer
-from engine.adapters.kube.events import EventRecorder
-from engine.adapters.kube.pod_group_status import PodGroupStatusWriter
-from engine.adapters.kube.pod_status import PodStatusWriter
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.daemon.observing.clause_counts import ClauseCounts
-from engine.daemon.observing.decision_log import DecisionLog
-from engine.daemon.observing.metrics import SchedulerMetrics
-from engine.daemon.observing.observers import Observers
-from engine.daemon.observing.reporter import ApiReporter
-from engine.daemon.policies.live import LivePolicies
-from engine.daemon.scheduling.scheduler import Scheduler
-from engine.diagnostics import Source
-from engine.framework.cycle import Cycle
-from engine.framework.invariants import violations
-from engine.framework.queue import SchedulingQueue
-from engine.policy.policy_set import load
+from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome
+from kube_policy_scheduler.adapters.kube.errors import error_from_answer
+from kube_policy_scheduler.adapters.kube.events import EventRecorder
+from kube_policy_scheduler.adapters.kube.pod_group_status import PodGroupStatusWriter
+from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
+from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
+from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
+from kube_policy_scheduler.daemon.observing.observers import Observers
+from kube_policy_scheduler.daemon.observing.reporter import ApiReporter
+from kube_policy_scheduler.daemon.policies.live import LivePolicies
+from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.invariants import violations
+from kube_policy_scheduler.framework.queue import SchedulingQueue
+from kube_policy_scheduler.policy.policy_set import load
 
 POLICY = """
 gang by pod.label.job size 2 within 30s if pod.label.job

@@ -82,8 +82,8 @@ def test_a_pod_made_anew_under_its_name_is_never_bound_by_the_old_ones_decision(
 
 
 IMPATIENT = """
-from engine.adapters.kube.binding import Binder
-from engine.daemon.main import main
+from kube_policy_scheduler.adapters.kube.binding import Binder
+from kube_policy_scheduler.daemon.main import main
 Binder.__init__.__kwdefaults__["timeout_seconds"] = 1.0
 main()
 """

@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.pods import PodInfo
-from engine.framework.frame import Frame
-from engine.framework.plugin import FilterPlugin, Ready, ScorePlugin, Skip
-from engine.framework.status import Code, Status
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, ScorePlugin, Skip
+from kube_policy_scheduler.framework.status import Code, Status
 
 Body = dict[str, Any]
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kubernetes_profile, kubernetes_scores
+from kube_policy_scheduler.framework.plugin import Ready
+from kube_policy_scheduler.framework.plugins.node_ports import NodePorts
+from kube_policy_scheduler.framework.preemption import Preemption, post_filter
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.tooling.conformance import verdict
 
-from engine.cluster.cluster import Cluster
-from engine.framework.cycle import Cycle
-from engine.framework.evaluation import evaluate
-from engine.framework.frame import Frame
-from engine.framework.kubernetes import kubernetes_filters, kubernetes_profile, kubernetes_scores
-from engine.framework.plugin import Ready
-from engine.framework.plugins.node_ports import NodePorts
-from engine.framework.preemption import Preemption, post_filter
-from engine.framework.profile import Profile
-from engine.tooling.conformance import verdict
 from tests.framework.worlds import EVENTS, PODS, WIDE, WIDE_EVENTS, Event, World, incoming
 
 VARIANTS = st.integers(0, len(PODS) - 1)

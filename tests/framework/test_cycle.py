@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.pods import PodInfo
-from engine.framework.cycle import NO_NODES, Cycle
-from engine.framework.evaluation import evaluate
-from engine.framework.events import cares
-from engine.framework.frame import Frame
-from engine.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.cycle import NO_NODES, Cycle
+from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.events import cares
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 
 ZONES = ("a", "b", "c")
 

@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.framework.dynamic_resources.allocations import Allocations, Outcome, allocations
-from engine.framework.plugins.dynamic_resources import Verdict
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.framework.dynamic_resources.allocations import Allocations, Outcome, allocations
+from kube_policy_scheduler.framework.plugins.dynamic_resources import Verdict
 
 DRIVER = "gpu.example.com"
 NODES = ["a", "b", "c"]

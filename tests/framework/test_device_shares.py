@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.choice import Ties
+from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.device_choice import DeviceRule
+from kube_policy_scheduler.framework.fragmentation import COVERED, fragmentation
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.policy.policy_set import load
 
-from engine.cluster.cluster import Cluster
-from engine.cluster.pods import PodInfo, PodTemplate
-from engine.diagnostics import Source
-from engine.framework.choice import Ties
-from engine.framework.cycle import Cycle, Decision
-from engine.framework.device_choice import DeviceRule
-from engine.framework.fragmentation import COVERED, fragmentation
-from engine.framework.frame import Frame
-from engine.framework.kubernetes import kubernetes_filters
-from engine.framework.profile import Profile
-from engine.policy.policy_set import load
 from tests.cluster.test_devices import GPU, node, pod
 
 

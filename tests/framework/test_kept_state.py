@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from engine.cluster import counters, objects
-from engine.cluster.cluster import Cluster
-from engine.framework.frame import Frame
-from engine.framework.plugin import Ready, Skip
-from engine.framework.plugins.inter_pod_affinity import InterPodAffinity
-from engine.framework.plugins.node_volume_limits import NodeVolumeLimits
-from engine.framework.plugins.pod_topology_spread import PodTopologySpread
-from engine.framework.plugins.volume_binding import VolumeBinding
-from engine.framework.plugins.volume_restrictions import VolumeRestrictions
-from engine.framework.plugins.volume_zone import VolumeZone
+from kube_policy_scheduler.cluster import counters, objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import Ready, Skip
+from kube_policy_scheduler.framework.plugins.inter_pod_affinity import InterPodAffinity
+from kube_policy_scheduler.framework.plugins.node_volume_limits import NodeVolumeLimits
+from kube_policy_scheduler.framework.plugins.pod_topology_spread import PodTopologySpread
+from kube_policy_scheduler.framework.plugins.volume_binding import VolumeBinding
+from kube_policy_scheduler.framework.plugins.volume_restrictions import VolumeRestrictions
+from kube_policy_scheduler.framework.plugins.volume_zone import VolumeZone
 
 FILTERS = [
     VolumeRestrictions(),

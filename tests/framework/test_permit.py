@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.framework.permit import Claim, Group, Permit
+from kube_policy_scheduler.framework.permit import Claim, Group, Permit
 
 
 def claim(key: str, size: int, *, within: float = 60.0) -> Claim:

@@ -7,20 +7,19 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.nodes import BoolArray
-from engine.cluster.pods import PodInfo
-from engine.framework.evaluation import evaluate
-from engine.framework.frame import Frame
-from engine.framework.kubernetes import kubernetes_profile
-from engine.framework.plugin import PreFilterResult, Ready, Scope
-from engine.framework.plugins.base import Filter
-from engine.framework.preemption import MIN_CANDIDATES, Preemption, post_filter
-from engine.framework.profile import Profile
-from engine.framework.status import Code, Status
-from engine.framework.victims import Budgets
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugins.base import Filter
+from kube_policy_scheduler.framework.preemption import MIN_CANDIDATES, Preemption, post_filter
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.status import Code, Status
+from kube_policy_scheduler.framework.victims import Budgets
 
 
 def pod(cluster: Cluster, name: str, *, cpu: str = "1", **spec: Any) -> PodInfo:

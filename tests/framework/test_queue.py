@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.cluster import objects
-from engine.cluster.pods import PodInfo, Templates
-from engine.framework.events import ClusterEvent
-from engine.framework.queue import Place, SchedulingQueue, Turn, priority_turn
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.pods import PodInfo, Templates
+from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.queue import Place, SchedulingQueue, Turn, priority_turn
 
 FIT = frozenset({"NodeResourcesFit"})
 

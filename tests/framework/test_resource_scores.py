@@ -8,14 +8,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.framework.frame import Frame
-from engine.framework.plugin import Ready
-from engine.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
-from engine.framework.plugins.node_resources_fit import NodeResourcesFit
-from engine.framework.plugins.resource_scores import (
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import Ready
+from kube_policy_scheduler.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
+from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
+from kube_policy_scheduler.framework.plugins.resource_scores import (
     LeastAllocated,
     MostAllocated,
     ResourceScore,

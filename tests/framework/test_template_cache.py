@@ -9,18 +9,17 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.pods import PodInfo
-from engine.framework.cycle import Cycle
-from engine.framework.evaluation import evaluate
-from engine.framework.frame import Frame
-from engine.framework.kubernetes import kubernetes_profile
-from engine.framework.plugin import Ready, Scope
-from engine.framework.plugins.base import Filter
-from engine.framework.profile import Profile
-from engine.framework.template_cache import KeptTemplates
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.plugin import Ready, Scope
+from kube_policy_scheduler.framework.plugins.base import Filter
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.template_cache import KeptTemplates
 
 
 def node(name: str, *, zone: str = "a", taint: str = "", image: str = "", cpu: str = "4") -> objects.Node:

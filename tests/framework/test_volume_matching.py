@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from engine.cluster import objects
-from engine.cluster.claims import requested_storage
-from engine.cluster.cluster import Cluster
-from engine.cluster.quantity import units
-from engine.framework.plugins.volume_matching import Matches, candidates, class_volumes, provisionable
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.claims import requested_storage
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.quantity import units
+from kube_policy_scheduler.framework.plugins.volume_matching import Matches, candidates, class_volumes, provisionable
 
 HOST, ZONE, DISK = "kubernetes.io/hostname", "zone", "disk"
 NODES = [

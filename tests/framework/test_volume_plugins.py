@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.framework.plugins.node_volume_limits import TOO_MANY, NodeVolumeLimits
-from engine.framework.plugins.volume_binding import (
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.framework.plugins.node_volume_limits import TOO_MANY, NodeVolumeLimits
+from kube_policy_scheduler.framework.plugins.volume_binding import (
     NO_ROOM,
     NO_VOLUME,
     OUT_OF_REACH,
@@ -18,8 +17,9 @@ from engine.framework.plugins.volume_binding import (
     VOLUME_GONE,
     VolumeBinding,
 )
-from engine.framework.plugins.volume_restrictions import IN_USE, NO_DISK, VolumeRestrictions
-from engine.framework.plugins.volume_zone import WRONG_ZONE, VolumeZone
+from kube_policy_scheduler.framework.plugins.volume_restrictions import IN_USE, NO_DISK, VolumeRestrictions
+from kube_policy_scheduler.framework.plugins.volume_zone import WRONG_ZONE, VolumeZone
+
 from tests.framework.clusters import HOST, OK, ZONE, Body, add, make_cluster, make_node, pod_body, verdicts, zoned
 
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"

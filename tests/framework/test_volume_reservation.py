@@ -7,13 +7,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.object_store import OutOfSyncError
-from engine.framework.frame import Frame
-from engine.framework.plugins.volume_binding import NO_VOLUME, VolumeBinding
-from engine.framework.volume_reservation import (
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.object_store import OutOfSyncError
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugins.volume_binding import NO_VOLUME, VolumeBinding
+from kube_policy_scheduler.framework.volume_reservation import (
     Bound,
     Failed,
     VolumeReservation,
@@ -24,6 +23,7 @@ from engine.framework.volume_reservation import (
     undo,
     written,
 )
+
 from tests.framework.clusters import HOST, Body, frame_of, make_cluster, pod_body, verdicts, zoned
 
 SELECTED = "volume.kubernetes.io/selected-node"

@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
 
 NODES: tuple[dict[str, Any], ...] = (
     {"labels": {"zone": "a"}, "cpu": "4"},

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.diagnostics import Source, render
+from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang.formatting.format import Formatted, Unfaithful, format_source
+from kube_policy_scheduler.policy.policy import Policy
+from kube_policy_scheduler.policy.policy_set import Loaded, load
 
-from engine.cluster.cluster import Cluster
-from engine.cluster.pods import PodInfo
-from engine.cluster.signals import Signals
-from engine.diagnostics import Source, render
-from engine.framework.evaluation import evaluate
-from engine.framework.frame import Frame
-from engine.lang.formatting.format import Formatted, Unfaithful, format_source
-from engine.policy.policy import Policy
-from engine.policy.policy_set import Loaded, load
 from tests.lang.clusters import NOW, cluster, node, place, pod, signals
 
 SECONDS = 2.0

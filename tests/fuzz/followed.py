@@ -3,13 +3,43 @@
 from __future__ import annotations
 
 FOLLOWED: dict[str, list[str]] = {
-    "policies": ["engine.lang", "engine.lint", "engine.policy", "engine.builtins"],
-    "watch-lines": ["engine.adapters.kube.decoding", "engine.daemon.watching", "engine.cluster", "engine.framework"],
-    "quantities": ["engine.cluster.quantity"],
-    "yaml": ["engine.documents", "engine.daemon.configuration", "yaml"],
-    "extender": ["engine.adapters.extender_protocol", "engine.daemon.modes", "engine.policy"],
-    "reviews": ["engine.adapters.admission_review", "engine.adapters.policy_sources", "engine.daemon.webhook"],
-    "kubeconfigs": ["engine.adapters.kube.kubeconfig", "engine.adapters.kube.identity", "yaml"],
-    "prometheus": ["engine.adapters.prometheus_answers", "engine.cluster.signals", "engine.cluster.signal_join"],
-    "headers": ["engine.adapters.http_access", "engine.adapters.kube.throttle", "prometheus_client"],
+    "policies": [
+        "kube_policy_scheduler.lang",
+        "kube_policy_scheduler.lint",
+        "kube_policy_scheduler.policy",
+        "kube_policy_scheduler.builtins",
+    ],
+    "watch-lines": [
+        "kube_policy_scheduler.adapters.kube.decoding",
+        "kube_policy_scheduler.daemon.watching",
+        "kube_policy_scheduler.cluster",
+        "kube_policy_scheduler.framework",
+    ],
+    "quantities": ["kube_policy_scheduler.cluster.quantity"],
+    "yaml": ["kube_policy_scheduler.documents", "kube_policy_scheduler.daemon.configuration", "yaml"],
+    "extender": [
+        "kube_policy_scheduler.adapters.extender_protocol",
+        "kube_policy_scheduler.daemon.modes",
+        "kube_policy_scheduler.policy",
+    ],
+    "reviews": [
+        "kube_policy_scheduler.adapters.admission_review",
+        "kube_policy_scheduler.adapters.policy_sources",
+        "kube_policy_scheduler.daemon.webhook",
+    ],
+    "kubeconfigs": [
+        "kube_policy_scheduler.adapters.kube.kubeconfig",
+        "kube_policy_scheduler.adapters.kube.identity",
+        "yaml",
+    ],
+    "prometheus": [
+        "kube_policy_scheduler.adapters.prometheus_answers",
+        "kube_policy_scheduler.cluster.signals",
+        "kube_policy_scheduler.cluster.signal_join",
+    ],
+    "headers": [
+        "kube_policy_scheduler.adapters.http_access",
+        "kube_policy_scheduler.adapters.kube.throttle",
+        "prometheus_client",
+    ],
 }

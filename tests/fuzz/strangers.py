@@ -20,33 +20,33 @@ from unittest.mock import patch
 import numpy as np
 from aiohttp.streams import StreamReader
 from aiohttp.test_utils import make_mocked_request
+from kube_policy_scheduler.adapters.admission_review import ReviewError, decode_review, encode_answer
+from kube_policy_scheduler.adapters.http_access import token_of
+from kube_policy_scheduler.adapters.http_server import encoder_for
+from kube_policy_scheduler.adapters.kube import resources
+from kube_policy_scheduler.adapters.kube.changes import Added, Change, Deleted
+from kube_policy_scheduler.adapters.kube.decoding import MalformedEvent, ObjectDecoder, WatchEvent
+from kube_policy_scheduler.adapters.kube.errors import CredentialsError, MalformedAnswer
+from kube_policy_scheduler.adapters.kube.kubeconfig import load_kubeconfig
+from kube_policy_scheduler.adapters.kube.throttle import retry_after_seconds
+from kube_policy_scheduler.adapters.prometheus_answers import AnswerError, Scalar, Vector, decode_answer, decode_failure
+from kube_policy_scheduler.cluster.objects import Pod
+from kube_policy_scheduler.cluster.quantity import NANO, QuantityError, amount, nanos
+from kube_policy_scheduler.cluster.signal_join import NodeIndex, SignalColumns, join
+from kube_policy_scheduler.cluster.signals import Query, Reading, Signals
+from kube_policy_scheduler.daemon.configuration.settings import parse_settings
+from kube_policy_scheduler.daemon.modes.extender_routes import ExtenderRoutes
+from kube_policy_scheduler.daemon.watching.resources import OTHERS, attach
+from kube_policy_scheduler.daemon.webhook.admission import judge
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.fixtures import parse_objects
+from kube_policy_scheduler.documents.trace import parse_nodes, parse_pods
+from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_documents
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from prometheus_client import CollectorRegistry
 
-from engine.adapters.admission_review import ReviewError, decode_review, encode_answer
-from engine.adapters.http_access import token_of
-from engine.adapters.http_server import encoder_for
-from engine.adapters.kube import resources
-from engine.adapters.kube.changes import Added, Change, Deleted
-from engine.adapters.kube.decoding import MalformedEvent, ObjectDecoder, WatchEvent
-from engine.adapters.kube.errors import CredentialsError, MalformedAnswer
-from engine.adapters.kube.kubeconfig import load_kubeconfig
-from engine.adapters.kube.throttle import retry_after_seconds
-from engine.adapters.prometheus_answers import AnswerError, Scalar, Vector, decode_answer, decode_failure
-from engine.cluster.objects import Pod
-from engine.cluster.quantity import NANO, QuantityError, amount, nanos
-from engine.cluster.signal_join import NodeIndex, SignalColumns, join
-from engine.cluster.signals import Query, Reading, Signals
-from engine.daemon.configuration.settings import parse_settings
-from engine.daemon.modes.extender_routes import ExtenderRoutes
-from engine.daemon.watching.resources import OTHERS, attach
-from engine.daemon.webhook.admission import judge
-from engine.diagnostics import Source
-from engine.documents.fixtures import parse_objects
-from engine.documents.trace import parse_nodes, parse_pods
-from engine.documents.yaml_document import DocumentError, parse_documents
-from engine.framework.cycle import Cycle
-from engine.framework.frame import Frame
-from engine.framework.kubernetes import kubernetes_profile
 from tests.daemon.extender_stage import Stage
 from tests.daemon.test_informer import World, node, pod
 from tests.fuzz.examination import Wrong
@@ -62,7 +62,7 @@ def nothing_breaks() -> Iterator[None]:
             if record.exc_info and isinstance(record.exc_info[1], BaseException):
                 caught.append(record.exc_info[1])
 
-    handler, logger = Catching(), logging.getLogger("engine")
+    handler, logger = Catching(), logging.getLogger("kube_policy_scheduler")
     before = logger.propagate, logger.level
     logger.addHandler(handler)
     logger.propagate = False

@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from engine.cluster import objects
+from kube_policy_scheduler.cluster import objects
+
 from tests.daemon.extender_stage import RECORDINGS
 from tests.framework.rule_cases import rule_cases
 from tests.fuzz import strangers

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.cluster import objects
+from kube_policy_scheduler.cluster import objects
+
 from tests.growth.stage import Json, Stage, container
 
 TENANT = "tenant"

@@ -6,7 +6,8 @@ import asyncio
 import logging
 from typing import Any
 
-from engine.cluster import objects
+from kube_policy_scheduler.cluster import objects
+
 from tests.growth.axes import TENANT, Axis, claim, container, volume
 from tests.growth.stage import Meter, Stage
 

@@ -14,17 +14,16 @@ from types import FrameType
 from typing import Any
 
 import msgspec
-
-from engine.adapters.kube.binding import Bound
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.daemon.observing.observers import Observer
-from engine.daemon.policies.live import LivePolicies
-from engine.daemon.scheduling.scheduler import Scheduler
-from engine.diagnostics import Source
-from engine.framework.cycle import Cycle
-from engine.framework.queue import SchedulingQueue
-from engine.policy.policy_set import load
+from kube_policy_scheduler.adapters.kube.binding import Bound
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.daemon.observing.observers import Observer
+from kube_policy_scheduler.daemon.policies.live import LivePolicies
+from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.queue import SchedulingQueue
+from kube_policy_scheduler.policy.policy_set import load
 
 Json = dict[str, Any]
 NOW = 1_800_000_000.0

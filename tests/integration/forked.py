@@ -1,7 +1,7 @@
 """Processes of the scheduler that begin with its modules imported: a start costs a fork, not a second of CPU.
 
 They are forked from a server (multiprocessing's) that has one thread and holds nothing of the test. `python -m
-engine.daemon` itself, the same program from an empty interpreter, is what tests of its start ask for.
+kube_policy_scheduler.daemon` itself, the same program from an empty interpreter, is what tests of its start ask for.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 
-from engine.daemon.main import main
+from kube_policy_scheduler.daemon.main import main
 
 FORKING = get_context("forkserver")
-FORKING.set_forkserver_preload([__name__, "engine.daemon.daemon"])
+FORKING.set_forkserver_preload([__name__, "kube_policy_scheduler.daemon.daemon"])
 
 
 def run(arguments: Sequence[str], *, environment: Mapping[str, str], folder: str, log_file: Path) -> None:
@@ -28,7 +28,7 @@ def run(arguments: Sequence[str], *, environment: Mapping[str, str], folder: str
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for number in (1, 2):
         os.dup2(log, number)
-    main(list(arguments), prog_name="python -m engine.daemon")
+    main(list(arguments), prog_name="python -m kube_policy_scheduler.daemon")
 
 
 class Forked:

@@ -20,7 +20,7 @@ from tests.integration.forked import Forked
 
 
 class SchedulerProcess:
-    """One `python -m engine.daemon`, with its log in a file.
+    """One `python -m kube_policy_scheduler.daemon`, with its log in a file.
 
     Args:
         command: started instead, from an empty interpreter.

@@ -144,9 +144,9 @@ def test_the_service_account_of_a_pod(cluster: Cluster, scheduler: StartSchedule
     (mounted / "ca.crt").write_bytes(cluster.endpoint.ca_file.read_bytes())
     host, _, port = cluster.endpoint.url.removeprefix("https://").partition(":")
     moved = (
-        f"import pathlib, sys; from engine.adapters.kube import credentials;"
+        f"import pathlib, sys; from kube_policy_scheduler.adapters.kube import credentials;"
         f"credentials.SERVICE_ACCOUNT = pathlib.Path({str(mounted)!r});"
-        f"from engine.daemon.main import main; main()"
+        f"from kube_policy_scheduler.daemon.main import main; main()"
     )
     cluster.add_nodes(node("n1"))
     policies = f"--policies={tmp_path / 'policies'}"

@@ -51,9 +51,9 @@ def deployed(
     assert secure_front.ca_file is not None
     (mounted / "ca.crt").write_bytes(secure_front.ca_file.read_bytes())
     moved = (
-        f"import pathlib; from engine.adapters.kube import credentials;"
+        f"import pathlib; from kube_policy_scheduler.adapters.kube import credentials;"
         f"credentials.SERVICE_ACCOUNT = pathlib.Path({str(mounted)!r});"
-        f"from engine.daemon.main import main; main()"
+        f"from kube_policy_scheduler.daemon.main import main; main()"
     )
     (config,) = [o for o in objects() if o["kind"] == "ConfigMap" and o["metadata"]["name"] == ACCOUNT]
     config_file = tmp_path / "config.yaml"

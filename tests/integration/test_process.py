@@ -19,7 +19,7 @@ from tests.integration.objects import node, pod
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_in_order(number: signal.Signals, cluster: Cluster, scheduler: StartScheduler) -> None:
-    process = scheduler("--leader-election", command=("-m", "engine.daemon")).start_ready()
+    process = scheduler("--leader-election", command=("-m", "kube_policy_scheduler.daemon")).start_ready()
     eventually(lambda: "became leader" in process.log())
     process.signal(number)
     assert process.exit_code() == 0
@@ -51,7 +51,7 @@ def test_a_terminal_that_goes_more_than_once_is_no_second_signal(
 UNDER_NOHUP = """
 import signal
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-from engine.daemon.main import main
+from kube_policy_scheduler.daemon.main import main
 main()
 """
 
@@ -193,8 +193,8 @@ def test_an_api_server_out_of_reach_is_one_line_and_growing_pauses(
 
 
 BROKEN = """
-from engine.daemon.{module} import {name}
-from engine.daemon.main import main
+from kube_policy_scheduler.daemon.{module} import {name}
+from kube_policy_scheduler.daemon.main import main
 was, broken = {name}.{method}, []
 async def {method}(self, *given, **named):
     if not broken:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kube_policy_scheduler.cli.main import run
 
-from engine.cli.main import run
 from tests.configmap_volume import ConfigMapVolume
 from tests.deploy.manifests import NAMESPACE
 from tests.integration.cluster import Cluster
@@ -38,7 +38,7 @@ class Stage:
 
     def command(self, *arguments: str) -> list[str]:
         options = ["--kubeconfig", str(self.kubeconfig), "--deployment=none", *arguments]
-        return [sys.executable, "-m", "engine.cli", "rollout", "status", *options]
+        return [sys.executable, "-m", "kube_policy_scheduler.cli", "rollout", "status", *options]
 
     def data(self) -> dict[str, str]:
         found: dict[str, str] = self.cluster.api.get("configmaps", "policies", namespace=NAMESPACE)["data"]

@@ -38,7 +38,7 @@ class WebhookProcess:
         folder.mkdir()
         self._address_file = folder / "address"
         self._log = folder / "log"
-        command = [sys.executable, "-m", "engine.daemon", "webhook", "--address=127.0.0.1:0"]
+        command = [sys.executable, "-m", "kube_policy_scheduler.daemon", "webhook", "--address=127.0.0.1:0"]
         command += [f"--address-file={self._address_file}", *arguments]
         if kubeconfig is not None:
             command.append(f"--kubeconfig={kubeconfig}")

@@ -12,9 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import httptools
 import msgspec
-
-from engine.adapters.kube.credentials import CredentialSource
-from engine.adapters.kube.identity import Credentials
+from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
+from kube_policy_scheduler.adapters.kube.identity import Credentials
 
 
 @dataclass

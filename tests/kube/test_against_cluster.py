@@ -13,22 +13,22 @@ from uuid import uuid4
 
 import msgspec
 import pytest
+from kube_policy_scheduler.adapters.kube import resources
+from kube_policy_scheduler.adapters.kube.binding import Binder, Bound, Reason, Refused
+from kube_policy_scheduler.adapters.kube.changes import Added, Change, Deleted, Modified
+from kube_policy_scheduler.adapters.kube.credentials import find_credentials
+from kube_policy_scheduler.adapters.kube.errors import Conflict, NotFound
+from kube_policy_scheduler.adapters.kube.events import EventRecorder
+from kube_policy_scheduler.adapters.kube.lease import LeaderElector, LeaseSettings
+from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
+from kube_policy_scheduler.adapters.kube.pod_view import PodNow, view_of
+from kube_policy_scheduler.adapters.kube.reflector import Reflector
+from kube_policy_scheduler.adapters.kube.resources import NODES, PODS, UNFINISHED_PODS
+from kube_policy_scheduler.adapters.kube.synchronization import wait_synced
+from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
+from kube_policy_scheduler.cluster.objects import Pod
+from kube_policy_scheduler.embedded.cluster import EmbeddedCluster
 
-from engine.adapters.kube import resources
-from engine.adapters.kube.binding import Binder, Bound, Reason, Refused
-from engine.adapters.kube.changes import Added, Change, Deleted, Modified
-from engine.adapters.kube.credentials import find_credentials
-from engine.adapters.kube.errors import Conflict, NotFound
-from engine.adapters.kube.events import EventRecorder
-from engine.adapters.kube.lease import LeaderElector, LeaseSettings
-from engine.adapters.kube.pod_status import PodStatusWriter
-from engine.adapters.kube.pod_view import PodNow, view_of
-from engine.adapters.kube.reflector import Reflector
-from engine.adapters.kube.resources import NODES, PODS, UNFINISHED_PODS
-from engine.adapters.kube.synchronization import wait_synced
-from engine.adapters.kube.transport import MERGE_PATCH, Transport
-from engine.cluster.objects import Pod
-from engine.embedded.cluster import EmbeddedCluster
 from tests.kube.scripted_server import until
 
 

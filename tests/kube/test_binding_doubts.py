@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from engine.adapters.kube.binding import LINGER_SECONDS, Binder, Bound, Outcome, Reason, Refused, Unknown
-from engine.adapters.kube.errors import (
+from kube_policy_scheduler.adapters.kube.binding import LINGER_SECONDS, Binder, Bound, Outcome, Reason, Refused, Unknown
+from kube_policy_scheduler.adapters.kube.errors import (
     AnswerTimeout,
     ConnectionLost,
     KubeError,
@@ -19,6 +18,7 @@ from engine.adapters.kube.errors import (
     Withheld,
     error_from_answer,
 )
+
 from tests.kube.scripted_server import pod
 from tests.simulation.virtual_time import run
 

@@ -7,9 +7,16 @@ from typing import Any
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from kube_policy_scheduler.adapters.kube.decoding import (
+    Bookmark,
+    LineBuffer,
+    MalformedEvent,
+    ObjectDecoder,
+    WatchEvent,
+    WatchFailure,
+)
+from kube_policy_scheduler.cluster.objects import Pod
 
-from engine.adapters.kube.decoding import Bookmark, LineBuffer, MalformedEvent, ObjectDecoder, WatchEvent, WatchFailure
-from engine.cluster.objects import Pod
 from tests.kube.scripted_server import pod
 
 DECODER = ObjectDecoder(Pod)

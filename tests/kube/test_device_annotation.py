@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
+from kube_policy_scheduler.adapters.kube.device_annotation import NAME, why_unprotected
+from kube_policy_scheduler.adapters.kube.errors import KubeError
+from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.daemon.watching.device_trust import DeviceTrust
 
-from engine.adapters.kube.device_annotation import NAME, why_unprotected
-from engine.adapters.kube.errors import KubeError
-from engine.adapters.kube.transport import Transport
-from engine.cluster.cluster import Cluster
-from engine.daemon.watching.device_trust import DeviceTrust
 from tests.cluster.test_devices import GPU, free, node, pod
 from tests.deploy.manifests import BASE
 from tests.kube.scripted_server import Peer, Request, ScriptedServer
@@ -98,7 +98,7 @@ async def test_without_the_right_to_look_nobody_is_believed() -> None:
 
 
 async def test_annotations_count_while_they_are_protected(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "engine")
+    caplog.set_level("INFO", "kube_policy_scheduler")
     api, cluster = Api(), Cluster()
     cluster.set_node(node("a", 2))
     cluster.place(pod(cluster, "says", share=500, devices=f"{GPU}=1", bound_to="a"), "a")
@@ -127,7 +127,7 @@ async def test_annotations_count_while_they_are_protected(caplog: pytest.LogCapt
 async def test_a_start_waits_for_the_first_answer_but_not_for_ever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("engine.daemon.watching.device_trust.FIRST_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("kube_policy_scheduler.daemon.watching.device_trust.FIRST_LOOK_SECONDS", 0.05)
     api = Api()
     api.status = 500
     async with asked(api) as transport:

@@ -9,9 +9,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from kube_policy_scheduler.adapters.kube.lease import LeaderElector, LeaseSettings
+from kube_policy_scheduler.adapters.kube.transport import Transport
 
-from engine.adapters.kube.lease import LeaderElector, LeaseSettings
-from engine.adapters.kube.transport import Transport
 from tests.kube.scripted_server import Peer, Request, ScriptedServer, until
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -369,7 +369,7 @@ async def test_a_lease_that_is_deleted_under_a_leader_that_hangs_is_taken_only_w
 
 
 async def test_a_candidate_says_whom_it_waits_for_and_what_hinders_it(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "engine")
+    caplog.set_level("INFO", "kube_policy_scheduler")
     async with election() as (api, server, candidates):
         api.lease = {
             "metadata": {"name": "policy-scheduler", "resourceVersion": "1"},

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 
-from engine.adapters.kube.pod_status import NotPassedOn, PassedOn, PodStatusWriter
-from engine.adapters.kube.pod_view import PodNow
-from engine.adapters.kube.transport import Transport
-from engine.cluster.objects import PodCondition
+from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn, PodStatusWriter
+from kube_policy_scheduler.adapters.kube.pod_view import PodNow
+from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.cluster.objects import PodCondition
+
 from tests.kube.scripted_server import Peer, Request, ScriptedServer, pod, until
 
 NOW = 1_795_000_000.9

@@ -11,13 +11,12 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from engine.adapters.kube.credentials import find_credentials
-from engine.adapters.kube.policy_history import CONFIG_MAP_LABEL, KEPT, PolicyHistory, Revision
-from engine.adapters.kube.transport import MERGE_PATCH, Transport
-from engine.adapters.policy_proof import PolicyProof
-from engine.adapters.policy_sources import PolicySources
-from engine.embedded.cluster import EmbeddedCluster
+from kube_policy_scheduler.adapters.kube.credentials import find_credentials
+from kube_policy_scheduler.adapters.kube.policy_history import CONFIG_MAP_LABEL, KEPT, PolicyHistory, Revision
+from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
+from kube_policy_scheduler.adapters.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.policy_sources import PolicySources
+from kube_policy_scheduler.embedded.cluster import EmbeddedCluster
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 

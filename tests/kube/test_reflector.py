@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from kube_policy_scheduler.adapters.kube.backoff import Backoff
+from kube_policy_scheduler.adapters.kube.changes import Added, Change, Deleted, Modified, Phase
+from kube_policy_scheduler.adapters.kube.decoding import LineBuffer
+from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
+from kube_policy_scheduler.adapters.kube.reflector import SHORT_WATCH_SECONDS, Reflector
+from kube_policy_scheduler.adapters.kube.resources import PODS, UNFINISHED_PODS
+from kube_policy_scheduler.adapters.kube.synchronization import wait_synced
+from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.cluster.objects import Pod
 
-from engine.adapters.kube.backoff import Backoff
-from engine.adapters.kube.changes import Added, Change, Deleted, Modified, Phase
-from engine.adapters.kube.decoding import LineBuffer
-from engine.adapters.kube.errors import MalformedAnswer
-from engine.adapters.kube.reflector import SHORT_WATCH_SECONDS, Reflector
-from engine.adapters.kube.resources import PODS, UNFINISHED_PODS
-from engine.adapters.kube.synchronization import wait_synced
-from engine.adapters.kube.transport import Transport
-from engine.cluster.objects import Pod
 from tests.kube.scripted_server import Peer, Request, ScriptedServer, pod, pod_list, until
 
 
@@ -681,7 +681,7 @@ async def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_hot_loop
 
 
 async def test_errors_of_the_list_are_met_with_growing_pauses_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "engine")
+    caplog.set_level(logging.INFO, "kube_policy_scheduler")
     api = Api()
     api.pods = [pod("a")]
     api.list_refusals = [(500, "InternalError")] * 6
@@ -695,7 +695,7 @@ async def test_errors_of_the_list_are_met_with_growing_pauses_and_one_line(caplo
 async def test_a_server_that_goes_and_comes_back_is_followed_with_one_line_each(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "engine")
+    caplog.set_level(logging.INFO, "kube_policy_scheduler")
     api = Api()
     api.pods = [pod("a")]
     async with mirrored(api) as (mirror, reflector, server):
@@ -766,7 +766,7 @@ async def test_a_required_resource_that_is_forbidden_is_named_and_not_synced(cap
 async def test_what_could_be_had_before_and_is_refused_for_a_moment_is_asked_for_again_soon(
     status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "engine")
+    caplog.set_level(logging.INFO, "kube_policy_scheduler")
     api = Api()
     api.watches = [cut, *[lambda peer: peer.refuse(status, "NotYet")] * 5]
     async with mirrored(api) as (_, reflector, __):

@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-
-from engine.adapters.kube.credentials import find_credentials
-from engine.adapters.kube.errors import NotFound, Unreachable
-from engine.adapters.kube.replica_reports import (
+from kube_policy_scheduler.adapters.kube.credentials import find_credentials
+from kube_policy_scheduler.adapters.kube.errors import NotFound, Unreachable
+from kube_policy_scheduler.adapters.kube.replica_reports import (
     FORGET_SECONDS,
     PREFIX,
     PROBLEM_CHARACTERS,
@@ -20,8 +19,8 @@ from engine.adapters.kube.replica_reports import (
     ReplicaReports,
     decode_reports,
 )
-from engine.adapters.kube.transport import Transport
-from engine.embedded.cluster import EmbeddedCluster
+from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.embedded.cluster import EmbeddedCluster
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/default/leases/scheduler-status"
 
@@ -132,7 +131,7 @@ async def test_a_problem_is_cut_to_what_an_annotation_is_for(stage: Stage) -> No
 async def test_a_server_that_refuses_is_asked_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("engine.adapters.kube.replica_reports.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("kube_policy_scheduler.adapters.kube.replica_reports.RETRY_SECONDS", 0.01)
     real, refused = stage.transport.request, []
 
     async def request(verb: str, path: str, **given: object) -> bytes:

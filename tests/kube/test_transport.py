@@ -12,11 +12,11 @@ from typing import NoReturn
 import pytest
 import trustme
 from aiohttp import web
+from kube_policy_scheduler.adapters.kube import errors, pool
+from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
+from kube_policy_scheduler.adapters.kube.throttle import retry_after_seconds
+from kube_policy_scheduler.adapters.kube.transport import Transport
 
-from engine.adapters.kube import errors, pool
-from engine.adapters.kube.credentials import CredentialSource
-from engine.adapters.kube.throttle import retry_after_seconds
-from engine.adapters.kube.transport import Transport
 from tests.kube.scripted_server import Peer, Request, ScriptedServer, credentials
 
 PATH = "/api/v1/namespaces/default/pods/web"
@@ -148,7 +148,7 @@ async def test_an_answer_that_does_not_come_is_a_timeout_of_unknown_outcome() ->
 async def test_a_server_that_is_down_is_reported_once_and_once_when_it_is_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "engine")
+    caplog.set_level(logging.INFO, "kube_policy_scheduler")
     async with ScriptedServer(echo) as server:
         transport = Transport(server.credentials())
         await server.stop_listening()
@@ -454,7 +454,7 @@ users:
 
 
 def source_from(path: str) -> CredentialSource:
-    from engine.adapters.kube.credentials import find_credentials
+    from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 
     return find_credentials(kubeconfig=path, context=None, environ={})
 

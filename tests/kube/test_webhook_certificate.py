@@ -14,13 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 from cryptography import x509
-
-from engine.adapters.issued_certificate import LIFETIME, RENEW_BEFORE, Issued, is_good, issue
-from engine.adapters.kube.credentials import find_credentials
-from engine.adapters.kube.errors import NotFound
-from engine.adapters.kube.transport import Transport
-from engine.adapters.kube.webhook_certificate import WebhookCertificate, WebhookNames
-from engine.embedded.cluster import EmbeddedCluster
+from kube_policy_scheduler.adapters.issued_certificate import LIFETIME, RENEW_BEFORE, Issued, is_good, issue
+from kube_policy_scheduler.adapters.kube.credentials import find_credentials
+from kube_policy_scheduler.adapters.kube.errors import NotFound
+from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.adapters.kube.webhook_certificate import WebhookCertificate, WebhookNames
+from kube_policy_scheduler.embedded.cluster import EmbeddedCluster
 
 NOW = datetime.now(UTC).replace(microsecond=0)  # TLS libraries have no other clock
 NAMES = WebhookNames("home", "webhook-tls", "webhook", "webhook")

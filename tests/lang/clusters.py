@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.pods import PodInfo
-from engine.cluster.signals import Reading, Series, Signals
-from engine.diagnostics import Source, render
-from engine.framework.evaluation import Evaluation, evaluate
-from engine.framework.frame import Frame
-from engine.policy.policy import Policy
-from engine.policy.policy_set import PolicySet, load
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
+from kube_policy_scheduler.diagnostics import Source, render
+from kube_policy_scheduler.framework.evaluation import Evaluation, evaluate
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.policy.policy import Policy
+from kube_policy_scheduler.policy.policy_set import PolicySet, load
 
 NOW = 1_800_000_000.0
 

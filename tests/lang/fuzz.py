@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from engine.diagnostics import Source, render
-from engine.framework.evaluation import evaluate
-from engine.framework.frame import Frame
-from engine.lang.formatting.format import format_source
-from engine.policy.policy_set import load
+from kube_policy_scheduler.diagnostics import Source, render
+from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang.formatting.format import format_source
+from kube_policy_scheduler.policy.policy_set import load
+
 from tests.lang.clusters import NOW, cluster, node, place, pod, signals
 
 ROOT = Path(__file__).parents[2]

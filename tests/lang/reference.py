@@ -9,12 +9,11 @@ from types import MappingProxyType
 from typing import Any, assert_never
 
 import numpy as np
-
-from engine.lang import typed
-from engine.lang.compiling.columns import texts_of
-from engine.lang.environment import Environment, Key, Texts, collect, node_field, pod_field
-from engine.lang.signature import MaybeNumber, MaybeText, Number, Text, Truth
-from engine.lang.types import Depends, Kind
+from kube_policy_scheduler.lang import typed
+from kube_policy_scheduler.lang.compiling.columns import texts_of
+from kube_policy_scheduler.lang.environment import Environment, Key, Texts, collect, node_field, pod_field
+from kube_policy_scheduler.lang.signature import MaybeNumber, MaybeText, Number, Text, Truth
+from kube_policy_scheduler.lang.types import Depends, Kind
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from kube_policy_scheduler.builtins import numbers, texts
+from kube_policy_scheduler.diagnostics import Source, render
+from kube_policy_scheduler.lang import syntax, typed
+from kube_policy_scheduler.lang.checking.infer import Inference
+from kube_policy_scheduler.lang.checking.scope import ANYWHERE
+from kube_policy_scheduler.lang.compiling.expressions import Compiler
+from kube_policy_scheduler.lang.reading.parse import parse
 
-from engine.builtins import numbers, texts
-from engine.diagnostics import Source, render
-from engine.lang import syntax, typed
-from engine.lang.checking.infer import Inference
-from engine.lang.checking.scope import ANYWHERE
-from engine.lang.compiling.expressions import Compiler
-from engine.lang.reading.parse import parse
 from tests.lang.reference import Table, evaluate, plain, test_environment
 
 ENVIRONMENT = test_environment(numbers, texts)

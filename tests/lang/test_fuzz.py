@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from itertools import islice
 
-from engine.diagnostics import Source
-from engine.policy.policy_set import load
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.policy.policy_set import load
+
 from tests.lang.fuzz import SECONDS_PER_CASE, cases, run
 
 

@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable, Mapping
 
 import pytest
-
-from engine.builtins.environment import environment
-from engine.diagnostics import Diagnostic, Source
-from engine.lang import load as load_module
-from engine.lang.checking import infer
-from engine.lang.load import MAX_ERRORS, MAX_SET_INPUTS, MAX_USE_LEVELS, check_sources
-from engine.policy.policy_set import load
+from kube_policy_scheduler.builtins.environment import environment
+from kube_policy_scheduler.diagnostics import Diagnostic, Source
+from kube_policy_scheduler.lang import load as load_module
+from kube_policy_scheduler.lang.checking import infer
+from kube_policy_scheduler.lang.load import MAX_ERRORS, MAX_SET_INPUTS, MAX_USE_LEVELS, check_sources
+from kube_policy_scheduler.policy.policy_set import load
 
 Files = Mapping[str, str]
 

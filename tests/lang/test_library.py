@@ -6,10 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-
-from engine.diagnostics import Source, render
-from engine.lang.formatting.format import Formatted, format_source
-from engine.policy.policy_set import load
+from kube_policy_scheduler.diagnostics import Source, render
+from kube_policy_scheduler.lang.formatting.format import Formatted, format_source
+from kube_policy_scheduler.policy.policy_set import load
 
 ROOT = Path(__file__).parents[2] / "policies"
 FILES = sorted(ROOT.glob("**/*.policy"))

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from kube_policy_scheduler.lang.reading import parse_tables
 from lark import Lark, Transformer, UnexpectedInput
-
-from engine.lang.reading import parse_tables
 
 ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "grammar" / "tables.json"

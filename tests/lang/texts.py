@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from engine.builtins.environment import environment
-from engine.diagnostics import Diagnostic, Source, in_order
-from engine.lang.load import Checked, check_sources
-from engine.lint.runner import lint
+from kube_policy_scheduler.builtins.environment import environment
+from kube_policy_scheduler.diagnostics import Diagnostic, Source, in_order
+from kube_policy_scheduler.lang.load import Checked, check_sources
+from kube_policy_scheduler.lint.runner import lint
 
 ENVIRONMENT = environment()
 _FILE = re.compile(r"^# in (\S+\.policy)\S*.*$", re.MULTILINE)

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from xml.etree import ElementTree
 
 import pytest
-
-from engine.pages.charts import (
+from kube_policy_scheduler.pages.charts import (
     Chart,
     bar_chart,
     can_draw,
@@ -17,7 +16,8 @@ from engine.pages.charts import (
     histogram,
     line_chart,
 )
-from engine.pages.environment import page
+from kube_policy_scheduler.pages.environment import page
+
 from tests.browser import Browser
 
 CHARTS: dict[str, Callable[[], Chart]] = {

@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.pods import PodInfo
-from engine.diagnostics import Source
-from engine.policy.policy_set import PolicySet, load
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.policy.policy_set import PolicySet, load
 
 CLUSTER = Cluster()
 

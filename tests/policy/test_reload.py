@@ -7,18 +7,17 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.adapters.policy_sources import PolicySources
-from engine.adapters.worker_process import WorkerProcess
-from engine.builtins.environment import environment
-from engine.daemon.policies.checking import MODULE, PolicyChecker
-from engine.daemon.policies.live import LivePolicies, PolicyCompiler
-from engine.daemon.policies.reload import Accepted, Refused
-from engine.diagnostics import Source, render
-from engine.lang.memo import Memo
-from engine.lang.statements import STATEMENTS
-from engine.policy.policy import Policy
-from engine.policy.policy_set import Loaded, load
+from kube_policy_scheduler.adapters.policy_sources import PolicySources
+from kube_policy_scheduler.adapters.worker_process import WorkerProcess
+from kube_policy_scheduler.builtins.environment import environment
+from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
+from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
+from kube_policy_scheduler.daemon.policies.reload import Accepted, Refused
+from kube_policy_scheduler.diagnostics import Source, render
+from kube_policy_scheduler.lang.memo import Memo
+from kube_policy_scheduler.lang.statements import STATEMENTS
+from kube_policy_scheduler.policy.policy import Policy
+from kube_policy_scheduler.policy.policy_set import Loaded, load
 
 SHOP = 'for pods where pod.namespace == "shop"\n'
 VERSIONS: Mapping[str, Sequence[str]] = {

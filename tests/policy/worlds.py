@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.pods import PodInfo
-from engine.diagnostics import Source, render
-from engine.policy.policy import Policy
-from engine.policy.policy_set import load
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.diagnostics import Source, render
+from kube_policy_scheduler.policy.policy import Policy
+from kube_policy_scheduler.policy.policy_set import load
 
 
 def policy(text: str) -> Policy:

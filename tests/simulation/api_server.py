@@ -11,9 +11,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-
-from engine.adapters.kube.errors import KubeError, error_from_answer
-from engine.cluster import objects
+from kube_policy_scheduler.adapters.kube.errors import KubeError, error_from_answer
+from kube_policy_scheduler.cluster import objects
 
 if TYPE_CHECKING:
     from tests.simulation.watch_stream import WatchStream

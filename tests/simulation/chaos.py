@@ -9,10 +9,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from engine.daemon.policies.live import LivePolicies
-from engine.diagnostics import Source
-from engine.framework.queue import Place
-from engine.policy.policy_set import load
+from kube_policy_scheduler.daemon.policies.live import LivePolicies
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.queue import Place
+from kube_policy_scheduler.policy.policy_set import load
+
 from tests.simulation.api_server import ApiServer, Json
 from tests.simulation.network import Connection
 from tests.simulation.replica import Replica
@@ -26,7 +27,7 @@ gang by pod.label.job size number(pod.label.size) ?? 1 within 40s if pod.label.j
 limit count() by pod.label.tenant to if pod.label.tenant == "a" then 5 else if pod.label.tenant == "b" then 3 else 1000
 """
 WIDE = 64
-"""More nodes than this are more than columns have room for at first (`_FIRST_CAPACITY` in `engine.cluster`)."""
+"""More nodes than this are more than columns have room for at first (`_FIRST_CAPACITY` in `cluster`)."""
 SETTLE_SECONDS = 900.0
 """After the last change; the queue flushes what no event concerned after 300 s."""
 SOLO: Json = {

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from engine.adapters.kube.errors import (
+from kube_policy_scheduler.adapters.kube.errors import (
     AnswerTimeout,
     ConnectionLost,
     Gone,
@@ -16,7 +16,8 @@ from engine.adapters.kube.errors import (
     Withheld,
     error_from_answer,
 )
-from engine.adapters.kube.throttle import Throttle
+from kube_policy_scheduler.adapters.kube.throttle import Throttle
+
 from tests.simulation.api_server import ApiServer, denial, refusal
 from tests.simulation.watch_stream import EXPIRED, SLOW_BYTES_PER_SECOND, WATCH_FAULTS, WIRE, Line, WatchStream
 

@@ -10,22 +10,23 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from engine.adapters.kube.binding import Binder, Outcome, Refused, Unknown
-from engine.adapters.kube.eviction import Evictor
-from engine.adapters.kube.pod_status import PodStatusWriter
-from engine.adapters.settable_clock import SettableClock
-from engine.cluster.cluster import Cluster
-from engine.daemon.configuration.settings import LeaderElectionSettings
-from engine.daemon.observing.observers import Observer
-from engine.daemon.policies.live import LivePolicies
-from engine.daemon.replicas.leading import Leading
-from engine.daemon.replicas.sharding import Sharding
-from engine.daemon.scheduling.scheduler import Scheduler
-from engine.daemon.watching.freshness import Freshness
-from engine.daemon.watching.resources import attach, reflectors
-from engine.framework.cycle import Cycle
-from engine.framework.invariants import violations
-from engine.framework.queue import Place, SchedulingQueue
+from kube_policy_scheduler.adapters.kube.binding import Binder, Outcome, Refused, Unknown
+from kube_policy_scheduler.adapters.kube.eviction import Evictor
+from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
+from kube_policy_scheduler.adapters.settable_clock import SettableClock
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
+from kube_policy_scheduler.daemon.observing.observers import Observer
+from kube_policy_scheduler.daemon.policies.live import LivePolicies
+from kube_policy_scheduler.daemon.replicas.leading import Leading
+from kube_policy_scheduler.daemon.replicas.sharding import Sharding
+from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.daemon.watching.freshness import Freshness
+from kube_policy_scheduler.daemon.watching.resources import attach, reflectors
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.invariants import violations
+from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
+
 from tests.simulation.api_server import ApiServer
 from tests.simulation.network import Connection, OurFaultError
 from tests.simulation.virtual_time import Machine

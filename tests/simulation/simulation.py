@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from engine.cluster.cluster import Cluster
-from engine.framework.cycle import Cycle
-from engine.framework.frame import Frame
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.frame import Frame
+
 from tests.simulation.chaos import BASE, WIDE, Action, Chaos, compiled, policies_of
 from tests.simulation.replica import ALONE, ELECTED, LEASE, Replica
 

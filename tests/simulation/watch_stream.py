@@ -8,7 +8,8 @@ from collections import deque
 from contextvars import Context
 from dataclasses import dataclass, field
 
-from engine.adapters.kube.errors import AnswerTimeout, ConnectionLost, KubeError
+from kube_policy_scheduler.adapters.kube.errors import AnswerTimeout, ConnectionLost, KubeError
+
 from tests.simulation.api_server import ApiServer
 
 WIRE = Context()

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kube_policy_scheduler.cli.main import run
+from kube_policy_scheduler.documents.fixtures import read_objects
+from kube_policy_scheduler.embedded import EmbeddedCluster, Fault, SecuritySettings, User
 
-from engine.cli.main import run
-from engine.documents.fixtures import read_objects
-from engine.embedded import EmbeddedCluster, Fault, SecuritySettings, User
 from tests.integration.objects import ZONE, node, pod
 from tests.prometheus_server import PrometheusServer
 
@@ -228,7 +228,7 @@ def test_a_folder_that_is_not_there_is_said(kubeconfig: str, capsys: pytest.Capt
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(kubeconfig: str) -> None:
-    command = f"{sys.executable} -m engine.cli snapshot --kubeconfig {kubeconfig} | head -c 10"
+    command = f"{sys.executable} -m kube_policy_scheduler.cli snapshot --kubeconfig {kubeconfig} | head -c 10"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (141, "")

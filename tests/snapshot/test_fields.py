@@ -9,25 +9,25 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.signals import Query, Reading, Series, Signals
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.fixtures import parse_objects
+from kube_policy_scheduler.documents.writing import json_list_lines, yaml_list_lines
+from kube_policy_scheduler.documents.yaml_document import parse_document
+from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.policy.policy_set import PolicySet, load
+from kube_policy_scheduler.tooling.policy_reads import annotation_keys, key_reads, literals
+from kube_policy_scheduler.tooling.recorded import READ_KINDS
+from kube_policy_scheduler.tooling.snapshot.fields import API_VERSIONS, recorded_objects
+from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics
+from kube_policy_scheduler.tooling.snapshot.pseudonyms import KEPT_LABELS, Pseudonyms, anonymised, kept_texts
+from kube_policy_scheduler.tooling.tester.metrics import Metrics
+from kube_policy_scheduler.tooling.world import recorded, world
 
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.signals import Query, Reading, Series, Signals
-from engine.diagnostics import Source
-from engine.documents.fixtures import parse_objects
-from engine.documents.writing import json_list_lines, yaml_list_lines
-from engine.documents.yaml_document import parse_document
-from engine.framework.evaluation import evaluate
-from engine.framework.frame import Frame
-from engine.framework.kubernetes import kubernetes_profile
-from engine.policy.policy_set import PolicySet, load
-from engine.tooling.policy_reads import annotation_keys, key_reads, literals
-from engine.tooling.recorded import READ_KINDS
-from engine.tooling.snapshot.fields import API_VERSIONS, recorded_objects
-from engine.tooling.snapshot.metrics import recorded_metrics
-from engine.tooling.snapshot.pseudonyms import KEPT_LABELS, Pseudonyms, anonymised, kept_texts
-from engine.tooling.tester.metrics import Metrics
-from engine.tooling.world import recorded, world
 from tests.framework.worlds import EVENTS, PODS, World, make_pod
 
 PROFILE = kubernetes_profile()
@@ -369,6 +369,6 @@ def test_metrics_come_back_as_they_were_measured() -> None:
     )
 )  # fmt: skip
 def test_what_is_written_as_yaml_is_read_as_it_was(value: Any) -> None:
-    from engine.documents.writing import yaml_text
+    from kube_policy_scheduler.documents.writing import yaml_text
 
     assert parse_document(Source("a.yaml", yaml_text({"key": value}))).value == {"key": value}

@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-
-from engine.cli.main import run
-from engine.cluster.objects import CoschedulingPodGroup, PodGroup
-from engine.diagnostics import Source
-from engine.documents.fixtures import parse_objects
-from engine.tooling.recorded import taken_at
-from engine.tooling.world import recorded
+from kube_policy_scheduler.cli.main import run
+from kube_policy_scheduler.cluster.objects import CoschedulingPodGroup, PodGroup
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.fixtures import parse_objects
+from kube_policy_scheduler.tooling.recorded import taken_at
+from kube_policy_scheduler.tooling.world import recorded
 
 CLUSTER = """\
 apiVersion: v1

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-from engine.cli.main import run
+from kube_policy_scheduler.cli.main import run
 
 SPREAD = """\
 filter node.ready and fits(cpu, mem) as room else "no room"

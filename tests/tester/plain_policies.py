@@ -6,28 +6,27 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-
-from engine.cluster.node_identities import TableIdentities
-from engine.cluster.nodes import BoolArray, FloatArray, IntArray
-from engine.cluster.pods import PodInfo
-from engine.cluster.signal_join import SignalColumns
-from engine.cluster.signals import Query
-from engine.diagnostics import Source
-from engine.documents.fixtures import parse_objects
-from engine.documents.yaml_document import parse_document
-from engine.framework.frame import Frame
-from engine.framework.kubernetes import kubernetes_filters
-from engine.framework.plugin import Ready, Scope, Weighted
-from engine.framework.plugins.base import Filter, Score
-from engine.framework.profile import Profile
-from engine.framework.queued_pod import QueuedPod, Turn, priority_turn
-from engine.framework.status import Code, Status
-from engine.tooling.tester.policies import Conjunct
-from engine.tooling.tester.reading import read_suite
-from engine.tooling.tester.report import case_lines, summary
-from engine.tooling.tester.results import SuiteResult
-from engine.tooling.tester.run import SuiteRun
-from engine.tooling.tester.suite import Fixtures
+from kube_policy_scheduler.cluster.node_identities import TableIdentities
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.signal_join import SignalColumns
+from kube_policy_scheduler.cluster.signals import Query
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.fixtures import parse_objects
+from kube_policy_scheduler.documents.yaml_document import parse_document
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
+from kube_policy_scheduler.framework.plugin import Ready, Scope, Weighted
+from kube_policy_scheduler.framework.plugins.base import Filter, Score
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.queued_pod import QueuedPod, Turn, priority_turn
+from kube_policy_scheduler.framework.status import Code, Status
+from kube_policy_scheduler.tooling.tester.policies import Conjunct
+from kube_policy_scheduler.tooling.tester.reading import read_suite
+from kube_policy_scheduler.tooling.tester.report import case_lines, summary
+from kube_policy_scheduler.tooling.tester.results import SuiteResult
+from kube_policy_scheduler.tooling.tester.run import SuiteRun
+from kube_policy_scheduler.tooling.tester.suite import Fixtures
 
 CPU_USAGE = Query("cpu_usage")
 SCHEDULER = "policy-scheduler"

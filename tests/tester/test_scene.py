@@ -7,16 +7,16 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
+from kube_policy_scheduler.cluster.nodes import IntArray
+from kube_policy_scheduler.documents.yaml_document import DocumentError
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import Scope, Weighted
+from kube_policy_scheduler.framework.plugins.base import Score
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.tooling.tester import short_forms
+from kube_policy_scheduler.tooling.tester.metrics import selector
+from kube_policy_scheduler.tooling.tester.results import State
 
-from engine.cluster.nodes import IntArray
-from engine.documents.yaml_document import DocumentError
-from engine.framework.frame import Frame
-from engine.framework.plugin import Scope, Weighted
-from engine.framework.plugins.base import Score
-from engine.framework.profile import Profile
-from engine.tooling.tester import short_forms
-from engine.tooling.tester.metrics import selector
-from engine.tooling.tester.results import State
 from tests.tester import plain_policies
 from tests.tester.plain_policies import run_text
 
@@ -58,7 +58,7 @@ items:
 
 
 def schema() -> dict[str, Any]:
-    text = files("engine.tooling.tester").joinpath("policy-test.schema.json").read_text()
+    text = files("kube_policy_scheduler.tooling.tester").joinpath("policy-test.schema.json").read_text()
     loaded: dict[str, Any] = json.loads(text)
     return loaded
 

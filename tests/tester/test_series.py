@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-
-from engine.cluster.signals import Query
-from engine.tooling.tester.metrics import Metrics
-from engine.tooling.tester.series import Samples, SeriesError, samples
+from kube_policy_scheduler.cluster.signals import Query
+from kube_policy_scheduler.tooling.tester.metrics import Metrics
+from kube_policy_scheduler.tooling.tester.series import Samples, SeriesError, samples
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 
 import pytest
+from kube_policy_scheduler.cluster.nodes import IntArray
+from kube_policy_scheduler.documents.yaml_document import DocumentError
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import Scope, Weighted
+from kube_policy_scheduler.framework.plugins.base import Score
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.tooling.tester.comparing import Mismatch, compare
+from kube_policy_scheduler.tooling.tester.expectation import Filtered, Reason, Unschedulable
+from kube_policy_scheduler.tooling.tester.outcome import Outcome, Verdict
+from kube_policy_scheduler.tooling.tester.results import State
 
-from engine.cluster.nodes import IntArray
-from engine.documents.yaml_document import DocumentError
-from engine.framework.frame import Frame
-from engine.framework.plugin import Scope, Weighted
-from engine.framework.plugins.base import Score
-from engine.framework.profile import Profile
-from engine.tooling.tester.comparing import Mismatch, compare
-from engine.tooling.tester.expectation import Filtered, Reason, Unschedulable
-from engine.tooling.tester.outcome import Outcome, Verdict
-from engine.tooling.tester.results import State
 from tests.tester import plain_policies
 from tests.tester.command_line import SUITE, Folder
 from tests.tester.plain_policies import run_text

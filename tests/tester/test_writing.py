@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from engine.diagnostics import Source
-from engine.documents.yaml_document import parse_document
-from engine.tooling.tester.reading import read_suite
-from engine.tooling.tester.writing import WIDTH, suite_text
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.yaml_document import parse_document
+from kube_policy_scheduler.tooling.tester.reading import read_suite
+from kube_policy_scheduler.tooling.tester.writing import WIDTH, suite_text
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted([*(ROOT / "policies").rglob("*.test.yaml"), *(Path(__file__).parent / "suites").glob("*.test.yaml")])

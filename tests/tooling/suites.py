@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.cli.suites import LoadedSuite, load_suite
+from kube_policy_scheduler.cli.suites import LoadedSuite, load_suite
 
 NODES = "nodes: [{name: n1, cpu: 4, mem: 8Gi, zone: a, labels: {disk: ssd}}, {name: n2, cpu: 4, mem: 8Gi, zone: b}]"
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from engine.adapters.conformance_files import CaseFileError, read_lines
-from engine.tooling.conformance import CaseError, check, decide, parse_case, report
-from engine.tooling.differences import differences
+from kube_policy_scheduler.adapters.conformance_files import CaseFileError, read_lines
+from kube_policy_scheduler.tooling.conformance import CaseError, check, decide, parse_case, report
+from kube_policy_scheduler.tooling.differences import differences
 
 NODE = {"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "2", "memory": "4Gi", "pods": "10"}}}
 SMALL = {"metadata": {"name": "b"}, "status": {"allocatable": {"cpu": "1", "memory": "4Gi", "pods": "10"}}}

@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.pods import PodInfo
-from engine.tooling.decision_record import (
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.tooling.decision_record import (
     DecisionRecord,
     Outcome,
     Ranked,

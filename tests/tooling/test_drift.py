@@ -7,13 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kube_policy_scheduler.cli.main import run
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.tooling.drift.drift import (
+    ENDING,
+    FINISHED,
+    NO_NODE,
+    OF_NODE,
+    UNGOVERNED,
+    Drift,
+    Question,
+    drift,
+)
+from kube_policy_scheduler.tooling.tester.metrics import Metrics
+from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
+from kube_policy_scheduler.tooling.world import World, world
 
-from engine.cli.main import run
-from engine.cluster import objects
-from engine.tooling.drift.drift import ENDING, FINISHED, NO_NODE, OF_NODE, UNGOVERNED, Drift, Question, drift
-from engine.tooling.tester.metrics import Metrics
-from engine.tooling.tester.short_forms import node_object, pod_object
-from engine.tooling.world import World, world
 from tests.tooling.worlds import SCHEDULER, SSD_AND_HDD, ruleset, things_of
 
 

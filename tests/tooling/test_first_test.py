@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.cli.coverage import Coverage
-from engine.cli.main import run
-from engine.cli.suites import load_suite
-from engine.tooling.coverage.measure import totals
-from engine.tooling.first_test.writing import common, difference
+from kube_policy_scheduler.cli.coverage import Coverage
+from kube_policy_scheduler.cli.main import run
+from kube_policy_scheduler.cli.suites import load_suite
+from kube_policy_scheduler.tooling.coverage.measure import totals
+from kube_policy_scheduler.tooling.first_test.writing import common, difference
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "policies").rglob("*.policy"))

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kube_policy_scheduler.cli.main import run
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome, encode
+from kube_policy_scheduler.tooling.impact.figures import figures
+from kube_policy_scheduler.tooling.impact.recorded import recorded_steps
+from kube_policy_scheduler.tooling.impact.replay import Change, Replay, State, replay, steps_of
+from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
+from kube_policy_scheduler.tooling.world import world
 
-from engine.cli.main import run
-from engine.cluster import objects
-from engine.cluster.signals import Signals
-from engine.tooling.decision_record import DecisionRecord, Outcome, encode
-from engine.tooling.impact.figures import figures
-from engine.tooling.impact.recorded import recorded_steps
-from engine.tooling.impact.replay import Change, Replay, State, replay, steps_of
-from engine.tooling.tester.short_forms import node_object, pod_object
-from engine.tooling.world import world
 from tests.tooling.worlds import SCHEDULER, SSD_AND_HDD, ruleset, things_of
 
 

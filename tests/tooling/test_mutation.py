@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kube_policy_scheduler.cli.mutation import mutated
+from kube_policy_scheduler.cli.suites import LoadedSuite, load_suite
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.lang.reading.parse import parse
+from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.tooling.mutation.mutant import Mutant
+from kube_policy_scheduler.tooling.mutation.report import kill_percent, lines
+from kube_policy_scheduler.tooling.mutation.statements import mutants
+from kube_policy_scheduler.tooling.mutation.trial import Fate, Tried
+from kube_policy_scheduler.tooling.text_table import Terminal
 
-from engine.cli.mutation import mutated
-from engine.cli.suites import LoadedSuite, load_suite
-from engine.diagnostics import Source
-from engine.lang.reading.parse import parse
-from engine.policy.policy_set import load
-from engine.tooling.mutation.mutant import Mutant
-from engine.tooling.mutation.report import kill_percent, lines
-from engine.tooling.mutation.statements import mutants
-from engine.tooling.mutation.trial import Fate, Tried
-from engine.tooling.text_table import Terminal
 from tests.tooling.suites import suite
 
 ROOT = Path(__file__).parents[2]
@@ -204,5 +204,5 @@ def test_no_case_notices_what_is_proved_to_be_equivalent(
     loaded = suite(tmp_path, policy, "\n".join(cases))
     proved = {added for added, fate in fates(tried(loaded)).items() if fate == "equivalent"}
     assert proved
-    monkeypatch.setattr("engine.tooling.mutation.trial.equivalent", lambda policy, mutated: False)
+    monkeypatch.setattr("kube_policy_scheduler.tooling.mutation.trial.equivalent", lambda policy, mutated: False)
     assert {fates(tried(loaded))[added] for added in proved} == {"survived"}

@@ -9,20 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kube_policy_scheduler.cli.main import run
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.fixtures import FixtureObject
+from kube_policy_scheduler.embedded import EmbeddedCluster
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.policy.policy_set import PolicySet, load
+from kube_policy_scheduler.tooling.tester.metrics import Metrics
+from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
+from kube_policy_scheduler.tooling.why.explain import Explanation, explain
+from kube_policy_scheduler.tooling.world import (
+    KUBERNETES,
+    Rules,
+    Situation,
+    UnknownPod,
+    World,
+    recorded,
+    waiting,
+    world,
+)
 
-from engine.cli.main import run
-from engine.cluster.signals import Signals
-from engine.diagnostics import Source
-from engine.documents.fixtures import FixtureObject
-from engine.embedded import EmbeddedCluster
-from engine.framework.cycle import Cycle
-from engine.framework.evaluation import evaluate
-from engine.framework.profile import Profile
-from engine.policy.policy_set import PolicySet, load
-from engine.tooling.tester.metrics import Metrics
-from engine.tooling.tester.short_forms import node_object, pod_object
-from engine.tooling.why.explain import Explanation, explain
-from engine.tooling.world import KUBERNETES, Rules, Situation, UnknownPod, World, recorded, waiting, world
 from tests.tooling.worlds import EMPTY, SCHEDULER, things_of
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.diagnostics import Source
-from engine.documents.fixtures import FixtureObject
-from engine.documents.yaml_document import parse_document
-from engine.policy.policy_set import load
-from engine.tooling.governing import Ruleset
-from engine.tooling.tester.short_forms import node_object, pod_object
-from engine.tooling.world import recorded
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.fixtures import FixtureObject
+from kube_policy_scheduler.documents.yaml_document import parse_document
+from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.tooling.governing import Ruleset
+from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
+from kube_policy_scheduler.tooling.world import recorded
 
 EMPTY = parse_document(Source("test", "{}"))
 SCHEDULER = "policy-scheduler"

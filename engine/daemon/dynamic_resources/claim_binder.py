@@ -6,17 +6,21 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from engine.adapters.kube.errors import KubeError
-from engine.adapters.kube.resource_claims import ClaimChanged, ResourceClaimWriter
-from engine.cluster import objects
-from engine.cluster.cluster import Cluster
-from engine.cluster.object_store import object_key
-from engine.cluster.pods import PodInfo
-from engine.cluster.resource_versions import version_number
-from engine.cluster.timestamps import rfc3339
-from engine.framework.dynamic_resources.extended_resources import CLAIM_NAME
-from engine.framework.dynamic_resources.pod_claims import binding_failure, has_binding_timed_out, is_ready_for_binding
-from engine.framework.dynamic_resources.reservation import (
+from kube_policy_scheduler.adapters.kube.errors import KubeError
+from kube_policy_scheduler.adapters.kube.resource_claims import ClaimChanged, ResourceClaimWriter
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.object_store import object_key
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.resource_versions import version_number
+from kube_policy_scheduler.cluster.timestamps import rfc3339
+from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
+from kube_policy_scheduler.framework.dynamic_resources.pod_claims import (
+    binding_failure,
+    has_binding_timed_out,
+    is_ready_for_binding,
+)
+from kube_policy_scheduler.framework.dynamic_resources.reservation import (
     ClaimReservation,
     ReservedClaim,
     extended_claim,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.cluster import objects
-from engine.cluster.object_store import key_of
-from engine.cluster.pods import PodInfo
-from engine.framework.dynamic_resources.pod_claims import claim_names
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.object_store import key_of
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.dynamic_resources.pod_claims import claim_names
 
 
 class Claimants:

@@ -76,7 +76,7 @@ class Stage:
         kind = "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n"
         config.write_text(kind + (SHARING if self.sharing else ""))
         log = self.folder / f"replica-{len(self.replicas)}.log"
-        command = [sys.executable, "-m", "engine.daemon", f"--config={config}", f"--policies={policies}"]
+        command = [sys.executable, "-m", "kube_policy_scheduler.daemon", f"--config={config}", f"--policies={policies}"]
         arguments = [f"--kubeconfig={self.kubeconfig}", "--http-address=127.0.0.1:0", "--log-format=json"]
         output = stack.enter_context(log.open("wb"))
         process = subprocess.Popen([*command, *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL)

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
+from kube_policy_scheduler.adapters.kube.credentials import find_credentials
+from kube_policy_scheduler.adapters.kube.transport import Transport
 
-from engine.adapters.kube.credentials import find_credentials
-from engine.adapters.kube.transport import Transport
 from tests.benchmarks.end_to_end.api import Api
 from tests.benchmarks.end_to_end.workloads import SCHEDULER
 from tests.benchmarks.manifests import Json
@@ -82,7 +82,9 @@ class Scene:
         (policies / "bench.policy").write_text(policy)
         arguments = [f"--kubeconfig={self.kubeconfig}", f"--policies={policies}", "--http-address=127.0.0.1:0"]
         profiler = [] if profile is None else ["-m", "cProfile", "-o", str(profile)]
-        program = ["engine.daemon"] if stages is None else ["tests.benchmarks.end_to_end.stages", str(stages)]
+        program = (
+            ["kube_policy_scheduler.daemon"] if stages is None else ["tests.benchmarks.end_to_end.stages", str(stages)]
+        )
         return [sys.executable, *profiler, "-m", *program, *arguments, "--log-format=json"]
 
     def _kube(self, serves: str, avoids: tuple[str, str] | None, elects: bool) -> list[str]:
@@ -198,7 +200,7 @@ def _cluster(directory: Path) -> Iterator[Path]:
             seen.api.close()
             yield kubeconfig
         return
-    command = [sys.executable, "-m", "engine.embedded", "--kubeconfig", str(kubeconfig)]
+    command = [sys.executable, "-m", "kube_policy_scheduler.embedded", "--kubeconfig", str(kubeconfig)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None

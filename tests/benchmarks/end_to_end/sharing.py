@@ -72,7 +72,13 @@ async def measure(replicas: int, *, nodes: int, pods: int, policy: str) -> str:
 
 def _start(there: Scene, folder: Path, policies: Path, number: int, stack: contextlib.ExitStack) -> Process:
     log = folder / f"replica-{number}.log"
-    command = [sys.executable, "-m", "engine.daemon", f"--config={folder / 'config.yaml'}", f"--policies={policies}"]
+    command = [
+        sys.executable,
+        "-m",
+        "kube_policy_scheduler.daemon",
+        f"--config={folder / 'config.yaml'}",
+        f"--policies={policies}",
+    ]
     arguments = [f"--kubeconfig={there.kubeconfig}", "--http-address=127.0.0.1:0", "--log-format=json"]
     output = stack.enter_context(log.open("wb"))
     process = subprocess.Popen([*command, *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL)

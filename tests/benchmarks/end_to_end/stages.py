@@ -15,12 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-
-from engine.adapters.kube.connection import Answer, Connection
-from engine.cluster.objects import Pod
-from engine.daemon.main import main
-from engine.daemon.scheduling.binding import Bindings, Reserved
-from engine.daemon.watching.informer import Informer
+from kube_policy_scheduler.adapters.kube.connection import Answer, Connection
+from kube_policy_scheduler.cluster.objects import Pod
+from kube_policy_scheduler.daemon.main import main
+from kube_policy_scheduler.daemon.scheduling.binding import Bindings, Reserved
+from kube_policy_scheduler.daemon.watching.informer import Informer
 
 Passed = Mapping[str, Mapping[str, float]]
 """When a pod passed each stage, by its name."""

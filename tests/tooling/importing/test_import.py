@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 import yaml
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
+from kube_policy_scheduler.framework.plugin import Weighted
+from kube_policy_scheduler.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
+from kube_policy_scheduler.framework.plugins.image_locality import ImageLocality
+from kube_policy_scheduler.framework.plugins.resource_scores import LeastAllocated
+from kube_policy_scheduler.framework.plugins.taint_toleration import TaintToleration
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.tooling.importing.translation import Imported, import_configuration
 from syrupy.assertion import SnapshotAssertion
 
-from engine.cluster.cluster import Cluster
-from engine.diagnostics import Source
-from engine.documents.yaml_document import DocumentError, parse_document
-from engine.framework.cycle import Cycle
-from engine.framework.frame import Frame
-from engine.framework.kubernetes import kubernetes_filters
-from engine.framework.plugin import Weighted
-from engine.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
-from engine.framework.plugins.image_locality import ImageLocality
-from engine.framework.plugins.resource_scores import LeastAllocated
-from engine.framework.plugins.taint_toleration import TaintToleration
-from engine.framework.profile import Profile
-from engine.policy.policy_set import load
-from engine.tooling.importing.translation import Imported, import_configuration
 from tests.benchmarks.manifests import add_node, node, pod, pod_info
 
 Json = dict[str, Any]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-
-from engine.cluster import objects
-from engine.diagnostics import Source
-from engine.policy.policy_set import load
-from engine.tooling.simulation.contender import Contender
-from engine.tooling.simulation.run import Run, run
-from engine.tooling.simulation.scenario import Arrival, Scenario
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.tooling.simulation.contender import Contender
+from kube_policy_scheduler.tooling.simulation.run import Run, run
+from kube_policy_scheduler.tooling.simulation.scenario import Arrival, Scenario
 
 
 def node(name: str, *, cpu: str = "4", labels: dict[str, str] | None = None) -> objects.Node:

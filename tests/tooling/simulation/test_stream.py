@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-
-from engine.cluster.defaulting import BUILTIN_PRIORITY_CLASSES
-from engine.diagnostics import Source
-from engine.documents.yaml_document import DocumentError
-from engine.tooling.simulation.scenario import Arrival
-from engine.tooling.simulation.stream import parse_stream
+from kube_policy_scheduler.cluster.defaulting import BUILTIN_PRIORITY_CLASSES
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.yaml_document import DocumentError
+from kube_policy_scheduler.tooling.simulation.scenario import Arrival
+from kube_policy_scheduler.tooling.simulation.stream import parse_stream
 
 NO_PODS = "expected `pods:`, a list of pods with times, or Kubernetes objects of which some are pods"
 

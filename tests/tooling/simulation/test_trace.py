@@ -7,14 +7,21 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-
-from engine.diagnostics import Source
-from engine.documents.trace import PodKind, TraceNode, TracePod, parse_nodes, parse_pods
-from engine.documents.yaml_document import read_source
-from engine.policy.policy_set import load
-from engine.tooling.simulation.contender import Contender
-from engine.tooling.simulation.run import Run, run
-from engine.tooling.simulation.trace import MODEL_LABEL, Experiment, TraceError, label_of, node_of, pod_of, replayed
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.trace import PodKind, TraceNode, TracePod, parse_nodes, parse_pods
+from kube_policy_scheduler.documents.yaml_document import read_source
+from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.tooling.simulation.contender import Contender
+from kube_policy_scheduler.tooling.simulation.run import Run, run
+from kube_policy_scheduler.tooling.simulation.trace import (
+    MODEL_LABEL,
+    Experiment,
+    TraceError,
+    label_of,
+    node_of,
+    pod_of,
+    replayed,
+)
 
 ROOT = Path(__file__).parents[3]
 OPENB = Path(os.environ.get("KPS_OPENB", ROOT.parent / "shared" / "data" / "openb"))

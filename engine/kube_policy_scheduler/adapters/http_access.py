@@ -1,0 +1,97 @@
+"""Who may use a route: a token or a certificate in, yes or a refusal out.
+
+Knows neither routes nor how tokens are judged.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from kube_policy_scheduler.adapters.kube.reviews import Access, Verdict
+
+Review = Callable[[str, str, str], Awaitable[Verdict]]
+"""From a token, a verb and a path to whether that may be; never raises."""
+
+_CHALLENGES = (
+    'Bearer realm="policy-scheduler"',
+    'Basic realm="a token of Kubernetes as the password, such as kubectl create token gives", charset="UTF-8"',
+)
+
+
+def guarded(handler: Handler, review: Review) -> Handler:
+    """Return a handler that asks first who sends the request, and whether they may."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        verb = "get" if request.method == "HEAD" else request.method.lower()
+        verdict = await review(token_of(request.headers.get("Authorization", "")), verb, request.path)
+        match verdict.access:
+            case Access.ALLOWED:
+                return await handler(request)
+            case Access.UNKNOWN:
+                response = web.Response(status=401, text=f"{verdict.why}\n")
+                for challenge in _CHALLENGES:
+                    response.headers.add("WWW-Authenticate", challenge)
+                return response
+            case Access.FORBIDDEN:
+                return web.Response(status=403, text=f"{verdict.why}\n")
+            case Access.UNDECIDED:
+                return web.Response(status=503, text=f"{verdict.why}\n")
+            case _:
+                assert_never(verdict.access)
+
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Who is let in by a certificate that the server has checked."""
+
+    names: frozenset[str] = frozenset()
+    """Common names; empty: whoever has a certificate of the authority."""
+
+    def admit(self, certificate: Mapping[str, Any] | None) -> str:
+        """Return why a client is not let in, "" where it is; the certificate as `ssl` gives it."""
+        if not certificate:
+            return "a client certificate is needed here"
+        subject = certificate.get("subject", ())
+        name = next((value for part in subject for key, value in part if key == "commonName"), "")
+        return "" if not self.names or name in self.names else f"{name or 'a client without a name'} may not do this"
+
+
+def certified(handler: Handler, clients: Clients, *, otherwise: Handler | None) -> Handler:
+    """Return a handler for clients with a certificate; those without go to `otherwise`, if there is one."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        certificate = request.get_extra_info("peercert")
+        why = clients.admit(certificate)
+        if not why:
+            return await handler(request)
+        if otherwise is not None:
+            return await otherwise(request)
+        return web.Response(status=403 if certificate else 401, text=f"{why}\n")
+
+    return answer
+
+
+def token_of(header: str) -> str:
+    """Return the token of an `Authorization` header, "" where there is none.
+
+    As the password of HTTP Basic it is taken too, because browsers ask for one; the name does not matter.
+    """
+    scheme, _, given = header.strip().partition(" ")
+    given = given.strip()
+    if scheme.lower() == "bearer":
+        return given
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(given, validate=True).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError, ValueError):
+            return ""
+    return ""

@@ -1,0 +1,202 @@
+"""List pages and watch lines to structs. One object that cannot be decoded never costs the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+import msgspec
+
+from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer, shortened
+from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.resources import T
+from kube_policy_scheduler.cluster.objects import ObjectMeta
+
+MAX_LINE_BYTES = 64 << 20  # etcd stops at 1.5 MiB per object, aggregated APIs may allow more
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """An object that was passed over; metadata is as much of it as could be read."""
+
+    metadata: ObjectMeta
+    problem: str
+
+    def __str__(self) -> str:
+        name = "/".join(part for part in (self.metadata.namespace, self.metadata.name) if part)
+        return f"{name or 'an object without a name'}: {self.problem}"
+
+
+class ListMeta(msgspec.Struct, rename="camel"):
+    """Metadata of a list page."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One decoded page of a list."""
+
+    objects: list[T]
+    malformed: list[Malformed]
+    metadata: ListMeta
+
+
+class WatchEvent(msgspec.Struct, Generic[T], gc=False):
+    """A line of a watch as it comes: type is ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    type: str
+    object: T
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """A BOOKMARK whose object has only metadata."""
+
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchFailure:
+    """An ERROR line: the `Status` it carries."""
+
+    status: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MalformedEvent:
+    """An event whose object could not be decoded."""
+
+    type: str
+    object: Malformed
+
+
+class _TypedList(msgspec.Struct, Generic[T], gc=False):
+    metadata: ListMeta
+    items: list[T] | None = None
+
+
+class _ListHead(msgspec.Struct):
+    metadata: ListMeta
+
+
+class _RawList(msgspec.Struct):
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _RawEvent(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Identified(msgspec.Struct):
+    metadata: ObjectMeta
+
+
+_decode_list_head = bounded(msgspec.json.Decoder(_ListHead).decode)
+_decode_raw_list = bounded(msgspec.json.Decoder(_RawList).decode)
+_decode_raw_event = bounded(msgspec.json.Decoder(_RawEvent).decode)
+_decode_identified = bounded(msgspec.json.Decoder(_Identified).decode)
+
+
+def list_version(body: bytes) -> str:
+    """Return the resource version of a list, whatever it lists. Raises MalformedAnswer if it is no list."""
+    try:
+        return _decode_list_head(body).metadata.resource_version
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedAnswer(f"the answer is not a list: {error}") from error
+
+
+class ObjectDecoder(Generic[T]):
+    """Decodes what the API server sends about objects of one struct."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._object: Callable[[msgspec.Raw], T] = bounded(msgspec.json.Decoder(kind).decode)
+        whole: Callable[[bytes], _TypedList[T]] = msgspec.json.Decoder(_TypedList[kind]).decode  # type: ignore[valid-type]
+        lines: Callable[[bytes], list[WatchEvent[T]]] = msgspec.json.Decoder(WatchEvent[kind]).decode_lines  # type: ignore[valid-type]
+        self._list, self._lines = bounded(whole), bounded(lines)
+
+    def page(self, body: bytes) -> Page[T]:
+        """Decode a list page. Raises MalformedAnswer if it is no list at all."""
+        try:
+            whole = self._list(body)
+            return Page(whole.items or [], [], whole.metadata)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
+        try:
+            raw = _decode_raw_list(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise MalformedAnswer(f"the answer is not a list: {error}") from error
+        objects: list[T] = []
+        malformed: list[Malformed] = []
+        for item in raw.items or ():
+            try:
+                objects.append(self._object(item))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                malformed.append(_malformed(item, error))
+        return Page(objects, malformed, raw.metadata)
+
+    def events(self, lines: bytes) -> Sequence[WatchEvent[T] | Bookmark | WatchFailure | MalformedEvent]:
+        """Decode complete watch lines, in order. Raises MalformedAnswer for a line that is no watch event."""
+        try:
+            events = self._lines(lines)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return self._one_by_one(lines)
+        if any(event.type == "ERROR" for event in events):
+            return self._one_by_one(lines)  # its object is a Status
+        return events
+
+    def _one_by_one(self, lines: bytes) -> list[WatchEvent[T] | Bookmark | WatchFailure | MalformedEvent]:
+        return [self._event(line) for line in lines.split(b"\n") if line.strip()]
+
+    def _event(self, line: bytes) -> WatchEvent[T] | Bookmark | WatchFailure | MalformedEvent:
+        try:
+            raw = _decode_raw_event(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise MalformedAnswer(f"a line is not a watch event: {error}") from error
+        match raw.type:
+            case "BOOKMARK":
+                return Bookmark(_metadata_of(raw.object).resource_version)
+            case "ERROR":
+                return WatchFailure(bytes(raw.object))
+        try:
+            return WatchEvent(raw.type, self._object(raw.object))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return MalformedEvent(raw.type, _malformed(raw.object, error))
+
+
+def _malformed(raw: msgspec.Raw, error: Exception) -> Malformed:
+    return Malformed(_metadata_of(raw), shortened(str(error)))
+
+
+def _metadata_of(raw: msgspec.Raw) -> ObjectMeta:
+    try:
+        return _decode_identified(raw).metadata
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ObjectMeta()
+
+
+class LineBuffer:
+    """Cuts a stream of chunks at line ends, in time linear in what passes through."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return all lines that are now complete, b"" if none. Raises MalformedAnswer for an endless line."""
+        cut = chunk.rfind(b"\n") + 1
+        if cut == 0:
+            self._pieces.append(chunk)
+            self._bytes += len(chunk)
+            if self._bytes > MAX_LINE_BYTES:
+                raise MalformedAnswer(f"a line of a watch is longer than {MAX_LINE_BYTES >> 20} MiB")
+            return b""
+        self._pieces.append(chunk if cut == len(chunk) else chunk[:cut])
+        lines = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces = [] if cut == len(chunk) else [chunk[cut:]]
+        self._bytes = len(chunk) - cut
+        return lines

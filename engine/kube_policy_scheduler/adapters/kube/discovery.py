@@ -1,0 +1,57 @@
+"""In which version the API server has a resource whose version changes from one Kubernetes to the next."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from kube_policy_scheduler.adapters.kube.errors import Forbidden, MalformedAnswer, NotFound
+from kube_policy_scheduler.adapters.kube.resources import HasMetadata, Resource
+from kube_policy_scheduler.adapters.kube.transport import Transport
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=HasMetadata)
+
+TIMEOUT_SECONDS = 5.0
+
+
+async def served(transport: Transport, resource: Resource[T]) -> Resource[T]:
+    """Return the resource in a version that is served: its own if that is, else the first that the server names.
+
+    Where it is served in none, or the server may not or cannot say, it is returned as it is.
+
+    Raises:
+        KubeError: the server could not be asked.
+    """
+    try:
+        group = await _get(transport, f"/apis/{resource.group}")
+        versions = [str(each["version"]) for each in group["versions"]]
+        for version in sorted(versions, key=lambda version: version != resource.version):
+            if resource.plural in await _plurals(transport, f"/apis/{resource.group}/{version}"):
+                if version != resource.version:
+                    logger.info("%s are read in version %s", resource, version)
+                return replace(resource, version=version)
+    except (NotFound, Forbidden, MalformedAnswer) as error:
+        logger.debug("versions of %s are not known: %s", resource, error)
+    return resource
+
+
+async def _plurals(transport: Transport, path: str) -> Sequence[str]:
+    found = await _get(transport, path)
+    return [str(each["name"]) for each in found["resources"]]
+
+
+async def _get(transport: Transport, path: str) -> dict[str, Any]:
+    answer = await transport.request("GET", path, resource="discovery", timeout_seconds=TIMEOUT_SECONDS)
+    try:
+        found = msgspec.json.decode(answer, type=dict[str, Any])
+        if not isinstance(found.get("versions", found.get("resources")), list):
+            raise MalformedAnswer(f"{path} lists nothing")
+    except msgspec.DecodeError as error:
+        raise MalformedAnswer(f"{path} is no list of versions or resources: {error}") from error
+    return found

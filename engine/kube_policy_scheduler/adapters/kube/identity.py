@@ -1,0 +1,137 @@
+"""Where the API server is and who we are to it, from whichever source that was read. Reads no kubeconfig."""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from kube_policy_scheduler.adapters.kube.errors import CredentialsError
+
+FileStamp = tuple[str, int, int, int]
+ConnectionKey = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Where the API server is and how to present oneself, at one moment.
+
+    `headers` go with every request. `connection_key` changes when open connections must be replaced: another
+    server, CA, certificate or proxy, but not a renewed token.
+    """
+
+    source: str
+    server: str
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
+    tls: ssl.SSLContext | None = field(repr=False)
+    tls_server_name: str | None
+    proxy: str | None = field(repr=False)
+    no_proxy: str | None
+    connection_key: ConnectionKey = field(repr=False)
+    files: tuple[FileStamp, ...] = field(repr=False)
+    expires_at: float | None = None  # Unix seconds
+    always_reload: bool = False  # an auth provider renews its token inside the loader
+
+    def is_same_identity(self, other: Credentials) -> bool:
+        """Whether the server would see no difference."""
+        return (self.headers, self.connection_key) == (other.headers, other.connection_key)
+
+    def is_outdated(self, *, now: float, margin_seconds: float) -> bool:
+        """Whether a file changed, or the token expires within margin_seconds of now (Unix seconds)."""
+        if self.always_reload or (self.expires_at is not None and self.expires_at - margin_seconds < now):
+            return True
+        return self.files != stamps(path for path, *_ in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Files in PEM, and how the server is to be verified by them."""
+
+    authority: str | None = None
+    """Whom to trust; None: whom the system trusts."""
+    authority_name: str = ""
+    """What an operator calls the authority."""
+    certificate: str | None = None
+    key: str | None = None
+    verify: bool = True
+    server_name: str | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All of the files that there are."""
+        return tuple(path for path in (self.authority, self.certificate, self.key) if path)
+
+
+def stamps(paths: Iterable[str]) -> tuple[FileStamp, ...]:
+    """Return what changes when a file is rewritten or a symbolic link to it is swapped."""
+    found = []
+    for path in sorted(set(paths)):
+        try:
+            status = Path(path).stat()
+        except OSError:
+            found.append((path, 0, 0, 0))
+        else:
+            found.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(found)
+
+
+def credentials_of(
+    server: str,
+    *,
+    source: str,
+    headers: Iterable[tuple[str, str]],
+    tls: TlsFiles,
+    files: Iterable[str],
+    proxy: str | None = None,
+    expires_at: float | None = None,
+    always_reload: bool = False,
+) -> Credentials:
+    """Return credentials; the files of certificates are not needed any more then.
+
+    proxy: None takes the environment's. files: those that are looked at for changes. Raises CredentialsError.
+    """
+    headers = tuple(headers)
+    if any(not (text.isascii() and text.isprintable()) for header in headers for text in header):
+        raise CredentialsError(f"{source}: the token has characters that cannot be sent; is it the right file?")
+    context = _tls_context(tls, source=source) if server.startswith("https://") else None
+    digests = [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in tls.paths]
+    proxies = getproxies()
+    proxy = proxy or proxies.get(urlsplit(server).scheme) or proxies.get("all")
+    return Credentials(
+        source=source,
+        server=server,
+        headers=headers,
+        tls=context,
+        tls_server_name=tls.server_name,
+        proxy=proxy,
+        no_proxy=proxies.get("no"),
+        connection_key=(server, tls.server_name or "", proxy or "", str(tls.verify), *digests),
+        files=stamps(files),
+        expires_at=expires_at,
+        always_reload=always_reload,
+    )
+
+
+def _tls_context(tls: TlsFiles, *, source: str) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=tls.authority)
+    except (OSError, ssl.SSLError) as error:
+        raise CredentialsError(f"{source}: {tls.authority_name} holds no usable CA certificate") from error
+    # Python 3.13 turns this on; cluster CAs often lack the extensions it demands, and kubectl does not ask for them.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.set_alpn_protocols(["http/1.1"])
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if tls.certificate:
+        try:
+            context.load_cert_chain(tls.certificate, tls.key)
+        except (OSError, ssl.SSLError) as error:
+            raise CredentialsError(
+                f"{source}: the client certificate and key cannot be used (do they belong together?)"
+            ) from error
+    return context

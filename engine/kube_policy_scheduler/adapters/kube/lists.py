@@ -1,0 +1,130 @@
+"""All objects of the kinds that rules read, listed once: for commands that look at a cluster and end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+
+from kube_policy_scheduler.adapters.kube import resources
+from kube_policy_scheduler.adapters.kube.credentials import find_credentials
+from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder
+from kube_policy_scheduler.adapters.kube.errors import Forbidden, Gone, KubeError, NotFound
+from kube_policy_scheduler.adapters.kube.pages import LIST_TIMEOUT_SECONDS, pages
+from kube_policy_scheduler.adapters.kube.resources import Resource
+from kube_policy_scheduler.adapters.kube.transport import Transport
+
+_OPTIONAL: tuple[Resource[Any], ...] = (*resources.READ_BY_RULES, resources.PRIORITY_CLASSES)
+_GROUPS: tuple[Resource[Any], ...] = (resources.POD_GROUPS, resources.COSCHEDULING_POD_GROUPS)
+"""Most clusters have none of these kinds, which nobody has to be told, and to ask for one may be forbidden."""
+
+
+_FRESH_STARTS = 3
+"""Lists begun anew because the server forgot where it was: its place in a list lasts about five minutes."""
+
+Progress: TypeAlias = Callable[[str, int], None]
+"""Called after each page with the resource and how many of it have come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unlisted:
+    """A kind that could not be listed."""
+
+    resource: str
+    reason: str
+    served: bool
+    """False where the server knows no such kind, so that there can be no objects of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a cluster holds, as far as it could be read."""
+
+    objects: list[Any]
+    """Nodes, unfinished pods, and then everything else that rules read."""
+    unlisted: tuple[Unlisted, ...] = ()
+    malformed: tuple[str, ...] = ()
+    """Objects that could not be decoded, and why."""
+
+
+async def list_cluster(*, kubeconfig: str | None, context: str | None) -> tuple[list[Any], list[str]]:
+    """Return nodes, unfinished pods and what else rules read; and the kinds that could not be listed.
+
+    Raises:
+        KubeError: nodes or pods cannot be listed.
+        CredentialsError: no usable kubeconfig.
+    """
+    listing = await survey(kubeconfig=kubeconfig, context=context)
+    return listing.objects, [one.resource for one in listing.unlisted]
+
+
+async def survey(*, kubeconfig: str | None, context: str | None, progress: Progress | None = None) -> Listing:
+    """List the cluster, page by page, and say what could not be read.
+
+    Raises:
+        KubeError: nodes or pods cannot be listed.
+        CredentialsError: no usable kubeconfig.
+    """
+    transport = Transport(find_credentials(kubeconfig=kubeconfig, context=context))
+    found: list[Any] = []
+    unlisted: list[Unlisted] = []
+    malformed: list[str] = []
+    try:
+        kinds: tuple[Resource[Any], ...] = (resources.NODES, resources.PODS, *_OPTIONAL)
+        kinds += tuple([one for one in _GROUPS if await _is_served(transport, one)])
+        for resource in kinds:
+            selector = resources.UNFINISHED_PODS if resource is resources.PODS else ""
+            try:
+                listed, broken = await _objects(transport, resource, field_selector=selector, progress=progress)
+            except (Forbidden, NotFound) as error:
+                if resource in (resources.NODES, resources.PODS):
+                    raise
+                unlisted.append(Unlisted(str(resource), str(error), served=isinstance(error, Forbidden)))
+                continue
+            found += listed
+            malformed += [f"{resource} {one}" for one in broken]
+        return Listing(found, tuple(unlisted), tuple(malformed))
+    finally:
+        await transport.close()
+
+
+async def _is_served(transport: Transport, resource: Resource[Any]) -> bool:
+    """Ask the server's discovery, which every account may read."""
+    try:
+        body = await transport.request("GET", resource.root, timeout_seconds=LIST_TIMEOUT_SECONDS)
+    except (Forbidden, NotFound):
+        return False
+    return any(one.name == resource.plural for one in _discovered.decode(body).resources)
+
+
+class _Served(msgspec.Struct):
+    name: str
+
+
+class _Discovery(msgspec.Struct):
+    resources: list[_Served] = []
+
+
+_discovered = msgspec.json.Decoder(_Discovery)
+
+
+async def _objects(
+    transport: Transport, resource: Resource[Any], *, field_selector: str, progress: Progress | None
+) -> tuple[list[Any], list[str]]:
+    decoder = ObjectDecoder(resource.type)
+    for _ in range(_FRESH_STARTS):
+        found, broken = list[Any](), list[str]()
+        try:
+            async with aclosing(pages(transport, resource, decoder, field_selector=field_selector)) as listed:
+                async for page in listed:
+                    found += page.objects
+                    broken += [str(one) for one in page.malformed]
+                    if progress is not None:
+                        progress(str(resource), len(found))
+            return found, broken
+        except Gone:
+            continue
+    raise KubeError(f"the list of {resource} changes faster than it can be read: the server forgot it again and again")

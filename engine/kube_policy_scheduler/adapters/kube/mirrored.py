@@ -1,0 +1,85 @@
+"""What somebody was told of the objects of one resource: no more than tells two states of an object apart. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Generic
+
+import msgspec
+
+from kube_policy_scheduler.adapters.kube.changes import Added, Change, Deleted, Modified
+from kube_policy_scheduler.adapters.kube.resources import T
+from kube_policy_scheduler.cluster.objects import ObjectMeta
+
+
+class _Known(msgspec.Struct, frozen=True, gc=False):
+    """Identity and version of an object that was told of."""
+
+    namespace: str
+    name: str
+    version: str
+
+
+class Mirrored(Generic[T]):
+    """The objects that there are as far as was told, by UID."""
+
+    def __init__(self, kind: type[T]) -> None:
+        """kind: of the objects; one whose end was missed is made anew from its identity."""
+        self._kind = kind
+        self._known: dict[str, _Known] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._known = {}
+
+    def add(self, objects: Mapping[str, T]) -> None:
+        """Take note of objects, by key, that are being told of."""
+        self._known.update((key, _known(obj.metadata)) for key, obj in objects.items())
+
+    def changed(self, obj: T) -> Change[T]:
+        """Take note of an object as it is now; return what is to be told."""
+        key = key_of(obj.metadata)
+        change = Modified(obj) if key in self._known else Added(obj)
+        self._known[key] = _known(obj.metadata)
+        return change
+
+    def gone(self, metadata: ObjectMeta, obj: T | None = None) -> Deleted[T] | None:
+        """Forget an object; return what is to be told, None where nobody knew of it. obj: its last state, if known."""
+        key = key_of(metadata)
+        old = self._known.pop(key, None)
+        return Deleted(obj or self._remnant(key, old)) if old is not None else None
+
+    def replace(self, found: Mapping[str, T], *, unreadable: Iterable[ObjectMeta]) -> list[Change[T]]:
+        """Take note of all objects that there are; return what is to be told, deletions first.
+
+        A name may have been given anew. What is there but cannot be read stays as it was told.
+        """
+        kept = {key for metadata in unreadable if (key := key_of(metadata)) in self._known}
+        missed = [uid for uid in self._known if uid not in found and uid not in kept]
+        changes: list[Change[T]] = [Deleted(self._remnant(uid, self._known.pop(uid))) for uid in missed]
+        for key, new in found.items():
+            old = self._known.get(key)
+            if old is None:
+                changes.append(Added(new))
+            elif old.version != new.metadata.resource_version:
+                changes.append(Modified(new))
+        self.add(found)
+        return changes
+
+    def _remnant(self, uid: str, old: _Known) -> T:
+        """Build an object whose end was missed: all that is left of it is its identity."""
+        return self._kind(
+            metadata=ObjectMeta(namespace=old.namespace, name=old.name, uid=uid, resource_version=old.version)
+        )
+
+
+def key_of(metadata: ObjectMeta) -> str:
+    """Return what tells an object from all others of its kind, also from one of the same name before it."""
+    return metadata.uid or f"{metadata.namespace}/{metadata.name}"
+
+
+def _known(metadata: ObjectMeta) -> _Known:
+    return _Known(metadata.namespace, metadata.name, metadata.resource_version)

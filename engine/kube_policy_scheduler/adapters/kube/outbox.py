@@ -1,0 +1,491 @@
+"""Writes that may wait: sent in the background, newest per key, without standing in the way of bindings.
+
+Nothing is lost while there is room. An item is sent at once if nobody more important is busy, else after
+`max_defer_seconds` at the latest. What fails is tried again after growing pauses of its own: a webhook that answers
+with 5xx about one object holds back no other. Namespaces take turns, and those whose writes fail or hang get only some
+of the requests, and few of them a second. Only while the server cannot be reached does everything wait. What is behind
+a closed fence stays until it opens, or is dropped at the end: whoever may act then says it himself. When `capacity` is
+reached, the namespace with most items loses one, that which fails first; that, and what the server refuses for good,
+is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+from itertools import count
+from math import inf
+from random import Random
+from typing import Generic, NoReturn, TypeVar
+
+from kube_policy_scheduler.adapters.kube.backoff import Backoff
+from kube_policy_scheduler.adapters.kube.errors import (
+    ApiError,
+    CredentialsError,
+    Forbidden,
+    KubeError,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    UnknownOutcome,
+    Unreachable,
+    Withheld,
+)
+
+logger = logging.getLogger(__name__)
+
+Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item")
+
+DEFER_POLL_SECONDS = 0.05
+FENCE_SECONDS = (0.2, 5.0)
+"""First and longest pause of what is behind a closed fence."""
+RETRY_SECONDS = (0.5, 30.0)
+"""First and longest pause of an item that failed."""
+DOWN_SECONDS = (0.2, 15.0)
+"""First and longest pause of everything while the server cannot be reached."""
+FAILING_PER_SECOND = 20.0
+"""Requests about namespaces whose last write failed, all together: a server in trouble is not asked more often."""
+MOST_FORBIDDEN = 5
+"""Tries of what is answered with 403; some ten seconds."""
+MOST_FAULTS = 3
+"""Tries of what ends in an unexpected error of ours."""
+MOST_LOOKS = 64
+"""Namespaces looked at for one that may send, at a time."""
+WARN_EVERY_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class OutboxCounts:
+    """What became of the items; `merged` counts those that were replaced by a newer one before they were sent."""
+
+    sent: int = 0
+    merged: int = 0
+    refused: int = 0
+    dropped: int = 0
+    retried: int = 0
+    withheld: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What an outbox still has to send."""
+
+    items: int
+    failing: int
+    """Of these, what has failed and waits for another try."""
+    oldest_seconds: float
+    """How long the oldest has waited; 0.0 where there is none."""
+    counts: OutboxCounts
+    """What became of the others."""
+
+
+@dataclass(slots=True, eq=False)
+class _Entry(Generic[Key, Item]):
+    key: Key
+    item: Item | None
+    """None where it was discarded while it was being sent."""
+    queued_at: float
+    lane: _Lane[Key, Item]
+    newer: Item | None = None
+    """What came while it was being sent."""
+    refusals: int = 0
+    pauses: Backoff | None = None
+    """Since it failed."""
+    due: float = 0.0
+    """Event loop's time at which its pause is over."""
+
+
+@dataclass(slots=True, eq=False)
+class _Lane(Generic[Key, Item]):
+    """The items about objects of one namespace."""
+
+    namespace: str
+    waiting: OrderedDict[Key, _Entry[Key, Item]] = field(default_factory=OrderedDict)
+    resting: dict[Key, _Entry[Key, Item]] = field(default_factory=dict)
+    """Failed, and waiting for their pauses to end."""
+    in_flight: int = 0
+    is_failing: bool = False
+    """Whether the last write that came to an end failed."""
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.resting)
+
+
+class Outbox(Generic[Key, Item]):
+    """A queue by key. Two sends of one key never overlap, and the newest comes last."""
+
+    def __init__(
+        self,
+        send: Callable[[Key, Item], Awaitable[object]],
+        *,
+        name: str,
+        about: Callable[[Key, Item], tuple[str, str]],
+        random: Random,
+        concurrency: int = 8,
+        capacity: int = 50_000,
+        max_defer_seconds: float = 15.0,
+        defer_while: Callable[[], bool] = lambda: False,
+        merge: Callable[[Item, Item], Item] = lambda old, new: new,
+    ) -> None:
+        """Set up; `run` sends.
+
+        Args:
+            send: sends one item; raises KubeError.
+            name: what the items are, for the log.
+            about: namespace and name of the object that an item is about.
+            random: spreads retries.
+            concurrency: requests at a time.
+            capacity: items that wait at most.
+            max_defer_seconds: how long an item waits at most for others who are busy.
+            defer_while: whether others are busy now.
+            merge: makes one item of a waiting one and a newer one.
+        """
+        self.counts = OutboxCounts()
+        self._send = send
+        self._name = name
+        self._about = about
+        self._random = random
+        self._concurrency = concurrency
+        self._most_per_lane = max(1, concurrency - max(1, concurrency // 4))
+        """Requests about one namespace, and about all that fail together: the others have the rest."""
+        self._capacity = capacity
+        self._max_defer_seconds = max_defer_seconds
+        self._defer_while = defer_while
+        self._merge = merge
+        self._down = self._backoff(DOWN_SECONDS)
+        self._entries: OrderedDict[Key, _Entry[Key, Item]] = OrderedDict()  # a dict is slow to empty from the front
+        self._lanes: dict[str, _Lane[Key, Item]] = {}
+        self._turns: tuple[OrderedDict[str, _Lane[Key, Item]], ...] = (OrderedDict(), OrderedDict())
+        """Lanes with items that wait, in the order of their turns: those that do well, and those that fail."""
+        self._heaviest: _Lane[Key, Item] | None = None
+        self._rests: list[tuple[float, int, _Entry[Key, Item]]] = []
+        """A heap by the ends of pauses; those of items that rest no more are passed over."""
+        self._tickets = count()
+        self._in_flight = self._failing_in_flight = 0
+        self._stirred = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._paused_until = self._next_failing_at = 0.0
+        self._warned_at = -inf
+        self._is_draining = self._is_failing = self._is_dropping = False
+        self._last_refusal = ""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._entries
+
+    @property
+    def backlog(self) -> Backlog:
+        """What is still to be sent; asks each namespace that has something."""
+        oldest = next(iter(self._entries.values()), None)
+        seconds = asyncio.get_running_loop().time() - oldest.queued_at if oldest is not None else 0.0
+        failing = sum(len(lane.resting) for lane in self._lanes.values())
+        return Backlog(len(self._entries), failing, seconds, self.counts)
+
+    def put(self, key: Key, item: Item) -> None:
+        """Queue item; one that waits under the same key is merged with it, and keeps its place."""
+        known = self._entries.get(key)
+        if known is None:
+            if len(self._entries) >= self._capacity:
+                self._drop()
+            namespace, _ = self._about(key, item)
+            lane = self._lanes.setdefault(namespace, _Lane(namespace))
+            self._entries[key] = _Entry(key, item, asyncio.get_running_loop().time(), lane)
+            self._wait(self._entries[key])
+            return
+        is_waiting = key in known.lane.waiting or key in known.lane.resting
+        older = known.item if is_waiting else known.newer
+        if older is not None:
+            self.counts.merged += 1
+            item = self._merge(older, item)
+        if is_waiting:
+            known.item = item
+        else:
+            known.newer = item
+
+    def discard(self, key: Key) -> None:
+        """Forget what waits under key; what is being sent already is not stopped, and not tried again."""
+        known = self._entries.get(key)
+        if known is None:
+            return
+        if key in known.lane.waiting or key in known.lane.resting:
+            self._forget(known)
+        else:
+            known.item = known.newer = None
+
+    async def run(self) -> NoReturn:
+        """Send for ever; end by cancellation. It may be run again then."""
+        loop = asyncio.get_running_loop()
+        self._recover()
+        async with asyncio.TaskGroup() as sends:
+            while True:
+                self._stirred.clear()
+                now = loop.time()
+                while (entry := self._take_next(now)) is not None:
+                    sends.create_task(self._deliver(entry, is_suspect=entry.lane.is_failing))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(self._next_look(now)):
+                        await self._stirred.wait()
+
+    def _recover(self) -> None:
+        """Put back what was being sent when the last run ended."""
+        self._in_flight = self._failing_in_flight = 0
+        for lane in self._lanes.values():
+            lane.in_flight = 0
+        for entry in list(self._entries.values()):
+            if entry.key not in entry.lane.waiting and entry.key not in entry.lane.resting:
+                self._again(entry)
+
+    async def drain(self, *, timeout_seconds: float) -> bool:
+        """Send all that waits without deferring, what failed once more; return whether all of it went out in time.
+
+        `run` must be running.
+        """
+        self._is_draining = True
+        for lane in list(self._lanes.values()):
+            for entry in list(lane.resting.values()):
+                self._wait(entry)
+        self._stirred.set()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._drained.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._is_draining = False
+        return not self._entries
+
+    # --- whose turn it is ----------------------------------------------------------------------------
+
+    def _take_next(self, now: float) -> _Entry[Key, Item] | None:
+        """Take an item to send now out of its place, None where there is none."""
+        while self._rests and (self._rests[0][0] <= now or self._has_moved(*self._rests[0])):
+            due, ticket, entry = heapq.heappop(self._rests)
+            if not self._has_moved(due, ticket, entry):
+                self._wait(entry)
+        if now < self._paused_until or self._in_flight >= self._concurrency:
+            return None
+        found = self._take(self._turns[False], self._most_per_lane, now)
+        if found is None and now >= self._next_failing_at and self._failing_in_flight < self._most_per_lane:
+            found = self._take(self._turns[True], 1, now)
+            if found is not None:
+                self._next_failing_at = now + 1.0 / FAILING_PER_SECOND
+        return found
+
+    def _has_moved(self, due: float, _: int, entry: _Entry[Key, Item]) -> bool:
+        """Return whether an item has left the pause of which the heap tells."""
+        return entry.due != due or entry.lane.resting.get(entry.key) is not entry
+
+    def _take(self, turns: OrderedDict[str, _Lane[Key, Item]], most: int, now: float) -> _Entry[Key, Item] | None:
+        """Take the first item of the next lane that may send."""
+        for _ in range(min(len(turns), MOST_LOOKS)):
+            namespace, lane = next(iter(turns.items()))
+            turns.move_to_end(namespace)
+            entry = next(iter(lane.waiting.values()))
+            if lane.in_flight < most and not self._defers(entry, now):
+                del lane.waiting[entry.key]
+                lane.in_flight += 1
+                self._in_flight += 1
+                self._failing_in_flight += lane.is_failing
+                self._file(lane)
+                return entry
+        return None
+
+    def _defers(self, entry: _Entry[Key, Item], now: float) -> bool:
+        is_young = now - entry.queued_at < self._max_defer_seconds
+        return is_young and not self._is_draining and self._defer_while()
+
+    def _next_look(self, now: float) -> float | None:
+        """Return the event loop's time until which there is nothing to send, if nothing happens; None: for ever."""
+        ends = [self._rests[0][0]] if self._rests else []
+        if any(self._turns) and self._in_flight < self._concurrency:
+            if now < self._paused_until:
+                ends.append(self._paused_until)
+            elif self._turns[True] and now < self._next_failing_at:
+                ends.append(self._next_failing_at)
+            if self._defer_while():
+                ends.append(now + DEFER_POLL_SECONDS)
+        return min(ends, default=None)
+
+    # --- where an item is ----------------------------------------------------------------------------
+
+    def _wait(self, entry: _Entry[Key, Item], *, first: bool = False) -> None:
+        lane = entry.lane
+        lane.resting.pop(entry.key, None)
+        lane.waiting[entry.key] = entry
+        if first:
+            lane.waiting.move_to_end(entry.key, last=False)
+        self._file(lane)
+        self._drained.clear()
+        self._stirred.set()
+
+    def _rest(self, entry: _Entry[Key, Item], seconds: tuple[float, float], *, wish: float | None = None) -> None:
+        entry.pauses = entry.pauses or self._backoff(seconds)
+        entry.due = asyncio.get_running_loop().time() + entry.pauses.next_seconds(at_least=wish)
+        entry.lane.resting[entry.key] = entry
+        heapq.heappush(self._rests, (entry.due, next(self._tickets), entry))
+
+    def _forget(self, entry: _Entry[Key, Item]) -> None:
+        del self._entries[entry.key]
+        entry.lane.waiting.pop(entry.key, None)
+        entry.lane.resting.pop(entry.key, None)
+        self._file(entry.lane)
+        self._settle()
+
+    def _file(self, lane: _Lane[Key, Item]) -> None:
+        """Let a lane have its turns where it belongs; one without items is forgotten."""
+        if lane.waiting:
+            self._turns[not lane.is_failing].pop(lane.namespace, None)
+            self._turns[lane.is_failing][lane.namespace] = lane
+            return
+        for turns in self._turns:
+            turns.pop(lane.namespace, None)
+        if not lane.resting and not lane.in_flight:
+            self._lanes.pop(lane.namespace, None)
+
+    def _drop(self) -> None:
+        """Make room for one: the namespace with most items gives it, of what fails before what waits."""
+        lane = self._heaviest
+        if lane is None or len(lane) * len(self._lanes) < len(self._entries):
+            lane = self._heaviest = max(self._lanes.values(), key=len)
+        if not len(lane):
+            return  # all are being sent
+        self._forget(next(iter((lane.resting or lane.waiting).values())))
+        self.counts.dropped += 1
+        if not self._is_dropping:
+            self._is_dropping = True
+            logger.error("%s: more than %d waiting, the oldest are dropped", self._name, self._capacity)
+
+    def _settle(self) -> None:
+        if any(self._turns):
+            self._stirred.set()
+        elif not self._in_flight:
+            self._is_dropping = False
+            self._drained.set()
+
+    # --- sending -------------------------------------------------------------------------------------
+
+    async def _deliver(self, entry: _Entry[Key, Item], *, is_suspect: bool) -> None:
+        """Send an item that was taken. is_suspect: whether its lane was failing then."""
+        lane = entry.lane
+        try:
+            if entry.item is None:  # discarded since it was taken
+                self._done(entry)
+                return
+            await self._send(entry.key, entry.item)
+        except (Unreachable, CredentialsError) as error:
+            self._server_is_down(error)
+            self._again(entry)
+        except (UnknownOutcome, TooManyRequests, ServerError, Unauthorized) as error:
+            self.counts.retried += 1
+            lane.is_failing = True
+            self._warn(entry, error)
+            wish = error.retry_after_seconds if isinstance(error, ApiError) else None
+            self._again(entry, pause=RETRY_SECONDS, wish=wish)
+        except Withheld:
+            if self._is_draining:
+                self.counts.withheld += 1
+                self._done(entry)
+            else:
+                self._again(entry, pause=FENCE_SECONDS)
+        except Forbidden as error:  # an API server that has just started may not know its roles yet
+            lane.is_failing = True
+            self._refused(entry, error, most=MOST_FORBIDDEN)
+        except KubeError as error:
+            self._refused(entry, error, most=1)
+        except Exception as error:
+            logger.exception("%s: unexpected error", self._name)
+            self._refused(entry, error, most=MOST_FAULTS)
+        else:
+            self.counts.sent += 1
+            lane.is_failing = False
+            self._succeeded()
+            self._done(entry)
+        finally:
+            lane.in_flight -= 1
+            self._in_flight -= 1
+            self._failing_in_flight -= is_suspect
+            self._file(lane)
+            self._settle()
+            self._stirred.set()
+
+    def _done(self, entry: _Entry[Key, Item]) -> None:
+        """Forget what was sent, or will never be; what came meanwhile waits as if it were new."""
+        del self._entries[entry.key]
+        if entry.newer is not None:
+            again = _Entry(entry.key, entry.newer, asyncio.get_running_loop().time(), entry.lane)
+            self._entries[entry.key] = again
+            self._wait(again)
+
+    def _again(
+        self,
+        entry: _Entry[Key, Item],
+        *,
+        pause: tuple[float, float] | None = None,
+        wish: float | None = None,
+    ) -> None:
+        """Put back what was not sent, with what came meanwhile; without a pause it is the next of its lane."""
+        both = entry.newer if entry.item is None else entry.item
+        if entry.item is not None and entry.newer is not None:
+            both = self._merge(entry.item, entry.newer)
+        entry.item, entry.newer = both, None
+        if both is None:
+            del self._entries[entry.key]
+        elif pause is None:
+            self._wait(entry, first=True)
+        else:
+            self._rest(entry, pause, wish=wish)
+
+    def _refused(self, entry: _Entry[Key, Item], error: Exception, *, most: int) -> None:
+        """Drop what was refused so often as it may be tried, else let it rest."""
+        entry.refusals += 1
+        if entry.refusals < most:
+            self.counts.retried += 1
+            self._again(entry, pause=RETRY_SECONDS)
+            return
+        self.counts.refused += 1
+        if str(error) != self._last_refusal:
+            self._last_refusal = str(error)
+            logger.warning("%s: refused for good: %s", self._name, error)
+        self._done(entry)
+
+    def _server_is_down(self, error: KubeError) -> None:
+        self.counts.retried += 1
+        if not self._is_failing:
+            self._is_failing = True
+            logger.warning("%s: %s; %d waiting", self._name, error, len(self._entries))
+        now = asyncio.get_running_loop().time()
+        if now >= self._paused_until:  # else one of those sent together has settled the pause
+            self._paused_until = now + self._down.next_seconds()
+
+    def _succeeded(self) -> None:
+        if self._is_failing:
+            self._is_failing = False
+            self._down.reset()
+            logger.info("%s: sending again, %d waiting", self._name, len(self._entries))
+
+    def _warn(self, entry: _Entry[Key, Item], error: KubeError) -> None:
+        now = asyncio.get_running_loop().time()
+        if entry.item is None or entry.pauses is not None or now - self._warned_at < WARN_EVERY_SECONDS:
+            return
+        self._warned_at = now
+        namespace, name = self._about(entry.key, entry.item)
+        logger.warning(
+            "%s of %s/%s: %s; trying again with growing pauses, which hold back no other object",
+            self._name,
+            namespace,
+            name,
+            error,
+        )
+
+    def _backoff(self, seconds: tuple[float, float]) -> Backoff:
+        first, longest = seconds
+        return Backoff(initial_seconds=first, limit_seconds=longest, random=self._random)

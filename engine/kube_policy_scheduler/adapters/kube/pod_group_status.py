@@ -1,0 +1,158 @@
+"""Writes the condition PodGroupScheduled of Kubernetes' own PodGroups, as kube-scheduler 1.36 does; in the background.
+
+A group that was scheduled once stays so, whatever becomes of pods that join it later. PodGroups of the
+scheduler-plugins are none of ours: their status is written by the controller that comes with them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import msgspec
+
+from kube_policy_scheduler.adapters.kube.discovery import served
+from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox
+from kube_policy_scheduler.adapters.kube.resources import POD_GROUPS, Resource
+from kube_policy_scheduler.adapters.kube.status_patch import patch_status
+from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.cluster.objects import PodGroup
+
+CONDITION = "PodGroupScheduled"
+
+_decode = bounded(msgspec.json.Decoder(PodGroup).decode)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheduled:
+    """The condition's status, with the reason `Scheduled`, `Unschedulable` or `SchedulerError`."""
+
+    uid: str
+    """Of the group that is meant."""
+    status: str
+    reason: str
+    message: str
+
+
+def _namespace_and_name(key: str, wanted: object) -> tuple[str, str]:
+    namespace, _, name = key.partition("/")
+    return namespace, name
+
+
+class PodGroupStatusWriter:
+    """Queues conditions, newest per group; `run` sends them."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        find: Callable[[str], PodGroup | None],
+        random: Random,
+        defer_while: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.time,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Set up.
+
+        Args:
+            transport: to the API server.
+            find: returns a group by `namespace/name` as the watch showed it last.
+            random: spreads retries.
+            defer_while: whether bindings are in flight.
+            clock: Unix seconds.
+            may_write: the fence, asked right before each write goes out.
+        """
+        self._transport = transport
+        self._find = find
+        self._clock = clock
+        self._may_write = may_write
+        self._served: Resource[PodGroup] | None = None
+        """The kind in the version of this API server, once that was needed."""
+        self._outbox: Outbox[str, _Scheduled] = Outbox(
+            self._send,
+            name="pod group status",
+            about=_namespace_and_name,
+            random=random,
+            max_defer_seconds=5.0,
+            defer_while=defer_while,
+            merge=lambda old, new: old if old.status == "True" and new.status != "True" else new,
+        )
+
+    @property
+    def backlog(self) -> Backlog:
+        """What is still to be sent."""
+        return self._outbox.backlog
+
+    def __len__(self) -> int:
+        return len(self._outbox)
+
+    def scheduled(self, key: str) -> None:
+        """Say that a group has what it asks for; its members are being bound."""
+        self._put(key, "True", "Scheduled", "")
+
+    def unschedulable(self, key: str, *, reason: str, message: str) -> None:
+        """Say why a group has no place."""
+        self._put(key, "False", reason, message)
+
+    async def run(self) -> None:
+        """Send for ever; end by cancellation."""
+        await self._outbox.run()
+
+    async def drain(self, *, timeout_seconds: float) -> bool:
+        """Send what waits, before the process ends; return whether all went out."""
+        return await self._outbox.drain(timeout_seconds=timeout_seconds)
+
+    def _put(self, key: str, status: str, reason: str, message: str) -> None:
+        group = self._find(key)
+        if group is not None:
+            wanted = _Scheduled(group.metadata.uid, status, reason, message)
+            if self._patch(group, wanted) is not None:
+                self._outbox.put(key, wanted)
+
+    async def _send(self, key: str, wanted: _Scheduled) -> None:
+        group = self._find(key)
+        if group is None:
+            return
+        if self._served is None:
+            self._served = await served(self._transport, POD_GROUPS)
+        await patch_status(
+            self._transport,
+            self._served,
+            group,
+            name=group.metadata.name,
+            namespace=group.metadata.namespace,
+            patch=lambda now: self._patch(now, wanted),
+            read=_decode,
+            may_write=self._may_write,
+        )
+
+    def _patch(self, group: PodGroup, wanted: _Scheduled) -> dict[str, Any] | None:
+        """Return the strategic merge patch that makes a group's condition as wanted, None if it is to stay."""
+        if group.metadata.uid != wanted.uid:
+            return None
+        current = next((c for c in group.status.conditions or () if c.type == CONDITION), None)
+        if current is not None:
+            if current.status == "True" != wanted.status:
+                return None
+            if (current.status, current.reason, current.message) == (wanted.status, wanted.reason, wanted.message):
+                return None
+        condition: dict[str, Any] = {
+            "type": CONDITION,
+            "status": wanted.status,
+            "reason": wanted.reason,
+            "message": wanted.message,
+        }
+        if current is None or current.status != wanted.status:
+            condition["lastTransitionTime"] = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata = group.metadata
+        if metadata.generation:
+            condition["observedGeneration"] = metadata.generation
+        return {
+            "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+            "status": {"conditions": [condition]},
+        }

@@ -1,0 +1,239 @@
+"""Writes the PodScheduled condition and nominatedNodeName of pods that could not be placed; in the background.
+
+A write carries the pod's resource version. If the pod changed meanwhile it is read again first, so that a pod that
+was just bound is never marked as unscheduled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import msgspec
+
+from kube_policy_scheduler.adapters.kube.backoff import Backoff
+from kube_policy_scheduler.adapters.kube.errors import KubeError, UnknownOutcome, Withheld
+from kube_policy_scheduler.adapters.kube.nesting import bounded
+from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox, OutboxCounts
+from kube_policy_scheduler.adapters.kube.pod_view import PodView, view_of
+from kube_policy_scheduler.adapters.kube.resources import PODS
+from kube_policy_scheduler.adapters.kube.status_patch import patch_status
+from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.cluster.objects import Pod
+from kube_policy_scheduler.cluster.pods import PASSED_ON
+from kube_policy_scheduler.cluster.resource_versions import version_number
+
+logger = logging.getLogger(__name__)
+
+_decode_pod = bounded(msgspec.json.Decoder(Pod).decode)
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOn:
+    """The pod is, or soon was, the node's owner's to bind."""
+
+    version: int
+    """The pod's resource version as passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotPassedOn:
+    """The pod certainly is not passed on."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """PodScheduled=False, with the reason `Unschedulable`, `SchedulerError` or `SchedulingGated`."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """What a pod's status should say; None leaves that part alone, nominated_node "" clears it."""
+
+    pod: PodView
+    condition: _Condition | None
+    nominated_node: str | None
+    passes_on: bool = False
+    """Whether the node's owner is to bind the pod, instead of keeping room for it."""
+
+
+class PodStatusWriter:
+    """Queues status writes, newest per pod; `run` sends them."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        random: Random,
+        defer_while: Callable[[], bool] = lambda: False,
+        concurrency: int = 8,
+        capacity: int = 50_000,
+        max_defer_seconds: float = 5.0,
+        clock: Callable[[], float] = time.time,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """may_write: the fence, asked right before each write goes out."""
+        self._transport = transport
+        self._may_write = may_write
+        self._random = random
+        self._clock = clock
+        self._outbox: Outbox[str, _Write] = Outbox(
+            self._send,
+            name="pod status",
+            about=lambda _, write: (write.pod.namespace, write.pod.name),
+            random=random,
+            concurrency=concurrency,
+            capacity=capacity,
+            max_defer_seconds=max_defer_seconds,
+            defer_while=defer_while,
+            merge=_merge,
+        )
+
+    @property
+    def counts(self) -> OutboxCounts:
+        """What became of the writes so far."""
+        return self._outbox.counts
+
+    @property
+    def backlog(self) -> Backlog:
+        """What is still to be sent."""
+        return self._outbox.backlog
+
+    def __len__(self) -> int:
+        return len(self._outbox)
+
+    def unschedulable(self, pod: PodView, *, reason: str, message: str, nominated_node: str | None = None) -> None:
+        """Set PodScheduled=False with the full message, unless the pod says so already.
+
+        nominated_node: "" clears it, None leaves it alone.
+        """
+        self._put(_Write(pod, _Condition(reason, message), nominated_node))
+
+    def nominate(self, pod: PodView, *, node: str) -> None:
+        """Set nominatedNodeName alone; "" clears it."""
+        self._put(_Write(pod, None, node))
+
+    async def pass_on(self, pod: PodView, *, node: str) -> PassedOn | NotPassedOn:
+        """Pass a pod on to the owner of a node, without waiting for a turn.
+
+        Where an answer was lost this goes on until it is certain: a pod that was passed on after all would be bound
+        although it counts nowhere here.
+        """
+        self._outbox.discard(pod.uid)
+        write = _Write(pod, None, node, passes_on=True)
+        backoff = Backoff(initial_seconds=0.2, limit_seconds=5.0, random=self._random)
+        in_doubt = False
+        while True:
+            try:
+                version = await self._write(write)
+            except Withheld as error:
+                return NotPassedOn(str(error))
+            except KubeError as error:
+                in_doubt = in_doubt or isinstance(error, UnknownOutcome)
+                if not in_doubt:
+                    return NotPassedOn(str(error))
+                await asyncio.sleep(backoff.next_seconds())
+                continue
+            except Exception:
+                logger.exception("unexpected error while pod %s/%s was passed on", pod.namespace, pod.name)
+                in_doubt = True
+                await asyncio.sleep(backoff.next_seconds())
+                continue
+            if version is not None:
+                return PassedOn(version)
+            if not in_doubt:
+                return NotPassedOn("it changed meanwhile")
+            return PassedOn(version_number(pod.resource_version) + 1)  # it may have been bound already: the watch tells
+
+    def forget(self, uid: str) -> None:
+        """Drop what waits for a pod: it is being bound, or gone."""
+        self._outbox.discard(uid)
+
+    async def run(self) -> None:
+        """Send for ever; end by cancellation."""
+        await self._outbox.run()
+
+    async def drain(self, *, timeout_seconds: float) -> bool:
+        """Send what waits, before the process ends; return whether all went out."""
+        return await self._outbox.drain(timeout_seconds=timeout_seconds)
+
+    def _put(self, write: _Write) -> None:
+        uid = write.pod.uid
+        if uid in self._outbox or _patch(write.pod, write, now=self._clock()) is not None:
+            self._outbox.put(uid, write)
+
+    async def _send(self, uid: str, write: _Write) -> bool:
+        return await self._write(write) is not None
+
+    async def _write(self, write: _Write) -> int | None:
+        """Send until the pod's status is as wanted; return its version, None where that can't be had any more."""
+        pod = write.pod
+
+        def read(answer: bytes) -> PodView | None:
+            now = _decode_pod(answer)
+            return view_of(now) if now.metadata.uid == pod.uid and not now.spec.node_name else None
+
+        found = await patch_status(
+            self._transport,
+            PODS,
+            pod,
+            name=pod.name,
+            namespace=pod.namespace,
+            patch=lambda now: _patch(now, write, now=self._clock()),
+            read=read,
+            may_write=self._may_write,
+        )
+        return version_number(found.resource_version) if found is not None else None
+
+
+def _merge(old: _Write, new: _Write) -> _Write:
+    return _Write(
+        new.pod,
+        new.condition if new.condition is not None else old.condition,
+        new.nominated_node if new.nominated_node is not None else old.nominated_node,
+    )
+
+
+def _patch(pod: PodView, write: _Write, *, now: float) -> dict[str, Any] | None:
+    """Return the strategic merge patch that makes pod's status as wanted, None if it is so already.
+
+    A condition that was False before keeps its lastTransitionTime: the server merges conditions by type.
+    """
+    status: dict[str, Any] = {}
+    if write.condition is not None:
+        current = next((c for c in pod.conditions if c.type == "PodScheduled"), None)
+        wanted = ("False", write.condition.reason, write.condition.message)
+        if current is None or (current.status, current.reason, current.message) != wanted:
+            condition: dict[str, Any] = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": write.condition.reason,
+                "message": write.condition.message,
+            }
+            if current is None or current.status != "False":
+                at = datetime.fromtimestamp(now, UTC)
+                condition |= {"lastProbeTime": None, "lastTransitionTime": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
+            if pod.generation:
+                condition["observedGeneration"] = pod.generation
+            status["conditions"] = [condition]
+    if write.nominated_node is not None:
+        # what is known of the pod may have our own nomination in it, which the server does not know yet
+        if write.passes_on or write.nominated_node != pod.nominated_node:
+            status["nominatedNodeName"] = write.nominated_node or None
+        if write.passes_on or any(c.type == PASSED_ON and c.status == "True" for c in pod.conditions):
+            passed = {"type": PASSED_ON, "status": str(write.passes_on), "message": write.nominated_node}
+            status["conditions"] = [*status.get("conditions", ()), passed]
+    if not status:
+        return None
+    return {"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version}, "status": status}

@@ -1,0 +1,543 @@
+"""List and watch of one resource, kept going whatever happens. Knows no scheduling: a handler is told what changed.
+
+The rules: list in pages, watch from the list's resource version, take the version from every event and bookmark.
+A watch that ends in order goes on at once where it stopped; after an error there is a growing pause; after
+410 Gone, or a line that is no event, the list is read again and only the differences are delivered.
+
+After an error, and whenever somebody asks (`prove`), the view counts as current only once it is known to be: the API
+server is asked for the version of the collection (a list of one object is a consistent read), and the watch must
+reach it. Where nothing happens a watch says nothing, and bookmarks come once a minute; but the API server sends one
+shortly before a watch's time is over, so that a watch of few seconds brings one within two. Where that does not help
+either, or there are few objects, a list does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from random import Random
+from typing import Generic, NoReturn, assert_never
+
+from kube_policy_scheduler.adapters.kube.backoff import Backoff
+from kube_policy_scheduler.adapters.kube.changes import TRANSITIONS, Added, Change, Handler, Phase, Status
+from kube_policy_scheduler.adapters.kube.connection import Stream
+from kube_policy_scheduler.adapters.kube.decoding import (
+    Bookmark,
+    LineBuffer,
+    Malformed,
+    MalformedEvent,
+    ObjectDecoder,
+    Page,
+    WatchEvent,
+    WatchFailure,
+    list_version,
+)
+from kube_policy_scheduler.adapters.kube.errors import (
+    AnswerTimeout,
+    ApiError,
+    CredentialsError,
+    Forbidden,
+    Gone,
+    KubeError,
+    MalformedAnswer,
+    NotFound,
+    Unauthorized,
+    Unreachable,
+    error_from_status,
+)
+from kube_policy_scheduler.adapters.kube.mirrored import Mirrored, key_of
+from kube_policy_scheduler.adapters.kube.pages import PAGE_OBJECTS, pages
+from kube_policy_scheduler.adapters.kube.recency import Recency
+from kube_policy_scheduler.adapters.kube.resources import Resource, T
+from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.cluster.resource_versions import version_number
+
+logger = logging.getLogger(__name__)
+
+SLICE_OBJECTS = 500  # of a list, handed over before others get a turn: some 20 ms
+WATCH_SECONDS = (300.0, 600.0)  # the server ends a watch after a time drawn from here, so that they do not coincide
+WATCH_GRACE_SECONDS = 30.0  # a watch that outlives its time by this hangs
+SILENCE_SECONDS = 150.0  # bookmarks come about once a minute; a silent watch is opened anew, at the same version
+HEALTHY_SECONDS = 5.0  # a watch that lives this long, or delivers anything, ends a row of failures
+GAP_SECONDS = 2.0  # for so long after it was current, a view is good enough while a watch is begun anew as a routine
+QUIET_SECONDS = 0.3  # a watch that says nothing for so long will not show that the view is current before its end
+QUESTION_TIMEOUT_SECONDS = 3.0  # of the question how new a collection is; it is asked again
+FEW_OBJECTS = 500  # are listed at once where a watch says nothing
+SHORT_WATCH_SECONDS = 3  # the API server sends a bookmark two seconds before the end of a watch
+SHORT_WATCHES = 2  # so many in a row that do not bring the view forward lead to a list
+BRIEF_REFUSAL_SECONDS = 10.0  # an API server that has just started may not know its roles and resources yet
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a reflector did since it began."""
+
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    malformed: int = 0
+
+
+class Reflector(Generic[T]):
+    """Mirrors one resource into a handler. Keeps no objects itself, only what tells two states of one apart."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        resource: Resource[T],
+        handler: Handler[T] | None = None,
+        *,
+        field_selector: str = "",
+        optional: bool = False,
+        random: Random,
+        silence_seconds: float = SILENCE_SECONDS,
+        watch_seconds: tuple[float, float] = WATCH_SECONDS,
+        few_objects: int = FEW_OBJECTS,
+        backoff: Backoff | None = None,
+        on_malformed: Callable[[Malformed], None] | None = None,
+    ) -> None:
+        """Make one.
+
+        Args:
+            transport: to the API server.
+            resource: what is mirrored.
+            handler: is told; None: the first list is read, and waits for `attach`.
+            field_selector: of the objects that are mirrored.
+            optional: absence and lack of permission count as synced with no objects.
+            random: spreads pauses and the ends of watches.
+            silence_seconds: after which a watch is opened anew.
+            watch_seconds: shortest and longest time of a watch.
+            few_objects: as many are listed rather than waited for.
+            backoff: pauses after errors.
+            on_malformed: told of objects that were passed over.
+        """
+        self.resource = resource
+        self.status = Status(Phase.STARTING)
+        self.counts = Counts()
+        self.synced = asyncio.Event()
+        self.last_contact = 0.0  # event loop's time at which anything was last heard
+        self.losses = 0
+        """How often the view has ceased to be current."""
+        self.is_optional = optional
+        self._transport = transport
+        self._handler: Handler[T] | None = None
+        self._attached = asyncio.Event()
+        if handler is not None:
+            self.attach(handler)
+        self._field_selector = field_selector
+        self._random = random
+        self._silence_seconds = silence_seconds
+        self._watch_seconds = watch_seconds
+        self._few_objects = few_objects
+        self._on_malformed = on_malformed
+        self._decoder = ObjectDecoder(resource.type)
+        self._told: Mirrored[T] = Mirrored(resource.type)
+        self._backoff = backoff or Backoff(random=random)
+        self._slow_backoff = Backoff(initial_seconds=1.0, limit_seconds=60.0, random=random)
+        self._version = ""  # resource version to watch from; "" asks for a list first
+        self._last_change = ""  # the same, bookmarks left out
+        self._deliver_whole = True
+        self._went_stale = False  # the version was refused since a watch last went well
+        self._refused_at: float | None = None  # when a row of 403 and 404 began
+        self._is_unavailable = False  # absent or forbidden, for longer than a server takes to start
+        self._recency = Recency()
+        self._proof_wanted = asyncio.Event()
+        self._fruitless = 0  # short watches in a row that did not bring the view forward
+        self._is_hurried = False  # the next watch is to be a short one
+
+    @property
+    def position(self) -> int:
+        """The resource version up to which the handler was told everything; 0 where it has no number."""
+        return version_number(self._version)
+
+    @property
+    def last_change(self) -> int:
+        """The resource version of the last object that the handler was told of, or of a list; 0 as above."""
+        return version_number(self._last_change)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the handler is known to have been told everything: the one answer for whoever decides by it.
+
+        An optional resource that cannot be had counts as one without objects, hence as current.
+        """
+        if self.status.phase is Phase.WATCHING or (self.is_optional and self._is_unavailable):
+            return True
+        if self.status.phase is not Phase.CONNECTING or not self._recency.is_met:
+            return False
+        return asyncio.get_running_loop().time() - self._recency.as_of <= GAP_SECONDS
+
+    @property
+    def as_of(self) -> float:
+        """Event loop's time: everything that had happened by then is certainly in the view."""
+        return self._recency.as_of
+
+    @property
+    def keeps_promise(self) -> bool:
+        """Whether the view has been as new as the last `prove` asked for."""
+        return self._recency.keeps_promise
+
+    def prove(self, version: int | None = None) -> None:
+        """Let the view count as current only once it is known to have everything that has happened by now.
+
+        version: where somebody vouches for it, that of a view that has everything; None: the API server is asked.
+        """
+        now = asyncio.get_running_loop().time()
+        self._recency.promise(now)
+        if version is not None:
+            self._recency.aim(now, version)
+            self._recency.reach(self.position)
+        if self.status.phase is Phase.WATCHING and not self._recency.is_met:
+            self._enter(Phase.CATCHING_UP)
+        self._proof_wanted.set()
+
+    def doubt(self) -> None:
+        """Let the view count as current only once it is known to be: the way to the API server was cut, for somebody.
+
+        A watch that was open then says nothing, whether it goes on or not.
+        """
+        self._recency.require(asyncio.get_running_loop().time())
+        if self.status.phase is Phase.WATCHING:
+            self._enter(Phase.CATCHING_UP)
+        self._proof_wanted.set()
+
+    def _enter(self, phase: Phase, problem: str = "") -> None:
+        before = self.status.phase
+        if phase in (Phase.LISTING, Phase.CONNECTING):  # what was wrong is so until that goes well
+            problem = self.status.problem
+        assert phase is before or phase in TRANSITIONS[before], f"{self.resource}: {before.value} to {phase.value}"
+        was_current = before in (Phase.WATCHING, Phase.CONNECTING)
+        if was_current and phase not in (Phase.WATCHING, Phase.CONNECTING):
+            self.losses += 1
+        now = asyncio.get_running_loop().time()
+        self.status = Status(phase, problem, self.status.since if phase is before else now)
+
+    def attach(self, handler: Handler[T]) -> None:
+        """Tell this one from now on."""
+        self._handler = handler
+        self._attached.set()
+
+    async def _listener(self) -> Handler[T]:
+        await self._attached.wait()
+        assert self._handler is not None
+        return self._handler
+
+    async def run(self) -> NoReturn:
+        """Mirror for ever; the only endless loop. Ends by cancellation alone."""
+        while True:
+            await self._transport.pause(await self.step())
+
+    async def step(self) -> float:
+        """List if needed, then watch until the watch ends; return how many seconds to pause before the next step."""
+        try:
+            if not self._version:
+                await self._list()
+            return await self._watch()
+        except KubeError as error:
+            return self._pause_after(error)
+        except Exception:
+            # A fault in ours or in the handler: its view may be half changed, so it gets all objects anew.
+            logger.exception("reflector of %s failed, it starts over", self.resource)
+            self._version, self._deliver_whole = "", True
+            self._fail(Phase.RETRYING, "internal error, see the log")
+            return self._backoff.next_seconds()
+
+    # --- list ---------------------------------------------------------------------------------------
+
+    async def _list(self) -> None:
+        self._enter(Phase.LISTING)
+        is_first = self._deliver_whole and not self.counts.lists
+        asked = asyncio.get_running_loop().time()
+        take = self._list_bit_by_bit if is_first else self._list_whole
+        try:
+            self._version = await take(PAGE_OBJECTS)
+        except Gone:  # a continue token grew too old between two pages
+            asked = asyncio.get_running_loop().time()
+            self._version = await take(None)
+        self._last_change = self._version
+        self.counts.lists += 1
+        self._deliver_whole = False
+        self.last_contact = asyncio.get_running_loop().time()
+        self._recency.known(asked)
+        self._fruitless, self._is_hurried = 0, False
+        self._is_unavailable = False
+        self._enter(Phase.CONNECTING)
+        self.synced.set()
+
+    async def _list_bit_by_bit(self, limit: int | None) -> str:
+        """Hand over each page while the next is on its way: who knows nothing yet waits for the last in any case."""
+        self._told.clear()
+        at_hand: list[Page[T]] = []
+        version, is_begun = "", False
+        async with aclosing(self._pages(limit)) as listed:
+            async for page in listed:
+                version = page.metadata.resource_version
+                at_hand.append(page)
+                if self._handler is None and page.metadata.continue_:
+                    continue
+                handler = await self._listener()
+                for each in at_hand:
+                    found = self._index(each)
+                    self._told.add(found)
+                    objects = list(found.values())
+                    if not is_begun:
+                        handler.replaced(objects[:SLICE_OBJECTS])
+                        objects, is_begun = objects[SLICE_OBJECTS:], True
+                    await self._deliver_in_slices([Added(obj) for obj in objects])
+                at_hand.clear()
+        return version
+
+    async def _list_whole(self, limit: int | None) -> str:
+        """Read all of it before anything is handed over: who knows something must not miss the rest meanwhile."""
+        found: dict[str, T] = {}
+        malformed: list[Malformed] = []
+        version = ""
+        async with aclosing(self._pages(limit)) as listed:
+            async for page in listed:
+                found |= self._index(page)
+                malformed += page.malformed
+                version = page.metadata.resource_version
+        handler = await self._listener()
+        if self._deliver_whole:
+            self._told.clear()
+            self._told.add(found)
+            handler.replaced(list(found.values()))
+        else:
+            changes = self._told.replace(found, unreadable=[broken.metadata for broken in malformed])
+            await self._deliver_in_slices(changes)
+        return version
+
+    def _pages(self, limit: int | None) -> AsyncGenerator[Page[T]]:
+        return pages(self._transport, self.resource, self._decoder, limit=limit, field_selector=self._field_selector)
+
+    def _index(self, page: Page[T]) -> dict[str, T]:
+        for broken in page.malformed:
+            self._report(broken)
+        return {key_of(obj.metadata): obj for obj in page.objects}
+
+    # --- watch --------------------------------------------------------------------------------------
+
+    async def _watch(self) -> float:
+        loop = asyncio.get_running_loop()
+        self._enter(Phase.CONNECTING)
+        is_short = self._is_hurried
+        seconds = SHORT_WATCH_SECONDS if is_short else self._random.uniform(*self._watch_seconds)
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(max(1, int(seconds))),
+        }
+        if self._field_selector:
+            query["fieldSelector"] = self._field_selector
+        stream = await self._transport.open_stream(
+            self.resource.collection(query=query), resource=self.resource.plural, idle_seconds=self._silence_seconds
+        )
+        self.counts.watches += 1
+        began, events_before, version_before = loop.time(), self.counts.events, self._version
+        self.last_contact = began
+        self._refused_at = None
+        self._recency.require(began - GAP_SECONDS)
+        self._enter(Phase.WATCHING if self._recency.is_met else Phase.CATCHING_UP)
+        catching_up = asyncio.create_task(self._catch_up(stream, is_short=is_short))
+        catching_up.add_done_callback(lambda _: stream.close())  # also where it broke: without it nothing is proved
+        try:
+            async with asyncio.timeout(seconds + WATCH_GRACE_SECONDS):
+                await self._follow(stream)
+        except TimeoutError as error:
+            raise AnswerTimeout("the watch outlived its time") from error
+        finally:
+            catching_up.cancel()
+            stream.close()
+            is_healthy = self.counts.events > events_before or loop.time() - began >= HEALTHY_SECONDS
+            if is_healthy:
+                self._backoff.reset()
+                self._slow_backoff.reset()
+                self._went_stale = False
+        ended = loop.time()
+        if self.status.phase is Phase.WATCHING:
+            # one that ends before its time, or long after, may have been cut off before
+            is_routine = self.is_optional or abs(ended - began - seconds) <= GAP_SECONDS
+            (self._recency.known if is_routine else self._recency.require)(ended)
+        elif is_short:
+            self._fruitless = 0 if self._version != version_before else self._fruitless + 1
+            if self._fruitless >= SHORT_WATCHES:
+                self._version = ""
+        if is_healthy or is_short or self._is_hurried or not self._version:
+            return 0.0
+        self._fail(Phase.RETRYING, "the watch ended as soon as it had begun")
+        return self._backoff.next_seconds()
+
+    async def _follow(self, stream: Stream) -> None:
+        loop = asyncio.get_running_loop()
+        lines = LineBuffer()
+        while chunk := await stream.read():
+            self.last_contact = loop.time()
+            complete = lines.feed(chunk)
+            if not complete:
+                continue
+            try:
+                events = self._decoder.events(complete)
+            except MalformedAnswer:
+                self._version = ""  # what the line said is unknown: only a list tells
+                raise
+            changes: list[Change[T]] = []
+            try:
+                for event in events:
+                    self._take(event, changes)
+            finally:
+                self._deliver(changes)
+            if self.status.phase is Phase.CATCHING_UP:
+                self._look_how_new()
+
+    async def _catch_up(self, stream: Stream, *, is_short: bool) -> None:
+        """While a watch is open: whenever the view is not as new as it must be, find out what it lacks, and get it."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._recency.is_met:
+                self._proof_wanted.clear()
+                await self._proof_wanted.wait()
+            elif self._recency.target is None:
+                await self._ask_how_new(stream)
+            elif not is_short and loop.time() - max(self.last_contact, self._recency.asked) >= QUIET_SECONDS:
+                if len(self._told) <= self._few_objects:
+                    self._version = ""
+                else:
+                    self._is_hurried = True
+                stream.close()
+                return
+            else:
+                await asyncio.sleep(QUIET_SECONDS / 3)
+
+    async def _ask_how_new(self, stream: Stream) -> None:
+        """Ask for the version that the collection has now."""
+        asked = asyncio.get_running_loop().time()
+        path = self.resource.collection(query={"limit": "1"})
+        try:
+            body = await self._transport.request(
+                "GET", path, resource=self.resource.plural, timeout_seconds=QUESTION_TIMEOUT_SECONDS
+            )
+            version = version_number(list_version(body))
+        except KubeError as error:
+            logger.debug("%s: how new the view is cannot be asked: %s", self.resource, error)
+            await self._transport.pause(self._backoff.next_seconds())
+            return
+        if not version or not self.position:  # versions that cannot be compared
+            self._version = ""
+            stream.close()
+            return
+        self._recency.aim(asked, version)
+        self._look_how_new()
+
+    def _look_how_new(self) -> None:
+        """Take note of how far the view is, once the handler was told."""
+        self._recency.reach(self.position)
+        if self._recency.is_met and self.status.phase is Phase.CATCHING_UP:
+            self._fruitless, self._is_hurried = 0, False
+            self._enter(Phase.WATCHING)
+
+    def _take(self, event: WatchEvent[T] | Bookmark | WatchFailure | MalformedEvent, changes: list[Change[T]]) -> None:
+        """Note one event and add what the handler is to be told."""
+        match event:
+            case WatchEvent(type="BOOKMARK", object=obj):
+                self._advance(obj.metadata.resource_version, is_change=False)
+            case WatchEvent(type="DELETED", object=obj):
+                if (deleted := self._told.gone(obj.metadata, obj)) is not None:
+                    changes.append(deleted)
+                self._advance(obj.metadata.resource_version)
+            case WatchEvent(type="ADDED" | "MODIFIED", object=obj):
+                changes.append(self._told.changed(obj))
+                self._advance(obj.metadata.resource_version)
+            case WatchEvent():
+                logger.warning("watch event of unknown type %r on %s", event.type, self.resource)
+            case Bookmark(resource_version=version):
+                self._advance(version, is_change=False)
+            case MalformedEvent(type=kind, object=broken):
+                self._report(broken)
+                if kind == "DELETED" and (deleted := self._told.gone(broken.metadata)) is not None:
+                    changes.append(deleted)
+                self._advance(broken.metadata.resource_version)
+            case WatchFailure(status=status):
+                raise error_from_status(status)
+            case _:
+                assert_never(event)
+
+    def _advance(self, version: str, *, is_change: bool = True) -> None:
+        self.counts.events += 1
+        if version:
+            self._version = version
+            if is_change:
+                self._last_change = version
+
+    async def _deliver_in_slices(self, changes: list[Change[T]]) -> None:
+        """Let others have a turn in between: 100,000 pods at once would leave probes without an answer for seconds."""
+        for start in range(0, len(changes), SLICE_OBJECTS):
+            await asyncio.sleep(0)
+            self._deliver(changes[start : start + SLICE_OBJECTS])
+
+    def _deliver(self, changes: list[Change[T]]) -> None:
+        if changes and self._handler is not None:
+            self._handler.changed(changes)
+
+    # --- when it goes wrong -------------------------------------------------------------------------
+
+    def _pause_after(self, error: KubeError) -> float:
+        problem = f"{self.resource}: {error}"
+        wish = error.retry_after_seconds if isinstance(error, ApiError) else None
+        match error:
+            case Gone():
+                self._version = ""
+                first = not self._went_stale
+                self._went_stale = True
+                logger.info("%s: resource version too old, listing again", self.resource)
+                self._fail(Phase.RETRYING, problem)
+                return 0.0 if first else self._backoff.next_seconds(at_least=wish)
+            case NotFound() | Forbidden() if not self._is_brief():
+                level = logging.INFO if self.is_optional else logging.ERROR
+                if not self._is_unavailable:
+                    logger.log(level, "cannot list or watch %s", problem)
+                self._set_aside(Phase.ABSENT if isinstance(error, NotFound) else Phase.FORBIDDEN, problem)
+                return self._slow_backoff.next_seconds(at_least=wish)
+            case Unreachable() | Unauthorized() | CredentialsError():  # logged once for all where they arise
+                logger.debug("%s", problem)
+            case ApiError():
+                level = logging.INFO if isinstance(error, NotFound | Forbidden) else logging.WARNING
+                if self.status.problem != problem:
+                    logger.log(level, "%s", problem)
+            case _:
+                logger.debug("%s", problem)
+        self._fail(Phase.RETRYING, problem)
+        return self._backoff.next_seconds(at_least=wish)
+
+    def _fail(self, phase: Phase, problem: str) -> None:
+        """Take note that nothing is heard any more: what happens from now on must be shown by what comes next."""
+        self._recency.require(asyncio.get_running_loop().time())
+        self._enter(phase, problem)
+
+    def _is_brief(self) -> bool:
+        """Return whether a refusal may pass soon: what could be had before is refused for no long time yet."""
+        now = asyncio.get_running_loop().time()
+        if not self.counts.lists:
+            return False
+        self._refused_at = self._refused_at if self._refused_at is not None else now
+        return now - self._refused_at < BRIEF_REFUSAL_SECONDS
+
+    def _set_aside(self, phase: Phase, problem: str) -> None:
+        """Note that the resource cannot be had; objects already delivered stay, for they may still be right."""
+        self._fail(phase, problem)
+        self._version = ""
+        self._is_unavailable = True
+        if self.is_optional and not self.synced.is_set():
+            if self._handler is not None:
+                self._handler.replaced([])
+            self._deliver_whole = False
+            self.synced.set()
+
+    def _report(self, broken: Malformed) -> None:
+        self.counts.malformed += 1
+        logger.warning("passed over a malformed object of %s: %s", self.resource, broken)
+        if self._on_malformed is not None:
+            self._on_malformed(broken)

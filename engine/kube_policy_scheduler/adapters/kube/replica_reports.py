@@ -1,0 +1,167 @@
+"""What each replica says of its policies: annotations of one Lease that all replicas share, as `kubectl get` shows it.
+
+Each replica writes its own annotation alone, renews it, and takes it away at its end; those of replicas that died
+are taken away by the others. Knows nothing of policies but hashes and texts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotFound
+from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "replica.policy-scheduler.dev/"
+RENEW_SECONDS = 60.0
+STALE_SECONDS = 3 * RENEW_SECONDS
+"""Without a renewal for so long a replica is not heard of any more."""
+FORGET_SECONDS = 600.0
+"""After so long without a renewal the others take the report away; clocks of nodes may differ by minutes."""
+RETRY_SECONDS = 5.0
+LEAVE_SECONDS = 2.0
+PROBLEM_CHARACTERS = 500
+
+
+class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one replica says. Times are Unix seconds by its own clock."""
+
+    replica: str
+    """Its pod."""
+    renewed: float
+    active: str = ""
+    """Hash of the policies that decide; "" while there are none."""
+    generation: int = 0
+    since: float = 0.0
+    """When they were taken over."""
+    candidate: str = ""
+    """Hash of the newest policies that came; "" where they cannot be read."""
+    result: str = ""
+    """What became of the newest: accepted, refused, unreadable."""
+    problem: str = ""
+    """The first of what is wrong with the newest."""
+
+
+class _Metadata(msgspec.Struct):
+    annotations: dict[str, str] | None = None
+
+
+class _Lease(msgspec.Struct):
+    metadata: _Metadata
+
+
+_decode_lease = msgspec.json.Decoder(_Lease).decode
+_decode_report = msgspec.json.Decoder(ReplicaReport).decode
+
+
+def decode_reports(lease: bytes) -> dict[str, ReplicaReport]:
+    """Return the reports in a Lease by their annotations; what is no report is left out.
+
+    Raises:
+        msgspec.MsgspecError: it is no Lease.
+    """
+    found = {}
+    for key, text in (_decode_lease(lease).metadata.annotations or {}).items():
+        if key.startswith(PREFIX):
+            with contextlib.suppress(msgspec.MsgspecError):
+                found[key] = _decode_report(text)
+    return found
+
+
+class ReplicaReports:
+    """Our report; `run` keeps it there."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        replica: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """name: of the Lease. identity: ours among all replicas. replica: how people know us."""
+        self._transport = transport
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._name = name
+        self._key = PREFIX + blake2b(identity.encode(), digest_size=8).hexdigest()
+        self._report = ReplicaReport(replica=replica, renewed=0.0)
+        self._clock = clock
+        self._stirred = asyncio.Event()
+        self._dead: set[str] = set()
+        """Annotations to be taken away."""
+
+    def tell(self, **changes: Any) -> None:
+        """Change what we say; returns at once. Takes fields of ReplicaReport."""
+        if len(problem := changes.get("problem", "")) > PROBLEM_CHARACTERS:
+            changes["problem"] = problem[: PROBLEM_CHARACTERS - 1] + "…"
+        self._report = msgspec.structs.replace(self._report, **changes)
+        self._stirred.set()
+
+    async def run(self) -> None:
+        """Write what we say for ever; when cancelled, take it away."""
+        told = ""
+        try:
+            while True:
+                pause = RENEW_SECONDS
+                try:
+                    await self._write()
+                    told = ""
+                except (KubeError, msgspec.MsgspecError) as error:
+                    if str(error) != told:
+                        logger.warning("what policies we have cannot be told (lease %s): %s", self._name, error)
+                    told, pause = str(error), RETRY_SECONDS
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._stirred.wait()
+        except asyncio.CancelledError:
+            await self._leave()
+            raise
+
+    async def _write(self) -> None:
+        self._stirred.clear()
+        now = self._clock()
+        report = msgspec.structs.replace(self._report, renewed=round(now, 1))
+        annotations = {**dict.fromkeys(self._dead), self._key: msgspec.json.encode(report).decode()}
+        lease = await self._put(annotations)
+        self._dead = {key for key, other in decode_reports(lease).items() if other.renewed < now - FORGET_SECONDS} - {
+            self._key
+        }
+
+    async def _put(self, annotations: Mapping[str, str | None]) -> bytes:
+        body = {"metadata": {"annotations": annotations}}
+        try:
+            return await self._ask("PATCH", f"{self._collection}/{self._name}", body, content_type=MERGE_PATCH)
+        except NotFound:
+            head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+            given = {key: text for key, text in annotations.items() if text is not None}
+            try:
+                return await self._ask(
+                    "POST", self._collection, {**head, "metadata": {"name": self._name, "annotations": given}}
+                )
+            except Conflict:  # another replica made it
+                return await self._ask("PATCH", f"{self._collection}/{self._name}", body, content_type=MERGE_PATCH)
+
+    async def _leave(self) -> None:
+        """Take our report away; failing that, the others do."""
+        body = {"metadata": {"annotations": {self._key: None}}}
+        with contextlib.suppress(KubeError, TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._ask("PATCH", f"{self._collection}/{self._name}", body, content_type=MERGE_PATCH)
+
+    async def _ask(
+        self, verb: str, path: str, body: Mapping[str, Any], *, content_type: str = "application/json"
+    ) -> bytes:
+        return await self._transport.request(
+            verb, path, body=msgspec.json.encode(body), resource="leases", content_type=content_type
+        )

@@ -1,0 +1,79 @@
+"""Brings the status of one object to what it should say, whoever else writes to it meanwhile. Knows no kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from kube_policy_scheduler.adapters.kube.errors import Conflict, MalformedAnswer, NotFound
+from kube_policy_scheduler.adapters.kube.resources import Resource
+from kube_policy_scheduler.adapters.kube.transport import STRATEGIC_MERGE_PATCH, Transport
+
+CONFLICT_RETRIES = 3
+
+View = TypeVar("View")
+
+
+async def patch_status(
+    transport: Transport,
+    resource: Resource[Any],
+    known: View,
+    *,
+    name: str,
+    namespace: str,
+    patch: Callable[[View], dict[str, Any] | None],
+    read: Callable[[bytes], View | None],
+    may_write: Callable[[], bool],
+) -> View | None:
+    """Send a patch that carries the version it was made for; where the object has changed, read it again first.
+
+    Args:
+        transport: to the API server.
+        resource: the object's kind.
+        known: the object as it was seen last.
+        name: of the object.
+        namespace: of the object.
+        patch: what is to be changed, None where the object says so already.
+        read: what an answer says, None where the object is not to be written to any more; raises DecodeError.
+        may_write: the fence, asked right before each patch goes out.
+
+    Returns:
+        The object as it is now, None where it cannot be had as wanted any more.
+
+    Raises:
+        KubeError: a request failed, or the fence is closed.
+    """
+    path = partial(resource.path, name, namespace=namespace)
+    now: View | None = known
+    for _ in range(CONFLICT_RETRIES):
+        if now is None or (body := patch(now)) is None:
+            return now
+        try:
+            answer = await transport.request(
+                "PATCH",
+                path(subresource="status"),
+                body=msgspec.json.encode(body),
+                content_type=STRATEGIC_MERGE_PATCH,
+                resource=f"{resource.plural}/status",
+                may_send=may_write,
+            )
+            return _read(answer, read, resource)
+        except NotFound:
+            return None
+        except Conflict:
+            pass
+        try:
+            now = _read(await transport.request("GET", path(), resource=resource.plural), read, resource)
+        except NotFound:
+            return None
+    return None
+
+
+def _read(answer: bytes, read: Callable[[bytes], View | None], resource: Resource[Any]) -> View | None:
+    try:
+        return read(answer)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedAnswer(f"an answer about {resource} cannot be read: {error}") from error

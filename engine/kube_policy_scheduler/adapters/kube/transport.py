@@ -1,0 +1,271 @@
+"""The one HTTP layer: requests and streams to one API server. Knows no resource kind and no scheduling.
+
+Every failure leaves as a KubeError. Nothing is retried here except what is certainly harmless: a GET on a
+kept-alive connection that turned out to be closed, and once, after 401, with renewed credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from kube_policy_scheduler.adapters.kube.connection import Answer, Stream
+from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
+from kube_policy_scheduler.adapters.kube.errors import (
+    ApiError,
+    ConnectionLost,
+    CredentialsError,
+    KubeError,
+    TooManyRequests,
+    UnknownOutcome,
+    Withheld,
+    error_from_answer,
+)
+from kube_policy_scheduler.adapters.kube.identity import ConnectionKey, Credentials
+from kube_policy_scheduler.adapters.kube.pool import Pool
+from kube_policy_scheduler.adapters.kube.throttle import Throttle, retry_after_seconds
+
+logger = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+REQUEST_TIMEOUT_SECONDS = 30.0
+DEFAULT_RETRY_AFTER_SECONDS = 1.0
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+
+Observe = Callable[[str, str, str, float], None]
+"""Called for every request with its HTTP verb (or WATCH), resource, code ("201" or the error's name), seconds."""
+
+
+class Transport:
+    """Sends requests; max_connections limits those in flight, streams not counted."""
+
+    def __init__(
+        self,
+        credentials: CredentialSource,
+        *,
+        user_agent: str = "kube-policy-scheduler",
+        max_connections: int = 64,
+        connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
+        observe: Observe | None = None,
+        heeds_429: bool = True,
+    ) -> None:
+        """heeds_429: whether requests wait for as long as a server with too much to do asks for."""
+        self._credentials = credentials
+        self._user_agent = user_agent
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._pool = Pool(max_connections=max_connections, connect_timeout_seconds=connect_timeout_seconds)
+        self._throttle = Throttle()
+        self._heeds_429 = heeds_429
+        self._observe = observe
+        self._adopted: Credentials | None = None
+        self._key: ConnectionKey | None = None
+        self._prefix = ""  # path of the server's URL, before every path
+        self._head = ""  # header lines that are the same for every request
+        self._is_accepted = True  # whether the server last knew us
+        self._asides: list[Transport] = []
+
+    async def request(
+        self,
+        verb: str,
+        path: str,
+        *,
+        body: bytes = b"",
+        content_type: str = JSON,
+        resource: str = "",
+        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
+        may_send: Callable[[], bool] | None = None,
+    ) -> bytes:
+        """Send one request and return the body of a 2xx answer.
+
+        path: absolute and escaped, with query. resource: label for `observe`; a server that has too much to do is left
+        in peace by requests of the same verb and resource. may_send: asked after all waiting, right before the bytes
+        go out. Raises KubeError: Unreachable or Withheld if certainly not processed, UnknownOutcome if perhaps, an
+        ApiError if the server refused.
+        """
+        loop = asyncio.get_running_loop()
+        kind = f"{verb} {resource}"
+        began, code = loop.time(), "cancelled"
+        try:
+            await self._throttle.wait(kind)
+            answer, used = await self._exchange(verb, path, body, content_type, timeout_seconds, may_send)
+            if _is_unknown_here(answer) and await self._is_renewed(used):
+                answer, _ = await self._exchange(verb, path, body, content_type, timeout_seconds, may_send)
+            code = str(answer.status)
+        except KubeError as error:
+            code = type(error).__name__
+            raise
+        finally:
+            if self._observe is not None:
+                self._observe(verb, resource, code, loop.time() - began)
+        if 200 <= answer.status < 300:
+            self._is_accepted = True
+            return answer.body
+        raise self._refusal(answer, kind=kind)
+
+    async def open_stream(
+        self,
+        path: str,
+        *,
+        resource: str = "",
+        idle_seconds: float,
+        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
+    ) -> Stream:
+        """GET path on a connection of its own and return the body of a 200 as a stream; close it after use.
+
+        timeout_seconds: until the answer begins. idle_seconds: longest silence in it. Raises KubeError.
+        """
+        loop = asyncio.get_running_loop()
+        kind = f"WATCH {resource}"
+        began, code = loop.time(), "cancelled"
+        try:
+            await self._throttle.wait(kind)
+            opened, used = await self._open_stream(path, idle_seconds, timeout_seconds)
+            if isinstance(opened, Answer) and _is_unknown_here(opened) and await self._is_renewed(used):
+                opened, _ = await self._open_stream(path, idle_seconds, timeout_seconds)
+            code = str(opened.status) if isinstance(opened, Answer) else "200"
+        except KubeError as error:
+            code = type(error).__name__
+            raise
+        finally:
+            if self._observe is not None:
+                self._observe("WATCH", resource, code, loop.time() - began)
+        if isinstance(opened, Stream):
+            return opened
+        raise self._refusal(opened, kind=kind)
+
+    def aside(self, *, max_connections: int = 1) -> Transport:
+        """Return a transport to the same server with connections of its own, held by no 429.
+
+        For what must not wait behind anything, such as the renewal of a lease. Closed together with this one.
+        """
+        beside = Transport(
+            self._credentials,
+            user_agent=self._user_agent,
+            max_connections=max_connections,
+            connect_timeout_seconds=self._connect_timeout_seconds,
+            observe=self._observe,
+            heeds_429=False,
+        )
+        self._asides.append(beside)
+        return beside
+
+    async def close(self) -> None:
+        """Drop all connections; requests in flight fail with ConnectionLost."""
+        for beside in self._asides:
+            await beside.close()
+        await self._pool.close()
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, but no longer than until a server that was unreachable is reachable again."""
+        await self._pool.pause(seconds)
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the last attempt to connect to the server, if any, came through."""
+        return self._pool.is_reachable
+
+    @property
+    def server(self) -> str:
+        """The API server's address, as far as known."""
+        current = self._credentials.current
+        return current.server if current is not None else "the API server"
+
+    async def _exchange(
+        self,
+        verb: str,
+        path: str,
+        body: bytes,
+        content_type: str,
+        timeout_seconds: float,
+        may_send: Callable[[], bool] | None,
+    ) -> tuple[Answer, Credentials]:
+        while True:
+            credentials = await self._ready_credentials()
+            connection = await self._pool.acquire(credentials)
+            was_used = connection.exchanges > 0
+            try:
+                if may_send is not None and not may_send():
+                    raise Withheld(f"{verb} {path.partition('?')[0]} was withheld")
+                request = self._request_bytes(verb, path, body, content_type)
+                return await connection.exchange(request, timeout_seconds=timeout_seconds), credentials
+            except UnknownOutcome as error:
+                is_stale = isinstance(error, ConnectionLost) and was_used and not connection.answer_began
+                if verb == "GET" and is_stale:
+                    continue  # each turn uses up one kept connection, so this ends
+                raise type(error)(f"{verb} {path.partition('?')[0]}: {error}") from error
+            finally:
+                self._pool.release(connection)
+
+    async def _open_stream(
+        self, path: str, idle_seconds: float, timeout_seconds: float
+    ) -> tuple[Answer | Stream, Credentials]:
+        credentials = await self._ready_credentials()
+        connection = await self._pool.dial(credentials)
+        request = self._request_bytes("GET", path, b"", JSON)
+        opened = await connection.open_stream(request, timeout_seconds=timeout_seconds, idle_seconds=idle_seconds)
+        if isinstance(opened, Answer):
+            connection.close()
+        return opened, credentials
+
+    async def _ready_credentials(self) -> Credentials:
+        fresh = self._credentials.fresh(asyncio.get_running_loop().time())
+        credentials = fresh if fresh is not None else await self._credentials.get()
+        if credentials is not self._adopted:
+            self._adopt(credentials)
+        return credentials
+
+    def _adopt(self, credentials: Credentials) -> None:
+        parts = urlsplit(credentials.server)
+        self._prefix = parts.path.rstrip("/")
+        headers = [
+            ("Host", parts.netloc.rpartition("@")[2]),
+            ("User-Agent", self._user_agent),
+            ("Accept", JSON),
+            *credentials.headers,
+        ]
+        self._head = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        self._adopted = credentials
+        if self._key is not None and self._key != credentials.connection_key:
+            logger.info("server, certificates or proxy changed, connections are replaced")
+            self._pool.retire_all()
+        self._key = credentials.connection_key
+
+    async def _is_renewed(self, refused: Credentials) -> bool:
+        """Whether a 401 is worth another try: there are others now, or to be had, than those that were refused."""
+        found = self._credentials.current
+        if found is refused:
+            try:
+                found = await self._credentials.look(force=True)
+            except CredentialsError:
+                return False
+        return found is not None and not found.is_same_identity(refused)
+
+    def _request_bytes(self, verb: str, path: str, body: bytes, content_type: str) -> bytes:
+        head = f"{verb} {self._prefix}{path} HTTP/1.1\r\n{self._head}"
+        if verb == "GET":
+            return f"{head}\r\n".encode("ascii")
+        head = f"{head}Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+        return head.encode("ascii") + body
+
+    def _refusal(self, answer: Answer, *, kind: str) -> ApiError:
+        retry_after = retry_after_seconds(answer.retry_after)
+        error = error_from_answer(answer.status, answer.body, retry_after_seconds=retry_after)
+        if isinstance(error, TooManyRequests) and error.is_for_all and self._heeds_429:
+            seconds = DEFAULT_RETRY_AFTER_SECONDS if retry_after is None else retry_after
+            self._throttle.pause(kind, seconds * random.uniform(1.0, 1.2))
+        if _is_unknown_here(answer) and self._is_accepted:
+            self._is_accepted = False
+            source = self._adopted.source if self._adopted is not None else ""
+            logger.error("%s does not accept our credentials (%s)", self.server, source, extra={"server": self.server})
+        return error
+
+
+def _is_unknown_here(answer: Answer) -> bool:
+    """Whether the server does not know us; an admission webhook may say 401 of one object, too."""
+    return answer.status == 401 and not error_from_answer(answer.status, answer.body).is_denial

@@ -1,0 +1,241 @@
+"""Watches a directory of policies and delivers each new generation. Knows nothing of what policies say."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver
+
+from kube_policy_scheduler.adapters.loops import Loop, Loops
+from kube_policy_scheduler.adapters.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.policy_sources import (
+    PolicySources,
+    PolicySourcesError,
+    read_policies,
+    shown_name,
+    subpath_mounts,
+)
+from kube_policy_scheduler.adapters.worker_thread import WorkerThread
+
+log = logging.getLogger(__name__)
+
+DEBOUNCE_SECONDS = 0.05
+"""Quiet time after an event before reading: the kubelet's swap is nine events within a millisecond, an editor's
+save three within some."""
+LONGEST_DEBOUNCE_SECONDS = 1.0
+"""A directory that is never quiet is read nevertheless."""
+POLL_SECONDS = 5.0
+"""Reading without an event: for NFS and overlays, which have none, lost events, and a directory made anew."""
+POLL_WITHOUT_EVENTS_SECONDS = 1.0
+"""The same when the system has no watch to give; a reading of 20 files takes under a millisecond."""
+SLOW_SECONDS = 10.0
+"""A reading that takes longer is told as an error: a network file system may never answer."""
+MOUNTINFO = Path("/proc/self/mountinfo")
+
+_READING = frozenset({"opened", "closed_no_write"})
+"""Events that our own reading causes."""
+
+
+class PolicyDirectory:
+    """Delivers the policies of a directory, or of one file, at the start and after every change.
+
+    `deliver` is called on the event loop with the sources, or with what is wrong, and only when that differs
+    from what it was told last. A change is delivered about 50 ms after it. Nothing that lies in the directory, and no
+    file system that does not answer, ends this.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        deliver: Callable[[PolicySources | PolicySourcesError], None],
+        proof: PolicyProof | None = None,
+        poll_seconds: float = POLL_SECONDS,
+        slow_seconds: float = SLOW_SECONDS,
+        loops: Loops | None = None,
+    ) -> None:
+        """Set up; nothing is read yet.
+
+        Args:
+            path: the directory or the file.
+            deliver: takes what was read, or why it could not be.
+            proof: what has to vouch for the policies; None: nothing.
+            poll_seconds: between two readings without an event.
+            slow_seconds: a reading that takes longer is delivered as an error, until it ends.
+            loops: of the process; None: its own.
+        """
+        # absolute but not resolved: a link in the path may be swapped
+        self.path = Path(os.path.abspath(path))  # noqa: PTH100
+        self._deliver = deliver
+        self._proof = proof
+        self._poll_seconds = poll_seconds
+        self._slow_seconds = slow_seconds
+        self._touched = asyncio.Event()
+        self._delivered = asyncio.Event()
+        self._told: str | None = None
+        self._watch = _Watch()
+        self._worker: WorkerThread | None = None
+        self._loops = loops or Loops()
+        self._watching: Loop | None = None
+
+    async def __aenter__(self) -> PolicyDirectory:
+        """Deliver what is there now, then go on watching."""
+        loop = asyncio.get_running_loop()
+        # not in the pool of the event loop: that one waits for its threads when the process ends
+        self._worker = WorkerThread("policy directory")
+        self._watch.on_event = partial(self._wake, loop)
+        self._watching = self._loops.start("policy-directory", partial(self._run, self._worker), restarts=True)
+        await self._delivered.wait()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop watching."""
+        if self._watching is not None:
+            await self._loops.end(self._watching)
+            self._watching = None
+        if self._worker is not None:
+            self._worker.stop(finally_call=self._watch.disarm)
+            self._worker = None
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take note of a change, in the thread of the watch; a file that is written all the time says so once."""
+        if not self._touched.is_set():
+            loop.call_soon_threadsafe(self._touched.set)
+
+    async def _run(self, worker: WorkerThread) -> None:
+        worker.call(self._warn_of_subpath)
+        while True:
+            try:
+                await self._check(worker)
+                await self._wait()
+            except Exception:
+                log.exception("unexpected error while watching %s", self.path)
+                await asyncio.sleep(POLL_WITHOUT_EVENTS_SECONDS)
+
+    async def _wait(self) -> None:
+        """Wait for a change and then for quiet, or until it is time to look without one."""
+        poll_seconds = self._poll_seconds
+        if not self._watch.armed:
+            poll_seconds = min(poll_seconds, POLL_WITHOUT_EVENTS_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._touched.wait(), poll_seconds)
+        latest = time.monotonic() + LONGEST_DEBOUNCE_SECONDS
+        while self._touched.is_set() and time.monotonic() < latest:
+            self._touched.clear()
+            await asyncio.sleep(DEBOUNCE_SECONDS)
+        self._touched.clear()
+
+    async def _check(self, worker: WorkerThread) -> None:
+        reading = worker.call(self._read)
+        try:
+            async with asyncio.timeout(self._slow_seconds):
+                found = await asyncio.shield(reading)
+        except TimeoutError:
+            shown = shown_name(str(self.path))
+            self._tell(PolicySourcesError(f"{shown} cannot be read: no answer within {self._slow_seconds:g} s"))
+            found = await reading
+        self._tell(found)
+
+    def _read(self) -> PolicySources | PolicySourcesError:
+        self._watch.arm(self.path)
+        try:
+            return read_policies(self.path, proof=self._proof)
+        except PolicySourcesError as error:
+            return error
+        except Exception as error:
+            shown = shown_name(str(self.path))
+            log.exception("unexpected error while reading %s", shown)
+            return PolicySourcesError(f"cannot read {shown}: unexpected {type(error).__name__}: {error}")
+
+    def _tell(self, found: PolicySources | PolicySourcesError) -> None:
+        told = found.hash if isinstance(found, PolicySources) else f"error: {found}"
+        self._delivered.set()
+        if told == self._told:
+            return
+        self._told = told
+        try:
+            self._deliver(found)
+        except Exception:
+            log.exception("unexpected error while taking over the policies of %s", self.path)
+
+    def _warn_of_subpath(self) -> None:
+        try:
+            mounts = subpath_mounts(self.path, mountinfo=MOUNTINFO.read_text(errors="replace"))
+        except (OSError, ValueError):
+            return  # not Linux
+        for mount in mounts:
+            log.warning(
+                "%s is mounted with subPath: the kubelet never updates it; mount the whole volume instead", mount
+            )
+
+
+class _Watch(FileSystemEventHandler):
+    """One inotify watch on the directory that holds the policies, made again when that directory is another."""
+
+    def __init__(self) -> None:
+        self.on_event: Callable[[], object] = lambda: None
+        self._observer: BaseObserver | None = None
+        self._watched: tuple[int, int] | None = None
+        self._complained = False
+
+    @property
+    def armed(self) -> bool:
+        return self._observer is not None
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        if event.event_type not in _READING:
+            with contextlib.suppress(RuntimeError):  # the event loop has ended
+                self.on_event()
+
+    def arm(self, path: Path) -> None:
+        """Watch the path's directory, unless that is watched already. Never raises."""
+        folder = path if os.path.isdir(path) else path.parent  # noqa: PTH112  (Path.is_dir raises)
+        identity = _identity(folder)
+        if self._observer is not None and identity == self._watched and self._observer.is_alive():
+            return
+        self.disarm()
+        if identity is None:
+            return
+        observer: BaseObserver | None = None
+        try:
+            observer = Observer()  # raises here, not at start, when there are no inotify instances left
+            observer.schedule(self, str(folder), recursive=False)
+            observer.start()
+        except Exception as error:  # also RuntimeError: no more threads
+            if observer is not None and observer.is_alive():
+                observer.stop()
+            if not (self._complained or isinstance(error, FileNotFoundError)):  # that one will be looked for
+                reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+                log.warning(
+                    "no file watch for %s (%s): looking every %g s instead",
+                    folder,
+                    reason.lower(),
+                    POLL_WITHOUT_EVENTS_SECONDS,
+                )
+                self._complained = True
+            return
+        self._observer, self._watched, self._complained = observer, identity, False
+
+    def disarm(self) -> None:
+        """Watch nothing."""
+        observer, self._observer, self._watched = self._observer, None, None
+        if observer is not None:
+            observer.stop()
+            observer.join()
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        found = folder.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,53 @@
+"""Functions that compare nodes with each other: among those that passed every filter, so only in scores."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang.signature import Number, Numbers, Same, builtin
+from kube_policy_scheduler.lang.types import Depends, Shape
+
+
+@builtin(shape=Shape.NODE, bounds=(0, 100), depends=Depends.FEASIBLE, scores_only=True)
+def normalize(frame: Frame, x: Same) -> Number:
+    """Return x brought to 0 to 100 over the nodes that fit: the lowest becomes 0, the highest 100, equal ones 0."""
+    values = _column(frame, x)
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return values
+    low, high = float(known.min()), float(known.max())
+    if not high > low:
+        return np.where(np.isnan(values), np.nan, 0.0)
+    # halves, so that the span of two extremes does not overflow
+    return (values / 2 - low / 2) / (high / 2 - low / 2) * 100
+
+
+@builtin(shape=Shape.NODE, bounds=(0, 100), depends=Depends.FEASIBLE, scores_only=True)
+def rank(frame: Frame, x: Same) -> Number:
+    """Return the place of x among the nodes that fit: the highest get 100, the lowest 0, equal ones the same."""
+    values = _column(frame, x)
+    known = np.unique(values[~np.isnan(values)])
+    if len(known) < 2:
+        return np.where(np.isnan(values), np.nan, 0.0)
+    places = np.searchsorted(known, values) / (len(known) - 1) * 100
+    return np.where(np.isnan(values), np.nan, places)
+
+
+@builtin(bounds=(0, 100))
+def scale(x: Same, low: Same, high: Same) -> Number:
+    """Return where x lies between low (0) and high (100), never outside 0 to 100; with low above high, reversed.
+
+    Where low and high are equal, 0 below them and 100 from there on.
+    """
+    # halves, so that the span of two extremes does not overflow
+    span = np.subtract(np.divide(high, 2), np.divide(low, 2))
+    above = np.subtract(np.divide(x, 2), np.divide(low, 2))
+    with np.errstate(all="ignore"):
+        share = np.where(span == 0, np.where(np.isnan(above), np.nan, np.where(above < 0, 0, 1)), above / span)
+    result = np.clip(share * 100, 0, 100)
+    return result if result.ndim else float(result)
+
+
+def _column(frame: Frame, x: Numbers) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return x if isinstance(x, np.ndarray) else np.full(frame.size, x)

@@ -1,0 +1,175 @@
+"""Metrics: what was measured about nodes, read before the decision."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from kube_policy_scheduler.builtins.arrivals import arrivals
+from kube_policy_scheduler.cluster.node_identities import TableIdentities
+from kube_policy_scheduler.cluster.nodes import FloatArray, NodeTable
+from kube_policy_scheduler.cluster.signal_join import SignalColumns
+from kube_policy_scheduler.cluster.signals import DEFAULT_EVERY_SECONDS, DEFAULT_STALE_AFTER_SECONDS, Query, Signals
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang.queries import size_problem
+from kube_policy_scheduler.lang.signature import (
+    ConstantDuration,
+    ConstantText,
+    MaybeNumber,
+    MaybeNumberReader,
+    Number,
+    builtin,
+)
+from kube_policy_scheduler.lang.types import Depends, Shape
+
+_MOST = 1e100
+"""A metric beyond is missing: nothing real is, and sums and products of a few metrics can then not overflow."""
+
+
+class MetricReader:
+    """Reads one query from a frame."""
+
+    __slots__ = ("inputs", "query")
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.inputs = (query,)
+
+    def __call__(self, frame: Frame) -> FloatArray:
+        """Return `float64[rows]`; NaN where there is no fresh sample."""
+        values: FloatArray = whole_column(self.query, frame)[frame.rows]
+        return values
+
+
+class _Joins:
+    """Joins of readings with one node table, so that a decision pays for none."""
+
+    __slots__ = ("bounded", "columns", "identities")
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self.columns = SignalColumns()
+        self.identities = TableIdentities(nodes)
+        self.bounded: dict[Query, tuple[FloatArray, FloatArray]] = {}
+        """By query: the values last seen, and the same without what is too large."""
+
+
+_JOINS: WeakKeyDictionary[NodeTable, _Joins] = WeakKeyDictionary()
+
+
+def whole_column(query: Query, frame: Frame) -> FloatArray:
+    """Return `float64[nodes]`, whatever rows the frame looks at."""
+    return column_of(query, frame.cluster.nodes, signals=frame.signals, now=frame.now)
+
+
+def column_of(query: Query, nodes: NodeTable, *, signals: Signals, now: float) -> FloatArray:
+    """Return `float64[nodes]`: the values of a query at `now`, Unix seconds; joined once for each reading."""
+    joins = _JOINS.get(nodes)
+    if joins is None:
+        joins = _JOINS[nodes] = _Joins(nodes)
+    column = joins.columns.column(query, signals=signals, nodes=joins.identities, now=now)
+    if column.join is None:
+        return column.values
+    known = joins.bounded.get(query)
+    if known is None or known[0] is not column.values:
+        values = np.where(np.abs(column.values) > _MOST, np.nan, column.values)
+        known = joins.bounded[query] = (column.values, values)
+    return known[1]
+
+
+@builtin(staged=True, shape=Shape.NODE, depends=Depends.SIGNAL, bounds=(-_MOST, _MOST))
+def promql(
+    query: ConstantText,
+    *,
+    max_age: ConstantDuration = DEFAULT_STALE_AFTER_SECONDS,
+    every: ConstantDuration = DEFAULT_EVERY_SECONDS,
+    by: ConstantText = "",
+) -> MaybeNumberReader:
+    """Return the value of a PromQL query for each node; missing where no sample is younger than max_age.
+
+    The query is asked once for all nodes, every 15 s unless `every` says otherwise. A series belongs to the node
+    that its label `node`, `instance` or the like names; `by` names another label.
+    """
+    return MetricReader(query_of(query, max_age=max_age, every=every, by=by))
+
+
+_MOST_PODS = 1e9
+
+
+@builtin(
+    reads_inputs=True,
+    shape=Shape.NODE,
+    depends=Depends.SIGNAL | Depends.ROW,
+    bounds=lambda x, y, *_: (x[0] + min(0.0, y[0] * _MOST_PODS), x[1] + max(0.0, y[1] * _MOST_PODS)),
+)
+def predicted(
+    frame: Frame,
+    inputs: tuple[Query, ...],
+    metric: MaybeNumber,
+    per_pod: Number,
+    *,
+    lag: ConstantDuration = 0.0,
+) -> MaybeNumber:
+    """Return a metric plus per_pod for each pod that came to the node after the metric's last sample.
+
+    A metric knows nothing of what was placed since: without this, a burst of pods goes to one node until the next
+    sample. `predicted(promql("cpu_usage"), 5)` takes each new pod for 5 points of it. Where a metric follows with a
+    delay, as averages and rates do, `lag=2min` takes pods for new so much longer.
+    """
+    reading = frame.signals.reading(inputs[0])
+    if reading is None:
+        return metric
+    newer = arrivals(frame.cluster, since=reading.fetched_at - sample_age(inputs[0], frame) - lag)
+    result: FloatArray = metric + per_pod * newer[frame.rows]
+    return result
+
+
+def sample_age(query: Query, frame: Frame) -> float:
+    """Return how old the oldest sample of the last reading was when it was fetched, in seconds."""
+    joins = _JOINS.get(frame.cluster.nodes)
+    reading = frame.signals.reading(query)
+    if joins is None or reading is None:
+        return 0.0
+    return joins.columns.joined(query, reading=reading, nodes=joins.identities).oldest_sample_age
+
+
+def sample_ages(query: Query, frame: Frame) -> FloatArray | None:
+    """Return `float64[rows]`: how old each node's sample is at the decision, seconds; NaN where there is none.
+
+    None where the query has had no answer yet.
+    """
+    reading = frame.signals.reading(query)
+    if reading is None:
+        return None
+    whole_column(query, frame)
+    nodes = frame.cluster.nodes
+    joined = _JOINS[nodes].columns.joined(query, reading=reading, nodes=_JOINS[nodes].identities)
+    ages = joined.sample_ages + reading.age_seconds(frame.now)
+    found: FloatArray = np.where(np.isnan(joined.values), np.nan, ages)[frame.rows]
+    return found
+
+
+def query_of(text: str, *, max_age: float, every: float, by: str) -> Query:
+    """Return the query that a policy's arguments make.
+
+    Raises:
+        ValueError: the query or one of the times can't be meant.
+    """
+    if not text.strip():
+        raise ValueError('the query is empty; write it like promql("node_load1")')
+    if problem := size_problem(text):
+        raise ValueError(problem)
+    if every < 1:
+        raise ValueError(f"every {every:g} s is too often; ask every 1s or less often")
+    if max_age < every:
+        raise ValueError(
+            f"max_age ({max_age:g} s) is shorter than every ({every:g} s): values would be missing between two"
+            " fetches; make max_age at least twice as long"
+        )
+    return Query(text, by=by or None, every_seconds=float(every), stale_after_seconds=float(max_age))
+
+
+def queries(inputs: Any) -> tuple[Query, ...]:
+    """Return the metric queries among a policy's inputs."""
+    return tuple(each for each in inputs if isinstance(each, Query))

@@ -1,0 +1,196 @@
+"""What a policy can read of nodes: `node.…`, one value per node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, LabelColumn, NodeInfo
+from kube_policy_scheduler.cluster.objects import VolumeAttachment
+from kube_policy_scheduler.cluster.timestamps import unix_seconds
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang.environment import Key, Texts, node_field
+from kube_policy_scheduler.lang.signature import Amount, Duration, MaybeText, Number, Share, Text, TextList, Truth
+from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, Depends
+
+ZONE_LABEL = "topology.kubernetes.io/zone"
+REGION_LABEL = "topology.kubernetes.io/region"
+_STATIC, _ROW = Depends.NODE, Depends.NODE | Depends.ROW
+_MOST = 1e19
+"""No amount of a resource is larger: columns are int64."""
+
+
+def _texts(column: LabelColumn, frame: Frame) -> Texts:
+    return Texts(column.codes[frame.rows], column.values, column.index)
+
+
+def _label(frame: Frame, key: str) -> Texts:
+    return _texts(frame.cluster.nodes.label(key), frame)
+
+
+def _derived_text(frame: Frame, name: str, read: Any) -> Texts:
+    return _texts(frame.cluster.nodes.coded(("field", name), read), frame)
+
+
+def _lists(frame: Frame, name: str, read: Any) -> list[tuple[str, ...]]:
+    nodes = frame.cluster.nodes
+    lists: list[tuple[str, ...]] = nodes.derive(("field", name), lambda: [tuple(read(i)) for i in nodes.infos])
+    return lists if isinstance(frame.rows, slice) else [lists[row] for row in frame.rows]
+
+
+@node_field("node.name", depends=_STATIC)
+def name(frame: Frame) -> Text:
+    """Name of the node."""
+    return _derived_text(frame, "name", lambda info: info.name)
+
+
+@node_field("node.ready", depends=_STATIC)
+def ready(frame: Frame) -> Truth:
+    """Whether the node's condition Ready is True."""
+    result: BoolArray = frame.cluster.nodes.ready[frame.rows]
+    return result
+
+
+@node_field("node.unschedulable", depends=_STATIC)
+def unschedulable(frame: Frame) -> Truth:
+    """Whether the node is cordoned (`kubectl cordon`)."""
+    result: BoolArray = frame.cluster.nodes.unschedulable[frame.rows]
+    return result
+
+
+@node_field("node.label", key=Key.LABEL, depends=_STATIC)
+def label(frame: Frame, key: str) -> MaybeText:
+    """A label of the node; absent where the node has none of that key."""
+    return _label(frame, key)
+
+
+@node_field("node.annotation", key=Key.ANNOTATION, depends=_STATIC)
+def annotation(frame: Frame, key: str) -> MaybeText:
+    """An annotation of the node; absent where the node has none of that key."""
+    return _derived_text(frame, f"annotation {key}", lambda info: (info.node.metadata.annotations or {}).get(key))
+
+
+@node_field("node.conditions", key=Key.CONDITION, depends=_STATIC)
+def conditions(frame: Frame, kind: str) -> MaybeText:
+    """The status of a condition, `"True"`, `"False"` or `"Unknown"`, such as `node.conditions.MemoryPressure`."""
+    return _texts(frame.cluster.nodes.condition(kind), frame)
+
+
+@node_field("node.taints", depends=_STATIC)
+def taints(frame: Frame) -> TextList:
+    """The keys of the node's taints: `"gpu" in node.taints`."""
+    return _lists(frame, "taints", lambda info: (taint.key for taint in info.taints))
+
+
+@node_field("node.allocatable", key=Key.RESOURCE, depends=_STATIC | Depends.ROW, low=0, high=_MOST)
+def allocatable(frame: Frame, resource: str) -> Amount:
+    """What the node offers to pods of a resource: cpu in cores, memory in bytes."""
+    return _amount(frame, resource, frame.cluster.nodes.allocatable(resource)[frame.rows])
+
+
+@node_field("node.requested", key=Key.RESOURCE, depends=_ROW, low=0, high=_MOST)
+def requested(frame: Frame, resource: str) -> Amount:
+    """What the pods on the node request of a resource; of `pods`, how many there are."""
+    return _amount(frame, resource, _requested(frame, resource))
+
+
+@node_field("node.free", key=Key.RESOURCE, depends=_ROW, low=-_MOST, high=_MOST)
+def free(frame: Frame, resource: str) -> Amount:
+    """What is left of a resource: allocatable minus requested."""
+    offered = frame.cluster.nodes.allocatable(resource)[frame.rows]
+    return _amount(frame, resource, offered - _requested(frame, resource))
+
+
+@node_field("node.used_fraction", key=Key.RESOURCE, depends=_ROW, low=0, high=1e19)
+def used_fraction(frame: Frame, resource: str) -> Share:
+    """The requested share of what the node offers, from 0 to 1; 1 where it offers none of cpu, memory or storage."""
+    offered = frame.cluster.nodes.allocatable(resource)[frame.rows]
+    empty = 1.0 if resource in NATIVE_RESOURCES else np.nan
+    share = _requested(frame, resource) / np.maximum(offered, 1)
+    result: FloatArray = np.where(offered > 0, share, empty)
+    return result
+
+
+def _requested(frame: Frame, resource: str) -> Any:
+    nodes = frame.cluster.nodes
+    return (nodes.pod_count if resource == "pods" else nodes.requested(resource))[frame.rows]
+
+
+def _amount(frame: Frame, resource: str, column: Any) -> FloatArray:
+    """Return a column in the units of the language; missing where a node does not know an extended resource."""
+    if resource == "cpu":
+        result: FloatArray = column / 1000.0
+        return result
+    amounts: FloatArray = column.astype(np.float64)
+    if resource in NATIVE_RESOURCES:
+        return amounts
+    return np.where(frame.cluster.nodes.allocatable(resource)[frame.rows] > 0, amounts, np.nan)
+
+
+@node_field("node.zone", depends=_STATIC)
+def zone(frame: Frame) -> MaybeText:
+    """The node's label `topology.kubernetes.io/zone`."""
+    return _label(frame, ZONE_LABEL)
+
+
+@node_field("node.region", depends=_STATIC)
+def region(frame: Frame) -> MaybeText:
+    """The node's label `topology.kubernetes.io/region`."""
+    return _label(frame, REGION_LABEL)
+
+
+@node_field("node.age", depends=_STATIC | Depends.CLOCK, low=0, high=1e11)
+def age(frame: Frame) -> Duration:
+    """How long ago the node was created."""
+    created = frame.cluster.nodes.valued("field created", _created, np.float64)
+    result: FloatArray = np.maximum(frame.now - created[frame.rows], 0.0)
+    return result
+
+
+def _created(info: NodeInfo) -> float:
+    return unix_seconds(info.node.metadata.creation_timestamp) or 0.0
+
+
+@node_field("node.images", depends=_STATIC)
+def images(frame: Frame) -> TextList:
+    """Names of the images that the node already has."""
+    nodes = frame.cluster.nodes
+    version = nodes.images_version
+    return _lists(frame, f"images {version}", lambda info: sorted(info.images))
+
+
+@node_field("node.volumes_attached", depends=Depends.CLUSTER, low=0, high=1e9)
+def volumes_attached(frame: Frame) -> Number:
+    """How many volumes are attached to the node, by its VolumeAttachments."""
+    cluster = frame.cluster
+    counts = np.zeros(cluster.nodes.size)
+    for attachment in cluster.all(VolumeAttachment):
+        row = cluster.nodes.rows.get(attachment.spec.node_name)
+        if row is not None:
+            counts[row] += 1
+    result: FloatArray = counts[frame.rows]
+    return result
+
+
+@node_field("node.arch", depends=_STATIC)
+def arch(frame: Frame) -> MaybeText:
+    """The processor architecture, such as `amd64`: the label `kubernetes.io/arch`."""
+    return _label(frame, "kubernetes.io/arch")
+
+
+@node_field("node.os", depends=_STATIC)
+def os(frame: Frame) -> MaybeText:
+    """The operating system, such as `linux`: the label `kubernetes.io/os`."""
+    return _label(frame, "kubernetes.io/os")
+
+
+@node_field("node.kernel", depends=_STATIC)
+def kernel(frame: Frame) -> MaybeText:
+    """The kernel's version as the node reports it."""
+    return _derived_text(frame, "kernel", _kernel)
+
+
+def _kernel(info: NodeInfo) -> str | None:
+    system = info.node.status.node_info
+    return (system.kernel_version or None) if system is not None else None

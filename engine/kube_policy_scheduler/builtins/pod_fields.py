@@ -1,0 +1,167 @@
+"""What a policy can read of the pod to be placed: `pod.…`. Those of the template serve for running pods too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kube_policy_scheduler.cluster.objects import Container, PodSpec
+from kube_policy_scheduler.cluster.requests import amounts
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang.environment import Key, pod_field
+from kube_policy_scheduler.lang.signature import Amount, Duration, MaybeText, Number, Text, TextList
+from kube_policy_scheduler.lang.types import Depends
+
+_POD = Depends.POD | Depends.TEMPLATE
+_MOST = 1e19
+
+
+def _amount(amounts_: Any, resource: str) -> float:
+    value: int = amounts_.get(resource, 0)
+    return value / 1000 if resource == "cpu" else float(value)
+
+
+@pod_field("pod.name", depends=_POD)
+def name(frame: Frame) -> Text:
+    """Name of the pod."""
+    return frame.pod.name
+
+
+@pod_field("pod.namespace")
+def namespace(frame: Frame) -> Text:
+    """Namespace of the pod."""
+    return frame.template.namespace
+
+
+@pod_field("pod.label", key=Key.LABEL)
+def label(frame: Frame, key: str) -> MaybeText:
+    """A label of the pod; absent where the pod has none of that key."""
+    return frame.template.labels.get(key)
+
+
+@pod_field("pod.annotation", key=Key.ANNOTATION, depends=_POD)
+def annotation(frame: Frame, key: str) -> MaybeText:
+    """An annotation of the pod; absent where the pod has none of that key."""
+    return frame.pod.annotations.get(key)
+
+
+@pod_field("pod.priority", low=-(2**31), high=2**31)
+def priority(frame: Frame) -> Number:
+    """The pod's priority; 0 where it has none."""
+    return float(frame.template.priority)
+
+
+@pod_field("pod.created", depends=_POD, low=0, high=1e11)
+def created(frame: Frame) -> Duration:
+    """When the pod was created, as time since 1970; `now() - pod.created` is its age."""
+    return frame.pod.created
+
+
+@pod_field("pod.queued", depends=_POD, low=0, high=1e11)
+def queued(frame: Frame) -> Duration:
+    """When the pod first entered the queue, as time since 1970."""
+    return frame.queued
+
+
+@pod_field("pod.waiting", depends=_POD | Depends.CLOCK, low=0, high=1e11)
+def waiting(frame: Frame) -> Duration:
+    """How long the pod has been waiting for a node."""
+    return max(frame.now - frame.queued, 0.0)
+
+
+@pod_field("pod.attempts", depends=_POD, low=0, high=1e9)
+def attempts(frame: Frame) -> Number:
+    """How often it was tried to place the pod before."""
+    return float(frame.attempts)
+
+
+@pod_field("pod.request", key=Key.RESOURCE, low=0, high=_MOST)
+def request(frame: Frame, resource: str) -> Amount:
+    """What the pod requests of a resource, all containers together as Kubernetes adds them; 0 where nothing."""
+    if resource == "pods":
+        return 1.0
+    return _amount(frame.template.requests, resource)
+
+
+@pod_field("pod.limit", key=Key.RESOURCE, low=0, high=_MOST)
+def limit(frame: Frame, resource: str) -> Amount:
+    """The sum of the containers' limits of a resource; 0 where none is set."""
+    total = sum(
+        amounts(c.resources.limits).get(resource, 0) for c in frame.template.spec.containers or () if c.resources
+    )
+    return total / 1000 if resource == "cpu" else float(total)
+
+
+@pod_field("pod.owner.kind")
+def owner_kind(frame: Frame) -> MaybeText:
+    """The kind of the controller that made the pod, such as `ReplicaSet` or `Job`; absent without one."""
+    controller = frame.template.controller
+    return controller.kind if controller is not None else None
+
+
+@pod_field("pod.owner.name")
+def owner_name(frame: Frame) -> MaybeText:
+    """The name of the controller that made the pod; absent without one."""
+    controller = frame.template.controller
+    return controller.name if controller is not None else None
+
+
+@pod_field("pod.qos")
+def qos(frame: Frame) -> Text:
+    """The quality of service class: `Guaranteed`, `Burstable` or `BestEffort`."""
+    known: str | None = frame.template.memo.get("field pod.qos")
+    if known is None:
+        known = frame.template.memo["field pod.qos"] = _qos(frame.template.spec)
+    return known
+
+
+def _qos(spec: PodSpec) -> str:
+    """Return the class by the rules of `GetPodQOS`: only cpu and memory count."""
+    containers = [*(spec.containers or ()), *(spec.init_containers or ())]
+    settings = [_cpu_and_memory(container) for container in containers]
+    if not any(requests or limits for requests, limits in settings):
+        return "BestEffort"
+    for requests, limits in settings:
+        if set(limits) != {"cpu", "memory"} or any(requests.get(r, limits[r]) != limits[r] for r in limits):
+            return "Burstable"
+    return "Guaranteed"
+
+
+def _cpu_and_memory(container: Container) -> tuple[dict[str, int], dict[str, int]]:
+    resources = container.resources
+    requests = amounts(resources.requests) if resources else {}
+    limits = amounts(resources.limits) if resources else {}
+    return (
+        {r: v for r, v in requests.items() if r in ("cpu", "memory") and v},
+        {r: v for r, v in limits.items() if r in ("cpu", "memory") and v},
+    )
+
+
+@pod_field("pod.images")
+def images(frame: Frame) -> TextList:
+    """The images of the pod's containers."""
+    return tuple(container.image for container in frame.template.spec.containers or ())
+
+
+@pod_field("pod.node_selector")
+def node_selector(frame: Frame) -> TextList:
+    """The pod's node selector as `key=value` texts."""
+    return tuple(f"{key}={value}" for key, value in (frame.template.spec.node_selector or {}).items())
+
+
+@pod_field("pod.tolerations")
+def tolerations(frame: Frame) -> TextList:
+    """The keys that the pod tolerates taints of."""
+    return tuple(toleration.key for toleration in frame.template.spec.tolerations or () if toleration.key)
+
+
+@pod_field("pod.service_account")
+def service_account(frame: Frame) -> Text:
+    """The service account that the pod runs as; "" where none is named."""
+    return frame.template.spec.service_account_name
+
+
+@pod_field("pod.volumes", depends=_POD)
+def volumes(frame: Frame) -> TextList:
+    """The names of the PersistentVolumeClaims that the pod mounts."""
+    claims = (volume.persistent_volume_claim for volume in frame.pod.volumes)
+    return tuple(claim.claim_name for claim in claims if claim is not None)

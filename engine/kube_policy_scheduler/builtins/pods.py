@@ -1,0 +1,110 @@
+"""Aggregates over existing pods, from the cluster's counters: a decision scans no pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.domains import topology as topology_of
+from kube_policy_scheduler.cluster.nodes import FloatArray
+from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, NamespaceLabels, PlainSet, Value
+from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang.environment import CLUSTER, Item, Members
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSet(PlainSet):
+    """The pods that an expression chooses, as the counters know sets: by template."""
+
+    members: Members
+
+    def anchors(self) -> Iterable[Anchor]:
+        """Return what a template must have at least one of to belong to the set."""
+        return member_anchors(self.members)
+
+    def matches(self, template: PodTemplate, namespaces: NamespaceLabels) -> bool:
+        """Return whether pods of this template belong to the set."""
+        return bool(self.members(template))
+
+
+def member_anchors(members: Members) -> tuple[Anchor]:
+    """Return what a template must have to be among some members: the value, where they go by one."""
+    by = members.by
+    if by is None:
+        return (ANY,)
+    return (Value(Family(members.expression, lambda template: by(Item(template))), members.captured[0]),)
+
+
+class CountedPods:
+    """Counts and sums over the pods on nodes, those assumed included, those that are being deleted not."""
+
+    def per_node(self, frame: Frame, members: Members) -> Any:
+        """Return `int32[nodes]`: members on each node."""
+        return frame.cluster.counters.counter(MemberSet(members), terminating=False).per_node()
+
+    def count(self, frame: Frame, members: Members, *, topology: str | None) -> FloatArray | float:
+        """Return how many members are in each row's domain; 0 for a node outside every domain."""
+        return _by_domain(frame, self.per_node(frame, members), topology)
+
+    def fold(
+        self, frame: Frame, members: Members, value: Members, *, function: str, topology: str | None
+    ) -> FloatArray | float:
+        """Return sum, min, max or avg of a value over the members in each row's domain.
+
+        Pods without a value are left out. Without any, a sum is 0 and the others are missing.
+        """
+        groups = _by_value(frame, members, value)
+        size = frame.size if topology != CLUSTER else 1
+        total, number = np.zeros(size), np.zeros(size)
+        low, high = np.full(size, np.inf), np.full(size, -np.inf)
+        for worth, per_node in groups:
+            counts = np.asarray(_by_domain(frame, per_node, topology))
+            total += counts * worth
+            number += counts
+            low = np.where(counts > 0, np.minimum(low, worth), low)
+            high = np.where(counts > 0, np.maximum(high, worth), high)
+        present = number > 0
+        match function:
+            case "sum":
+                result = total
+            case "min":
+                result = np.where(present, low, np.nan)
+            case "max":
+                result = np.where(present, high, np.nan)
+            case _:
+                result = np.where(present, total / np.maximum(number, 1), np.nan)
+        return float(result[0]) if topology == CLUSTER else result
+
+
+def _by_domain(frame: Frame, per_node: Any, topology: str | None) -> FloatArray | float:
+    """Return counts per node as counts per domain of each row."""
+    if topology is None:
+        rows: FloatArray = per_node[frame.rows].astype(np.float64)
+        return rows
+    if topology == CLUSTER:
+        return float(per_node.sum())
+    domains = topology_of(frame.cluster.nodes, topology)
+    totals: FloatArray = np.bincount(domains.index, weights=per_node, minlength=domains.slots).astype(np.float64)
+    totals[domains.nothing] = 0
+    result: FloatArray = totals[domains.index[frame.rows]]
+    return result
+
+
+def _by_value(frame: Frame, members: Members, value: Members) -> Iterable[tuple[float, Any]]:
+    """Yield each distinct value of the members with how many of them are on each node, `float64[nodes]`."""
+    size = frame.cluster.nodes.size
+    groups: dict[float, Any] = {}
+    for template, rows in frame.cluster.counters.placements(terminating=False):
+        if members(template):
+            worth = float(value(template))
+            if worth == worth:
+                column = groups.get(worth)
+                if column is None:
+                    column = groups[worth] = np.zeros(size)
+                for row, count in rows.items():
+                    column[row] += count
+    return groups.items()

@@ -1,0 +1,171 @@
+"""Kubernetes' own rules and preferences as functions: they ask the framework's plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
+from kube_policy_scheduler.framework.evaluation import named_nodes
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, ScorePlugin
+from kube_policy_scheduler.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
+from kube_policy_scheduler.framework.plugins.image_locality import ImageLocality
+from kube_policy_scheduler.framework.plugins.inter_pod_affinity import InterPodAffinity
+from kube_policy_scheduler.framework.plugins.node_affinity import NodeAffinity
+from kube_policy_scheduler.framework.plugins.node_ports import NodePorts
+from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
+from kube_policy_scheduler.framework.plugins.node_volume_limits import NodeVolumeLimits
+from kube_policy_scheduler.framework.plugins.pod_topology_spread import PodTopologySpread
+from kube_policy_scheduler.framework.plugins.resource_scores import LeastAllocated, MostAllocated
+from kube_policy_scheduler.framework.plugins.taint_toleration import TaintToleration
+from kube_policy_scheduler.framework.plugins.volume_binding import VolumeBinding
+from kube_policy_scheduler.framework.plugins.volume_restrictions import VolumeRestrictions
+from kube_policy_scheduler.framework.plugins.volume_zone import VolumeZone
+from kube_policy_scheduler.framework.status import Status
+from kube_policy_scheduler.lang.signature import Number, NumberReader, ResourceWord, Truth, TruthReader, builtin
+from kube_policy_scheduler.lang.types import Depends, Shape
+
+_STATIC = Depends.TEMPLATE | Depends.NODE
+_ROW = _STATIC | Depends.ROW
+_CLUSTER = _ROW | Depends.POD | Depends.CLUSTER
+_AMONG_FEASIBLE = _CLUSTER | Depends.FEASIBLE
+
+
+def _passes(plugin: FilterPlugin, frame: Frame) -> BoolArray:
+    """Return `bool[rows]`: where a default filter lets the pod pass."""
+    result = plugin.pre_filter(frame)
+    if isinstance(result, Status):
+        return np.zeros(frame.size, np.bool_)
+    if not isinstance(result, Ready):
+        return np.ones(frame.size, np.bool_)
+    passing = plugin.filter(frame, result.state)
+    if result.nodes is not None:
+        passing = passing & named_nodes(frame, result.nodes)[frame.rows]
+    return passing
+
+
+def _scored(plugin: ScorePlugin, frame: Frame) -> FloatArray:
+    """Return `float64[rows]`: a default score, 0 where it has nothing to say."""
+    prepared = plugin.pre_score(frame)
+    if not isinstance(prepared, Ready):
+        return np.zeros(frame.size)
+    raw = plugin.score(frame, prepared.state)
+    final = plugin.normalize(frame, prepared.state, raw) if plugin.normalizes else raw
+    return final.astype(np.float64)
+
+
+@builtin(staged=True, shape=Shape.NODE, depends=_ROW)
+def fits(*resources: ResourceWord) -> TruthReader:
+    """Return whether what the pod requests of these resources is free on the node; without any, of all it requests.
+
+    `fits()` is Kubernetes' own filter, which also limits the number of pods.
+    """
+    if not resources:
+        plugin = NodeResourcesFit()
+        return lambda frame: _passes(plugin, frame)
+
+    def fits_(frame: Frame) -> BoolArray:
+        nodes, rows, requests = frame.cluster.nodes, frame.rows, frame.template.requests
+        result: BoolArray | None = None
+        for resource in resources:
+            used = nodes.pod_count if resource == "pods" else nodes.requested(resource)
+            wanted = 1 if resource == "pods" else requests.get(resource, 0)
+            if not wanted and result is not None:
+                continue
+            room: BoolArray = nodes.allocatable(resource)[rows] - used[rows] >= wanted
+            if not wanted:
+                room = np.ones(frame.size, np.bool_)  # what is not asked for always fits, also where overcommitted
+            result = room if result is None else result & room
+        assert result is not None
+        return result
+
+    return fits_
+
+
+@builtin(shape=Shape.NODE, depends=_STATIC)
+def tolerated(frame: Frame) -> Truth:
+    """Return whether the pod tolerates all taints of the node that keep pods away (NoSchedule, NoExecute)."""
+    return _passes(TaintToleration(), frame)
+
+
+@builtin(shape=Shape.NODE, depends=_ROW)
+def ports_free(frame: Frame) -> Truth:
+    """Return whether the host ports that the pod wants are free on the node."""
+    return _passes(NodePorts(), frame)
+
+
+@builtin(shape=Shape.NODE, depends=_CLUSTER)
+def matches_affinity(frame: Frame) -> Truth:
+    """Return whether the node meets the pod's node selector and required node, pod and pod anti-affinity."""
+    return _passes(NodeAffinity(), frame) & _passes(InterPodAffinity(), frame)
+
+
+@builtin(shape=Shape.NODE, depends=_CLUSTER)
+def topology_ok(frame: Frame) -> Truth:
+    """Return whether the node keeps the pod's topology spread constraints with `DoNotSchedule`."""
+    return _passes(PodTopologySpread(), frame)
+
+
+@builtin(shape=Shape.NODE, depends=_CLUSTER)
+def volumes_ok(frame: Frame) -> Truth:
+    """Return whether the pod's volumes can be used on the node: zones, limits, access modes, bound claims."""
+    result = _passes(VolumeRestrictions(), frame)
+    for plugin in (NodeVolumeLimits(), VolumeBinding(), VolumeZone()):
+        result = result & _passes(plugin, frame)
+    return result
+
+
+def _by_resource(make: Callable[[Any], ScorePlugin], resources: tuple[str, ...]) -> Callable[[Frame], FloatArray]:
+    plugin = make(tuple((resource, 1) for resource in resources or ("cpu", "memory")))
+    return lambda frame: _scored(plugin, frame)
+
+
+@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100))
+def least_allocated(*resources: ResourceWord) -> NumberReader:
+    """Return 0 to 100: the free share of the node with the pod on it, the mean over the resources (cpu and mem)."""
+    return _by_resource(LeastAllocated, resources)
+
+
+@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100))
+def most_allocated(*resources: ResourceWord) -> NumberReader:
+    """Return 0 to 100: the used share of the node with the pod on it, the mean over the resources (cpu and mem)."""
+    return _by_resource(MostAllocated, resources)
+
+
+@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100))
+def balanced(*resources: ResourceWord) -> NumberReader:
+    """Return 0 to 100: how evenly the resources (cpu and mem) would be used on the node with the pod on it."""
+    return _by_resource(NodeResourcesBalancedAllocation, resources)
+
+
+@builtin(shape=Shape.NODE, depends=_CLUSTER, bounds=(0, 100))
+def image_locality(frame: Frame) -> Number:
+    """Return 0 to 100: how much of the pod's images the node already has, as kube-scheduler counts it."""
+    return _scored(ImageLocality(), frame)
+
+
+@builtin(shape=Shape.NODE, depends=_AMONG_FEASIBLE, bounds=(0, 100), scores_only=True)
+def node_preference(frame: Frame) -> Number:
+    """Return 0 to 100: how well the node meets the pod's preferred node affinity."""
+    return _scored(NodeAffinity(), frame)
+
+
+@builtin(shape=Shape.NODE, depends=_AMONG_FEASIBLE, bounds=(0, 100), scores_only=True)
+def pod_preference(frame: Frame) -> Number:
+    """Return 0 to 100: how well the node meets preferred pod affinity and anti-affinity."""
+    return _scored(InterPodAffinity(), frame)
+
+
+@builtin(shape=Shape.NODE, depends=_AMONG_FEASIBLE, bounds=(0, 100), scores_only=True)
+def taint_preference(frame: Frame) -> Number:
+    """Return 0 to 100: fewer PreferNoSchedule taints that the pod does not tolerate give more."""
+    return _scored(TaintToleration(), frame)
+
+
+@builtin(shape=Shape.NODE, depends=_AMONG_FEASIBLE, bounds=(0, 100), scores_only=True)
+def even_spread(frame: Frame) -> Number:
+    """Return 0 to 100: how evenly the pod's topology spread constraints with `ScheduleAnyway` would be kept."""
+    return _scored(PodTopologySpread(), frame)

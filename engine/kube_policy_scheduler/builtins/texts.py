@@ -1,0 +1,57 @@
+"""Functions of texts: asked once per distinct text, not once per node. Of an absent label: false, or absent."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from kube_policy_scheduler.builtins.patterns import pattern
+from kube_policy_scheduler.lang.signature import ConstantText, Number, Takes, Text, TextList, Truth, builtin
+from kube_policy_scheduler.lang.types import Kind
+
+Pattern = Annotated[Any, Takes(Kind.TEXT, constant=True, prepare=pattern)]
+"""A regular expression, compiled when the policy is checked."""
+
+
+@builtin()
+def matches(text: Text, pattern: Pattern) -> Truth:
+    """Return whether a regular expression (RE2 syntax) matches the whole text; also written `text matches "…"`."""
+    return pattern.fullmatch(text) is not None
+
+
+@builtin()
+def startswith(text: Text, prefix: Text) -> Truth:
+    """Return whether the text begins with another."""
+    result: bool = text.startswith(prefix)
+    return result
+
+
+@builtin()
+def endswith(text: Text, suffix: Text) -> Truth:
+    """Return whether the text ends with another."""
+    result: bool = text.endswith(suffix)
+    return result
+
+
+@builtin()
+def contains(text: Text, part: Text) -> Truth:
+    """Return whether another text is somewhere in the text."""
+    result: bool = part in text
+    return result
+
+
+@builtin()
+def lower(text: Text) -> Text:
+    """Return the text in lower case."""
+    return text.lower()
+
+
+@builtin()
+def split(text: Text, separator: ConstantText) -> TextList:
+    """Return the parts of a text between separators: `split(pod.name, "-")[0]`."""
+    return tuple(text.split(separator)) if separator else (text,)
+
+
+@builtin(bounds=(0, 1e7))
+def length(text: Text) -> Number:
+    """Return how many characters a text has."""
+    return float(len(text))

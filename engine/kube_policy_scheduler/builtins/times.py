@@ -1,0 +1,79 @@
+"""The clock, as an input of the decision."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+from typing import Annotated, Any
+
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang.signature import Duration, Number, Takes, Truth, builtin
+from kube_policy_scheduler.lang.types import Depends, Kind, Shape
+
+_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+
+
+@lru_cache(maxsize=256)
+def zone_named(name: str) -> tzinfo:
+    """Return a time zone of the tz database.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if name == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo  # reads how Python was built, 15 ms
+
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError(f'there is no time zone "{name}"; name it like "Europe/Berlin" or "UTC"') from error
+
+
+def minute_of_day(text: str) -> int:
+    """Return minutes since midnight of a time such as "22:30".
+
+    Raises:
+        ValueError: it is no time of day.
+    """
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f'"{text}" is no time of day; write it like "22:30"')
+    return int(match[1]) * 60 + int(match[2])
+
+
+Zone = Annotated[Any, Takes(Kind.TEXT, constant=True, prepare=zone_named)]
+"""The name of a time zone."""
+TimeOfDay = Annotated[Any, Takes(Kind.TEXT, constant=True, prepare=minute_of_day)]
+
+
+@builtin(depends=Depends.CLOCK, shape=Shape.DECISION, bounds=(0, 1e11))
+def now(frame: Frame) -> Duration:
+    """Return the time of the decision, as time since 1970: `now() - pod.created > 1h`."""
+    return frame.now
+
+
+@builtin(depends=Depends.CLOCK, shape=Shape.DECISION, bounds=(0, 23))
+def hour(frame: Frame, zone: Zone = UTC) -> Number:
+    """Return the hour of the day, 0 to 23, in a time zone (UTC if none is named)."""
+    return float(datetime.fromtimestamp(frame.now, zone).hour)
+
+
+@builtin(depends=Depends.CLOCK, shape=Shape.DECISION, bounds=(1, 7))
+def weekday(frame: Frame, zone: Zone = UTC) -> Number:
+    """Return the day of the week, Monday 1 to Sunday 7, in a time zone (UTC if none is named)."""
+    return float(datetime.fromtimestamp(frame.now, zone).isoweekday())
+
+
+@builtin(depends=Depends.CLOCK, shape=Shape.DECISION)
+def between(frame: Frame, start: TimeOfDay, end: TimeOfDay, zone: Zone = UTC) -> Truth:
+    """Return whether the time of day is from start to before end; past midnight where end is before start.
+
+    `between("22:00", "06:00", "Asia/Shanghai")` is true at night.
+    """
+    moment = datetime.fromtimestamp(frame.now, zone)
+    minute = moment.hour * 60 + moment.minute
+    if start <= end:
+        return bool(start <= minute < end)
+    return bool(minute >= start or minute < end)

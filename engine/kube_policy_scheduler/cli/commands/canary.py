@@ -1,0 +1,260 @@
+"""`policyctl canary`: which canaries there are, and their end: promoted to all pods, or taken back, by one command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kube_policy_scheduler.cli import files, rewriting
+from kube_policy_scheduler.cli.config_map import asked, named
+from kube_policy_scheduler.cli.terminal import say
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.diagnostics import Source
+    from kube_policy_scheduler.policy.policy_set import PolicySet
+    from kube_policy_scheduler.tooling.canary import Outcome, Pair
+
+_GROUP_EPILOG = """
+\b
+Examples:
+  policyctl canary list policies/
+  policyctl canary promote policies/ --dry-run    # show what would change, change nothing
+  policyctl canary promote policies/              # all pods are decided by the canary's rules
+  policyctl canary abort --config-map policy-scheduler/policies   # in the cluster: back to the old rules at once
+
+\b
+Exit codes: 0 done; 1 there is no canary; 2 it could not be done, and nothing is changed.
+"""
+_CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
+
+
+@click.group(epilog=_GROUP_EPILOG)
+def command() -> None:
+    """End a canary: the next version of a policy that decides some of its pods.
+
+    Policies are a folder of files, or a ConfigMap of the live cluster. A canary is a file with a line such as
+    `canary of web for 10%`.
+    """
+
+
+def _where(subcommand: _CommandT) -> _CommandT:
+    """Add what says where the policies are."""
+    for option in (
+        click.option("--context", help="Context of the kubeconfig."),
+        click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl."),
+        click.option("--config-map", metavar="NAMESPACE/NAME", help="A ConfigMap of the cluster, instead of a folder."),
+        click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[FOLDER]"),
+    ):
+        subcommand = option(subcommand)
+    return subcommand
+
+
+def _change(subcommand: _CommandT) -> _CommandT:
+    """Add what every change needs."""
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing."),
+        click.option("--canary", "name", metavar="NAME", help="Which one, where there are several."),
+    ):
+        subcommand = option(subcommand)
+    return _where(subcommand)
+
+
+@command.command("list", epilog="\b\nExamples:\n  policyctl canary list policies/")
+@_where
+def list_(folder: Path | None, config_map: str | None, kubeconfig: Path | None, context: str | None) -> int:
+    """Print each canary, and which pods it decides."""
+    from kube_policy_scheduler.tooling.canary import canaries
+
+    pairs = canaries(_place(folder, config_map, kubeconfig, context).policies())
+    for pair in pairs:
+        say(pair.shown)
+    if not pairs:
+        say("there is no canary")
+    return 0 if pairs else 1
+
+
+@command.command(epilog="\b\nExamples:\n  policyctl canary promote policies/ --dry-run")
+@_change
+def promote(
+    folder: Path | None,
+    config_map: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    name: str | None,
+    dry_run: bool,
+) -> int:
+    """Make the canary's rules those of its stable policy, and remove the canary.
+
+    The stable policy's file gets the canary's text; its name, scheduler, `for pods` and priority stay.
+    """
+    from kube_policy_scheduler.tooling.canary import promoted
+
+    return _end(_place(folder, config_map, kubeconfig, context), name, promoted, dry_run=dry_run)
+
+
+@command.command(epilog="\b\nExamples:\n  policyctl canary abort --config-map policy-scheduler/policies")
+@_change
+def abort(
+    folder: Path | None,
+    config_map: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    name: str | None,
+    dry_run: bool,
+) -> int:
+    """Remove the canary: its stable policy decides all of its pods again.
+
+    Pods that are placed stay where they are.
+    """
+    from kube_policy_scheduler.tooling.canary import aborted
+
+    return _end(_place(folder, config_map, kubeconfig, context), name, aborted, dry_run=dry_run)
+
+
+def _end(
+    place: _Folder | _ConfigMap, name: str | None, end: Callable[[Pair, Sequence[Source]], Outcome], *, dry_run: bool
+) -> int:
+    """Show what the end of a canary changes, and do it."""
+    from kube_policy_scheduler.cli.policies import compiled
+    from kube_policy_scheduler.documents.yaml_document import DocumentError
+    from kube_policy_scheduler.tooling.canary import canaries
+
+    pair = _chosen(canaries(place.policies()), name)
+    if pair is None:
+        say("there is no canary")
+        return 1
+    outcome = end(pair, place.sources)
+    try:
+        compiled(outcome.sources)
+    except DocumentError as error:
+        say(files.rendered(error.diagnostics, err=True), err=True)
+        raise click.ClickException("what would be left has errors, so nothing is changed") from error
+    before = {source.name: source for source in place.sources}
+    for source in outcome.changed:
+        say(rewriting.difference(before[source.name], source.text, done="promoted"), nl=False)
+    for source in outcome.removed:
+        say(f"{source.name} is removed" if not dry_run else f"{source.name} would be removed")
+    if dry_run:
+        return 0
+    return 0 if place.apply(outcome) else 2
+
+
+def _chosen(pairs: Sequence[Pair], name: str | None) -> Pair | None:
+    if name is not None:
+        found = next((pair for pair in pairs if pair.canary.name == name), None)
+        if found is None:
+            known = ", ".join(pair.canary.name for pair in pairs) or "there are none"
+            raise click.ClickException(f"there is no canary `{name}`: {known}")
+        return found
+    if len(pairs) > 1:
+        names = ", ".join(pair.canary.name for pair in pairs)
+        raise click.ClickException(f"there are {len(pairs)} canaries: say --canary NAME, one of {names}")
+    return pairs[0] if pairs else None
+
+
+# --- where policies are -------------------------------------------------------------------------------------
+
+
+def _place(
+    folder: Path | None, config_map: str | None, kubeconfig: Path | None, context: str | None
+) -> _Folder | _ConfigMap:
+    if (folder is None) == (config_map is None):
+        raise click.UsageError("say where the policies are: a folder, or --config-map NAMESPACE/NAME")
+    if folder is not None:
+        if kubeconfig is not None or context is not None:
+            raise click.UsageError("a folder needs no --kubeconfig and no --context")
+        if folder.is_file():
+            raise click.UsageError(f"{folder} is one file: give the folder with the canary and its stable policy")
+        return _Folder(folder)
+    assert config_map is not None
+    return _ConfigMap(*named(config_map), kubeconfig=str(kubeconfig) if kubeconfig else None, context=context)
+
+
+def _compiled(sources: Sequence[Source]) -> PolicySet:
+    from kube_policy_scheduler.cli.policies import compiled
+    from kube_policy_scheduler.documents.yaml_document import DocumentError
+
+    try:
+        return compiled(sources)
+    except DocumentError as error:
+        say(files.rendered(error.diagnostics, err=True), err=True)
+        raise click.ClickException("the policies have errors") from error
+
+
+@dataclass
+class _Folder:
+    """Files."""
+
+    path: Path
+    sources: tuple[Source, ...] = field(default=())
+
+    def policies(self) -> PolicySet:
+        """Read them."""
+        from kube_policy_scheduler.cli.policies import SUFFIX
+        from kube_policy_scheduler.documents.yaml_document import DocumentError
+
+        try:
+            self.sources = tuple(files.source(each) for each in files.expanded([self.path], suffix=SUFFIX))
+        except DocumentError as error:
+            raise click.ClickException(files.rendered(error.diagnostics, err=True)) from error
+        return _compiled(self.sources)
+
+    def apply(self, outcome: Outcome) -> bool:
+        """Write what changed, then remove the canary: between the two it says the same as its stable policy."""
+        if not all(rewriting.written(Path(source.name), source.text) for source in outcome.changed):
+            return False
+        for source in outcome.removed:
+            try:
+                Path(source.name).unlink()
+            except OSError as error:
+                say(f"{source.name}: cannot be removed: {(error.strerror or str(error)).lower()}", err=True)
+                return False
+        return True
+
+
+@dataclass
+class _ConfigMap:
+    """Keys of a ConfigMap in the cluster."""
+
+    namespace: str
+    name: str
+    kubeconfig: str | None
+    context: str | None
+    sources: tuple[Source, ...] = field(default=())
+    _version: str = ""
+
+    def policies(self) -> PolicySet:
+        """Read them."""
+        from kube_policy_scheduler.adapters.kube.config_maps import read_config_map
+        from kube_policy_scheduler.cli.policies import SUFFIX
+        from kube_policy_scheduler.diagnostics import Source
+
+        reading = read_config_map(self.namespace, self.name, kubeconfig=self.kubeconfig, context=self.context)
+        found = asked(reading, about=f"{self.namespace}/{self.name}")
+        self._version = found.resource_version
+        self.sources = tuple(Source(key, text) for key, text in sorted(found.texts.items()) if key.endswith(SUFFIX))
+        if not self.sources:
+            raise click.ClickException(f"ConfigMap {self.namespace}/{self.name} has no key that ends with {SUFFIX}")
+        return _compiled(self.sources)
+
+    def apply(self, outcome: Outcome) -> bool:
+        """Change all keys in one step, unless somebody else changed the ConfigMap since it was read."""
+        from kube_policy_scheduler.adapters.kube.config_maps import change_config_map
+
+        texts: dict[str, str | None] = {source.name: source.text for source in outcome.changed}
+        texts |= {source.name: None for source in outcome.removed}
+        change = change_config_map(
+            self.namespace,
+            self.name,
+            texts=texts,
+            binaries={},
+            resource_version=self._version,
+            kubeconfig=self.kubeconfig,
+            context=self.context,
+        )
+        asked(change, about=f"{self.namespace}/{self.name}")
+        return True

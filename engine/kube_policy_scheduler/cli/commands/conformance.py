@@ -1,0 +1,153 @@
+"""`policyctl conformance`: decide recorded cases and hold every field against kube-scheduler's verdict."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kube_policy_scheduler.cli.terminal import format_option, say, say_lines, terminal
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from kube_policy_scheduler.tooling.conformance import Case, CaseResult, FamilyReport
+    from kube_policy_scheduler.tooling.differences import Difference
+
+EPILOG = """
+\b
+Examples:
+  policyctl conformance cases.jsonl.gz                    # every case, a line per family
+  policyctl conformance cases.jsonl.gz --case taints-12   # one case, with all its differences
+  policyctl conformance *.jsonl --format json             # for scripts
+
+\b
+Exit codes: 0 full agreement; 1 something was decided otherwise; 2 a file cannot be read, or holds no case.
+"""
+_SHOWN = 3
+
+
+@click.command(epilog=EPILOG)
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--case", "ids", multiple=True, metavar="ID", help="Only the case with this id; may be repeated.")
+@click.option("--family", "families", multiple=True, metavar="NAME", help="Only this family; may be repeated.")
+@click.option("--show", default=_SHOWN, show_default=True, metavar="N", help="Disagreeing cases to show per family.")
+@format_option()
+def command(files: tuple[Path, ...], ids: tuple[str, ...], families: tuple[str, ...], show: int, form: str) -> int:
+    """Decide recorded scheduling cases with Kubernetes' default rules.
+
+    Each line of a FILE (JSON Lines, plain or gzip, - for standard input) holds a cluster, a pod, and what
+    kube-scheduler said: verdicts and reasons of every node, scores, preemption, message. Whatever is decided
+    otherwise here is reported.
+    """
+    from kube_policy_scheduler.adapters.conformance_files import CaseFileError
+    from kube_policy_scheduler.tooling.conformance import report
+
+    try:
+        with _progress() as progress:
+            results = report(_results(files, ids, families, progress), keep=show if not ids else sys.maxsize)
+    except CaseFileError as error:
+        raise click.ClickException(str(error)) from error
+    if not results:
+        wanted = f"no case is named {' or '.join(ids)}" if ids else "no cases"
+        raise click.ClickException(f"{', '.join(map(str, files))}: {wanted}")
+    if form == "json":
+        say(json.dumps(_as_json(results), indent=2))
+    else:
+        _print(results, everything=bool(ids))
+    return 0 if all(r.cases == r.agreements for r in results.values()) else 1
+
+
+def _results(
+    files: Iterable[Path], ids: tuple[str, ...], families: tuple[str, ...], progress: Progress | None
+) -> Iterator[CaseResult]:
+    from kube_policy_scheduler.tooling.conformance import CaseError, CaseResult, check
+    from kube_policy_scheduler.tooling.differences import Difference
+
+    task = None if progress is None else progress.add_task("deciding", total=None)
+    for case in _cases(files):
+        if (ids and case.id not in ids) or (families and case.family not in families):
+            continue
+        try:
+            yield check(case)
+        except CaseError as error:
+            yield CaseResult(case.id, case.family, (Difference("case", "API objects", str(error)),))
+        if progress is not None and task is not None:
+            progress.update(task, advance=1, description=case.family)
+
+
+def _cases(files: Iterable[Path]) -> Iterator[Case]:
+    from kube_policy_scheduler.adapters.conformance_files import CaseFileError, read_lines
+    from kube_policy_scheduler.tooling.conformance import CaseError, parse_case
+
+    for path in files:
+        for number, line in read_lines(path):
+            try:
+                yield parse_case(line, number)
+            except CaseError as error:
+                raise CaseFileError(f"{path}: {error}") from error
+
+
+def _progress() -> AbstractContextManager[Progress | None]:
+    """Return a progress line on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+def _print(results: Mapping[str, FamilyReport], *, everything: bool) -> None:
+    cases = sum(family.cases for family in results.values())
+    agreements = sum(family.agreements for family in results.values())
+    rows = [("family", "cases", "agree")]
+    rows += [(name, str(family.cases), str(family.agreements)) for name, family in results.items()]
+    say_lines(terminal().table([*rows, ("all", str(cases), str(agreements))], right_from=1))
+    for family in results.values():
+        for result in family.first_differences:
+            say(f"\n{result.id}")
+            shown = result.differences if everything else result.differences[:_SHOWN]
+            for difference in shown:
+                say(f"  {difference.path}\n    kube-scheduler: {_text(difference.want)}")
+                say(f"    here:           {_text(difference.got)}")
+            if len(shown) < len(result.differences):
+                say(f"  and {len(result.differences) - len(shown)} more; all with --case {result.id}")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) and value else json.dumps(value)
+
+
+def _as_json(results: Mapping[str, FamilyReport]) -> dict[str, Any]:
+    return {
+        "cases": sum(family.cases for family in results.values()),
+        "agreements": sum(family.agreements for family in results.values()),
+        "families": {
+            name: {
+                "cases": family.cases,
+                "agreements": family.agreements,
+                "disagreements": [
+                    {"id": result.id, "differences": [_difference(d) for d in result.differences]}
+                    for result in family.first_differences
+                ],
+            }
+            for name, family in results.items()
+        },
+    }
+
+
+def _difference(difference: Difference) -> dict[str, Any]:
+    return {"path": difference.path, "want": difference.want, "got": difference.got}

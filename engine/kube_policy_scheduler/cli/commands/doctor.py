@@ -1,0 +1,136 @@
+"""`policyctl doctor`: whether policies, a cluster and its metrics fit together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kube_policy_scheduler.cli import files, worlds
+from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.cli.measuring import Measured
+    from kube_policy_scheduler.policy.policy_set import PolicySet
+    from kube_policy_scheduler.tooling.doctor.access import Access
+
+EPILOG = """
+\b
+Examples:
+  policyctl doctor --policies policies/ --prometheus-url http://prometheus:9090   # your kubectl context
+  policyctl doctor --policies policies/ --cluster now.json.gz --metrics now.metrics.yaml
+  policyctl doctor --policies policies/ --cluster now.json.gz --html doctor.html
+  policyctl doctor --policies policies/ --format json | jq '.findings[] | select(.status == "problem")'
+
+\b
+Exit codes: 0 nothing was found; 1 a warning or a problem was found; 2 it could not run. What could not be checked is
+shown as that; with --strict it counts as found.
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "--policies", multiple=True, required=True, type=click.Path(path_type=Path), metavar="PATH",
+    help="Policies: a file, or a folder; may be repeated.",
+)  # fmt: skip
+@worlds.cluster_options
+@worlds.decision_options
+@click.option("-q", "--quiet", is_flag=True, help="Leave out what is well.")
+@click.option("--strict", is_flag=True, help="End with 1 also where something could not be checked.")
+@worlds.output_options
+def command(
+    policies: tuple[Path, ...],
+    clusters: tuple[Path, ...],
+    kubeconfig: Path | None,
+    context: str | None,
+    metrics: Path | None,
+    prometheus_url: str | None,
+    seed: int,
+    now: float | None,
+    quiet: bool,
+    strict: bool,
+    form: str,
+    html: Path | None,
+) -> int:
+    """Examine policies against a cluster and its metrics.
+
+    Labels that are on no node or pod and what was probably meant; metrics that fail, are old, or belong to no node;
+    filters that refuse every node; scores that decide nothing; policies that govern no pod, and pods that no policy
+    governs; what this account may do, and the clocks.
+    """
+    from kube_policy_scheduler.cli.policies import compiled
+    from kube_policy_scheduler.documents.yaml_document import DocumentError
+    from kube_policy_scheduler.tooling.doctor.examine import examine, is_found
+    from kube_policy_scheduler.tooling.doctor.findings import Patient, Status
+    from kube_policy_scheduler.tooling.doctor.report import data, lines
+    from kube_policy_scheduler.tooling.world import world
+
+    if metrics is not None and prometheus_url is not None:
+        raise click.UsageError("give --metrics or --prometheus-url, not both")
+    try:
+        sources = worlds.policies_in(policies)
+        policy_set = compiled(sources)
+        things, moment = worlds.cluster_at(clusters, kubeconfig=kubeconfig, context=context, now=now)
+        metered = _signals(policy_set, metrics, prometheus_url, moment)
+    except DocumentError as error:
+        say(files.rendered(error.diagnostics, err=True), err=True)
+        return 2
+    patient = Patient(
+        world(things),
+        policy_set,
+        moment,
+        metered.signals,
+        unanswered=metered.unanswered,
+        refused=metered.refused,
+        measured=metrics is not None or prometheus_url is not None,
+        live_metrics=prometheus_url is not None,
+        seed=seed,
+    )
+    found = examine(patient, access=None if clusters else _access(kubeconfig, context))
+    if form == "json":
+        say_json(data(found))
+    else:
+        say_lines(lines(found, to=terminal(), quiet=quiet))
+    if html is not None:
+        from kube_policy_scheduler.pages.doctor import doctor_page
+
+        cluster = ", ".join(str(path) for path in clusters) or "the live cluster"
+        measures = prometheus_url or metrics
+        examined = f"{cluster} and {f'the metrics of {measures}' if measures else 'no metrics'}"
+        texts = {source.name: source.text for source in sources}
+        worlds.write_page(html, doctor_page(data(found), sources=texts, examined=examined))
+    unchecked = strict and any(one.status is Status.UNCHECKED for one in found)
+    return 1 if is_found(found) or unchecked else 0
+
+
+def _signals(policy_set: PolicySet, metrics: Path | None, url: str | None, now: float) -> Measured:
+    from kube_policy_scheduler.cli.measuring import Measured, measured
+    from kube_policy_scheduler.cluster.signals import Signals
+
+    if url is not None:
+        return measured(url, policy_set.queries)
+    if metrics is None:
+        return Measured(Signals.EMPTY, {}, {})
+    return Measured(worlds.signals_of([policy_set], metrics=metrics, prometheus_url=None, now=now), {}, {})
+
+
+def _access(kubeconfig: Path | None, context: str | None) -> Access:
+    import asyncio
+
+    from kube_policy_scheduler.adapters.kube.access import clock_skew, reviews
+    from kube_policy_scheduler.adapters.kube.errors import KubeError
+    from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access
+
+    given = {"kubeconfig": str(kubeconfig) if kubeconfig else None, "context": context}
+    wanted = {(one.group, one.resource, one.verb): one for one in NEEDED}
+
+    async def ask() -> Access:
+        answers = await reviews(wanted, **given)
+        skew = await clock_skew(**given)  # not at the same time: both read the kubeconfig
+        return Access({wanted[key]: answer for key, answer in answers.items()}, skew)
+
+    try:
+        return asyncio.run(ask())
+    except KubeError as error:
+        return Access(dict.fromkeys(NEEDED, str(error)), str(error))

@@ -1,0 +1,153 @@
+"""`policyctl drift`: pods on nodes that the policies would now refuse, or put elsewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kube_policy_scheduler.cli import files, worlds
+from kube_policy_scheduler.cli.progress import status_line
+from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kube_policy_scheduler.cluster.objects import Requirement
+    from kube_policy_scheduler.cluster.pods import PodInfo
+
+EPILOG = """
+\b
+Examples:
+  policyctl drift --policies policies/                     # your current kubectl context
+  policyctl drift --policies policies/ --cluster cluster.json.gz --margin 25
+  policyctl drift --policies a.policy -n shop -l app=web,tier!=test --format json
+  policyctl drift --cluster cluster.yaml                   # by Kubernetes' own rules
+
+\b
+A pod has drifted where its node would refuse it now (a taint, a label, a metric that went up), or where another
+node would be better by more than --margin, in points of the policy's scores. Nothing is moved or evicted.
+
+\b
+Exit codes: 0 nothing drifted; 1 something did; 2 it could not be told.
+"""
+
+
+@click.command(epilog=EPILOG)
+@worlds.cluster_options
+@click.option(
+    "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
+    help="Policies that decide: a file, a folder, or a ConfigMap; may be repeated.  [default: Kubernetes' own rules]",
+)  # fmt: skip
+@click.option("-n", "--namespace", "namespaces", multiple=True, help="Look at pods of this namespace; may be repeated.")
+@click.option("-l", "--selector", default="", metavar="LABELS", help="Look at pods with these labels, as kubectl does.")
+@click.option(
+    "--margin", type=click.FloatRange(0), default=10.0, show_default=True, metavar="POINTS",
+    help="By how much another node must be better; a margin keeps pods from being sent to and fro.",
+)  # fmt: skip
+@click.option(
+    "--refused-only", is_flag=True, help="Report only what nodes would refuse, however much better others are."
+)
+@worlds.decision_options
+@click.option("--all", "whole", is_flag=True, help="List all pods, not only the first 20.")
+@worlds.output_options
+def command(
+    clusters: tuple[Path, ...],
+    kubeconfig: Path | None,
+    context: str | None,
+    policies: tuple[Path, ...],
+    namespaces: tuple[str, ...],
+    selector: str,
+    margin: float,
+    refused_only: bool,
+    metrics: Path | None,
+    prometheus_url: str | None,
+    seed: int,
+    now: float | None,
+    whole: bool,
+    form: str,
+    html: Path | None,
+) -> int:
+    """List pods that are where the policies would not put them any more.
+
+    Each pod on a node is taken off it and decided again, while all others stay: would its node refuse it now, or is
+    another node better by a margin? Left out are finished pods, pods that are being deleted, pods of daemon sets and
+    of the node itself, and pods that no policy governs.
+    """
+    from kube_policy_scheduler.cli.policies import compiled
+    from kube_policy_scheduler.documents.yaml_document import DocumentError
+    from kube_policy_scheduler.tooling.drift.drift import Question, drift
+    from kube_policy_scheduler.tooling.drift.report import data, lines
+    from kube_policy_scheduler.tooling.governing import Ruleset
+    from kube_policy_scheduler.tooling.world import world
+
+    wanted = _wanted(namespaces, selector)
+    try:
+        sources = worlds.policies_in(policies) if policies else ()
+        policy_set = compiled(sources) if policies else None
+        scheduler = min(policy_set.schedulers) if policy_set is not None else worlds.DEFAULT_SCHEDULER
+        things, moment = worlds.cluster_at(
+            clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
+        )
+        given = [policy_set] if policy_set is not None else []
+        signals = worlds.signals_of(given, metrics=metrics, prometheus_url=prometheus_url, now=moment)
+    except DocumentError as error:
+        say(files.rendered(error.diagnostics, err=True), err=True)
+        return 2
+    name = ", ".join(str(path) for path in policies) or "Kubernetes' own rules"
+    limit = None if refused_only else margin
+    question = Question(Ruleset(name, policy_set, sources), limit, moment, signals, seed, wanted)
+    with status_line() as show:
+        found = drift(world(things), question, progress=lambda at, of: show(f"{at:,} of {of:,} pods decided"))
+    if not found.checked:
+        left = ", ".join(f"{count:,} {why}" for why, count in found.skipped.items())
+        chosen = " that --namespace and --selector choose" if namespaces or selector else ""
+        which = f"no pod is left to look at: {left}" if left else f"no pod{chosen} is on a node"
+        raise click.ClickException(f"{which}; where nothing is looked at, nothing is well")
+    if form == "json":
+        say_json(data(found))
+    else:
+        say_lines(lines(found, to=terminal(), most=len(found.drifted) if whole else 20))
+    if html is not None:
+        from kube_policy_scheduler.pages.drift import drift_page
+
+        texts = {source.name: source.text for source in sources}
+        worlds.write_page(html, drift_page(data(found), sources=texts, ruled_by=name))
+    return 1 if found.drifted else 0
+
+
+def _wanted(namespaces: tuple[str, ...], selector: str) -> Callable[[PodInfo], bool]:
+    from kube_policy_scheduler.cluster import objects
+    from kube_policy_scheduler.cluster.selectors import SelectorError, label_selector
+
+    try:
+        requirements = [_requirement(text) for text in re.split(r",(?![^(]*\))", selector) if selector.strip()]
+        chosen = label_selector(objects.LabelSelector(match_expressions=requirements))
+    except (SelectorError, ValueError) as error:
+        raise click.UsageError(f"--selector: {error}") from error
+    assert chosen is not None, "only an absent selector gives None"
+    return lambda pod: (not namespaces or pod.namespace in namespaces) and chosen.matches(pod.labels)
+
+
+_EQUAL = re.compile(r"([^\s=!()]+)\s*(==|=|!=)\s*([^\s=!()]*)")
+_SET = re.compile(r"([^\s=!()]+)\s+(in|notin)\s*\(([^()]*)\)")
+_PRESENT = re.compile(r"(!?)\s*([^\s=!()]+)")
+
+
+def _requirement(text: str) -> Requirement:
+    """Read one requirement as kubectl does: `app=web`, `tier!=test`, `zone in (a, b)`, `gpu`, `!gpu`."""
+    from kube_policy_scheduler.cluster import objects
+
+    text = text.strip()
+    if found := _EQUAL.fullmatch(text):
+        key, sign, value = found.groups()
+        return objects.Requirement(key=key, operator="NotIn" if sign == "!=" else "In", values=[value])
+    if found := _SET.fullmatch(text):
+        key, word, given = found.groups()
+        values = [value.strip() for value in given.split(",")]
+        return objects.Requirement(key=key, operator="In" if word == "in" else "NotIn", values=values)
+    if found := _PRESENT.fullmatch(text):
+        return objects.Requirement(key=found[2], operator="DoesNotExist" if found[1] else "Exists")
+    raise ValueError(f"expected such as `app=web`, `tier!=test`, `zone in (a, b)`, `gpu` or `!gpu`, not `{text}`")

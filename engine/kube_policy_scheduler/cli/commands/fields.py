@@ -1,0 +1,29 @@
+"""`policyctl fields`: what a policy can read of nodes and pods."""
+
+from __future__ import annotations
+
+import click
+
+from kube_policy_scheduler.cli.listing import Entry, completing, show
+
+EPILOG = """
+\b
+Examples:
+  policyctl fields                  # all of them
+  policyctl fields node.free        # one, in full
+"""
+
+
+def _entries() -> list[Entry]:
+    from kube_policy_scheduler.builtins.environment import environment
+
+    return [Entry(one.path, one.written, one.doc) for one in environment().fields.values()]
+
+
+@click.command(epilog=EPILOG)
+@click.argument(
+    "names", nargs=-1, metavar="[NAME]...", shell_complete=completing(lambda: [one.name for one in _entries()])
+)
+def command(names: tuple[str, ...]) -> int:
+    """Show the fields of nodes and pods that policies read."""
+    return show(_entries(), names, kind="field")

@@ -1,0 +1,29 @@
+"""`policyctl functions`: what a policy can call."""
+
+from __future__ import annotations
+
+import click
+
+from kube_policy_scheduler.cli.listing import Entry, completing, show
+
+EPILOG = """
+\b
+Examples:
+  policyctl functions           # all of them
+  policyctl functions clamp     # one, in full
+"""
+
+
+def _entries() -> list[Entry]:
+    from kube_policy_scheduler.builtins.environment import environment
+
+    return [Entry(one.name, one.signature, one.doc) for one in environment().builtins.values()]
+
+
+@click.command(epilog=EPILOG)
+@click.argument(
+    "names", nargs=-1, metavar="[NAME]...", shell_complete=completing(lambda: [one.name for one in _entries()])
+)
+def command(names: tuple[str, ...]) -> int:
+    """Show the functions of the policy language, with what they take and give."""
+    return show(_entries(), names, kind="function")

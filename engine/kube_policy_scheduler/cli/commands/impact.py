@@ -1,0 +1,186 @@
+"""`policyctl impact`: what a change of policies would do to the pods of a cluster, before it is made."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kube_policy_scheduler.cli import files, worlds
+from kube_policy_scheduler.cli.progress import status_line
+from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.tooling.governing import Ruleset
+    from kube_policy_scheduler.tooling.impact.replay import Step
+    from kube_policy_scheduler.tooling.world import World
+
+KUBERNETES = "kubernetes"
+EPILOG = """
+\b
+Examples:
+  policyctl impact policies/ new-policies/ --cluster cluster.json.gz
+  policyctl impact kubernetes first.policy          # your current kubectl context, as if it had policies
+  policyctl impact old.policy new.policy --cluster c.yaml --max-moved 5% --html impact.html
+  policyctl impact old.yaml new.yaml --cluster c.yaml     # ConfigMaps
+  policyctl impact old/ new/ --record decisions.jsonl --cluster c.json.gz   # the pods of a decision log
+
+\b
+OLD and NEW: a .policy file, a folder of them, a ConfigMap (.yaml), or `kubernetes` for Kubernetes' own rules.
+The pods that either governs are taken out of the cluster and placed again one after another, those on nodes by
+age, then those that wait. Nobody is evicted, and members of a gang are decided one by one.
+
+\b
+Exit codes: 0 within the limits; 1 a limit is exceeded; 2 it could not be told.
+"""
+
+
+class MovedLimit(click.ParamType):  # type: ignore[type-arg]
+    """`N` or `N%`."""
+
+    name = "N|N%"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int | None, float | None]:
+        """Return the number of pods, or their share."""
+        found = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)\s*%", str(value))
+        if found is None:
+            self.fail(f"expected a number of pods or a percentage such as 5%, not `{value}`", param, ctx)
+        return (int(found[1]), None) if found[1] is not None else (None, float(found[2]) / 100)
+
+
+@click.command(epilog=EPILOG)
+@click.argument("old", shell_complete=files.complete_path)
+@click.argument("new", shell_complete=files.complete_path)
+@worlds.cluster_options
+@click.option(
+    "--record", type=click.Path(path_type=Path), metavar="FILE",
+    help="Decide the pods of a decision log, in its order and at its times.",
+)  # fmt: skip
+@click.option(
+    "--by", default="", metavar="LABEL", help="Pod label whose groups are compared.  [default: the namespace]"
+)
+@click.option("--max-moved", type=MovedLimit(), help="End with 1 if more pods move, or a larger share.")
+@click.option(
+    "--max-unschedulable", type=click.IntRange(0), default=0, show_default=True, metavar="N",
+    help="End with 1 if more pods lose their node.",
+)  # fmt: skip
+@worlds.decision_options
+@click.option("--all", "whole", is_flag=True, help="List all pods, not only the first 20.")
+@click.option("--summary", is_flag=True, help="Also write Markdown to the file that $GITHUB_STEP_SUMMARY names.")
+@worlds.output_options
+def command(
+    old: str,
+    new: str,
+    clusters: tuple[Path, ...],
+    kubeconfig: Path | None,
+    context: str | None,
+    record: Path | None,
+    by: str,
+    max_moved: tuple[int | None, float | None] | None,
+    max_unschedulable: int,
+    metrics: Path | None,
+    prometheus_url: str | None,
+    seed: int,
+    now: float | None,
+    whole: bool,
+    summary: bool,
+    form: str,
+    html: Path | None,
+) -> int:
+    """Show what a change of policies does to the pods of a cluster.
+
+    The same pods are decided under OLD and under NEW, in sequence: each placement changes the cluster for the pods
+    that follow. Shown are the pods that move and the clause that moved them, those that lose or get a node, and
+    what becomes of the load, of the zones, and of the groups.
+    """
+    from kube_policy_scheduler.documents.yaml_document import DocumentError
+    from kube_policy_scheduler.tooling.impact.figures import figures
+    from kube_policy_scheduler.tooling.impact.replay import replay
+    from kube_policy_scheduler.tooling.impact.report import Impact, Limits, data, lines, markdown
+    from kube_policy_scheduler.tooling.world import world
+
+    try:
+        sides = (_ruleset(old), _ruleset(new))
+        served = sorted(name for side in sides if side.policy_set is not None for name in side.policy_set.schedulers)
+        scheduler = served[0] if served else worlds.DEFAULT_SCHEDULER
+        things, moment = worlds.cluster_at(
+            clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
+        )
+        signals = worlds.signals_of(
+            [side.policy_set for side in sides if side.policy_set is not None],
+            metrics=metrics, prometheus_url=prometheus_url, now=moment,
+        )  # fmt: skip
+    except DocumentError as error:
+        say(files.rendered(error.diagnostics, err=True), err=True)
+        return 2
+    there = world(things)
+    steps = _steps(record, there, sides, served, now=moment)
+    with status_line() as show:
+        done = replay(
+            things, *sides, steps=steps, signals=(signals, signals), seed=seed,
+            progress=lambda at, of: show(f"{at:,} of {of:,} pods decided twice"),
+        )  # fmt: skip
+    uids = [step.pod.metadata.uid for step in steps]
+    before, after = (figures(side.cluster, uids, by=by) for side in (done.old, done.new))
+    moved, share = max_moved if max_moved is not None else (None, None)
+    found = Impact(old, new, done, before, after, Limits(moved, share, max_unschedulable))
+    if summary:
+        _add_summary("\n".join(markdown(found)))
+    if form == "json":
+        say_json(data(found))
+    else:
+        say_lines(lines(found, to=terminal(), most=len(done.changes) if whole else 20))
+    if html is not None:
+        from kube_policy_scheduler.pages.impact import impact_page
+
+        texts = {source.name: source.text for side in sides for source in side.sources}
+        worlds.write_page(html, impact_page(data(found), sources=texts), plots=True)
+    return 1 if found.broken else 0
+
+
+def _ruleset(path: str) -> Ruleset:
+    from kube_policy_scheduler.cli.policies import compiled
+    from kube_policy_scheduler.tooling.governing import Ruleset
+
+    if path == KUBERNETES and not Path(path).exists():
+        return Ruleset(path)
+    sources = worlds.policies_in([Path(path)])
+    return Ruleset(path, compiled(sources), sources)
+
+
+def _steps(
+    record: Path | None, there: World, sides: Sequence[Ruleset], served: Sequence[str], *, now: float
+) -> list[Step]:
+    from kube_policy_scheduler.tooling.impact.replay import steps_of
+
+    if record is None:
+        steps = steps_of(there, sides, now=now)
+        where = f"the cluster's {len(there.pods)} pods"
+    else:
+        from kube_policy_scheduler.cli.records import records_in
+        from kube_policy_scheduler.tooling.impact.recorded import recorded_steps
+
+        steps = recorded_steps(records_in(record), sides)
+        where = f"{record}"
+    if not steps:
+        text = f"{where}: none is governed by either set of policies, so that there is nothing to compare"
+        advice = f"; the policies serve the scheduler {', '.join(dict.fromkeys(served))}" if served else ""
+        raise click.ClickException(text + advice)
+    return steps
+
+
+def _add_summary(text: str) -> None:
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        raise click.ClickException("--summary: GITHUB_STEP_SUMMARY names no file; GitHub Actions sets it")
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(text + "\n")
+    except OSError as error:
+        raise click.ClickException(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error

@@ -1,0 +1,76 @@
+"""`policyctl import`: kube-scheduler's configuration as policies."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kube_policy_scheduler.cli import files
+from kube_policy_scheduler.cli.terminal import say
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.tooling.importing.translation import Imported
+
+EPILOG = """
+\b
+Examples:
+  policyctl import scheduler-config.yaml                    # one profile: to standard output
+  policyctl import scheduler-config.yaml --output policies/ # a file for each profile
+  kubectl -n kube-system get configmap scheduler-config -o jsonpath='{.data.config\\.yaml}' | policyctl import -
+
+\b
+Exit codes: 0 all was translated; 1 something is not the same, and is said in the policy and on standard error;
+2 the configuration cannot be used.
+"""
+
+
+@click.command("import", epilog=EPILOG)
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the policies.")
+@click.option("--force", is_flag=True, help="Write over files that are there.")
+def command(file: Path, output: Path | None, force: bool) -> int:
+    """Turn a KubeSchedulerConfiguration into policies.
+
+    FILE is the YAML that kube-scheduler is started with, `-` standard input. Each profile becomes a policy that serves
+    its schedulerName: plugins that are switched off, weights, scoring strategies, added affinity, and the arguments of
+    Trimaran's TargetLoadPacking and LoadVariationRiskBalancing.
+    """
+    from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
+    from kube_policy_scheduler.tooling.importing.translation import import_configuration
+
+    try:
+        imported = import_configuration(parse_document(files.source(file)))
+    except DocumentError as error:
+        say(files.rendered(error.diagnostics, err=True), err=True)
+        return 2
+    if output is None and len(imported) > 1:
+        names = ", ".join(each.name for each in imported)
+        raise click.UsageError(f"the configuration has {len(imported)} profiles ({names}): name a folder with --output")
+    if output is None:
+        click.echo(imported[0].text, nl=False)
+    elif not _written(imported, output, force=force):
+        return 2
+    for each in imported:
+        for note in each.notes:
+            say(f"{each.name}: {note}", err=True)
+    return 1 if any(each.notes for each in imported) else 0
+
+
+def _written(imported: tuple[Imported, ...], folder: Path, *, force: bool) -> bool:
+    paths = {folder / f"{re.sub(r'[^A-Za-z0-9.-]', '-', each.name)}.policy": each for each in imported}
+    there = [str(path) for path in paths if path.exists()]
+    if there and not force:
+        say(f"not written, for these are there: {', '.join(there)}; --force writes over them", err=True)
+        return False
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, each in paths.items():
+            path.write_text(each.text, encoding="utf-8")
+            say(f"wrote {path}", err=True)
+    except OSError as error:
+        say(f"cannot write to {folder}: {(error.strerror or str(error)).lower()}", err=True)
+        return False
+    return True

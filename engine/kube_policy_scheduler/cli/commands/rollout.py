@@ -1,0 +1,264 @@
+"""`policyctl rollout`: whether all replicas decide by the policies that were written, and the way back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kube_policy_scheduler.cli import rewriting
+from kube_policy_scheduler.cli.config_map import asked, named
+from kube_policy_scheduler.cli.terminal import format_option, say, say_json, say_lines, terminal
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.adapters.kube.config_maps import ConfigMapData
+    from kube_policy_scheduler.adapters.kube.policy_history import Revision
+    from kube_policy_scheduler.adapters.kube.rollout_view import RolloutPlaces, RolloutView
+    from kube_policy_scheduler.tooling.rollout import Rollout
+
+GROUP_EPILOG = """
+\b
+Examples:
+  policyctl rollout status --watch      # until all replicas decide by what was written
+  policyctl rollout history             # the last ten versions that were in use
+  policyctl rollout undo                # back to the one before
+"""
+EPILOG = """
+\b
+Examples:
+  policyctl rollout status                                     # your kubectl context
+  kubectl apply -k mine && policyctl rollout status --watch    # until all replicas have them
+  policyctl rollout status --config-map team-a/policies --watch --timeout 5min
+  policyctl rollout status --format json | jq '.states[] | select(.state != "live")'
+
+\b
+Exit codes: 0 all replicas decide by them; 1 not yet, or they are refused; 2 it could not be found out.
+"""
+UNDO_EPILOG = """
+\b
+Examples:
+  policyctl rollout undo --dry-run            # what would change
+  policyctl rollout undo && policyctl rollout status --watch
+  policyctl rollout undo --to-revision 3
+
+\b
+Exit codes: 0 done; 1 there is no such version, or it is in the ConfigMap already; 2 it could not be done.
+"""
+LOOK_EVERY_SECONDS = 1.0
+_CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
+
+
+@click.group(epilog=GROUP_EPILOG)
+def command() -> None:
+    """Follow new policies to the replicas of a scheduler, and go back to former ones."""
+
+
+def _where(subcommand: _CommandT) -> _CommandT:
+    """Add what says which ConfigMap of which cluster."""
+    for option in (
+        click.option("--context", help="Context of the kubeconfig."),
+        click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl."),
+        click.option(
+            "--config-map", default="policy-scheduler/policies", show_default=True, metavar="NAMESPACE/NAME",
+            help="Where the policies are.",
+        ),
+    ):  # fmt: skip
+        subcommand = option(subcommand)
+    return subcommand
+
+
+@command.command(epilog=EPILOG)
+@_where
+@click.option(
+    "--lease", default="policy-scheduler-status", show_default=True, help="Where replicas say what they have."
+)
+@click.option("--deployment", default="policy-scheduler", show_default=True, help="Says how many replicas there are.")
+@click.option("--watch", is_flag=True, help="Wait until all replicas decide by them, or one refuses them.")
+@click.option("--timeout", default="2min", show_default=True, metavar="DURATION", help="With --watch: for how long.")
+@format_option()
+def status(
+    config_map: str,
+    kubeconfig: Path | None,
+    context: str | None,
+    lease: str,
+    deployment: str,
+    watch: bool,
+    timeout: str,
+    form: str,
+) -> int:
+    """Compare the policies in the API server with those that each replica decides by.
+
+    Each replica says so once a minute and at every change, in annotations of one Lease. Asks three reads of you: the
+    ConfigMap, the Lease, and the Deployment.
+    """
+    from kube_policy_scheduler.adapters.kube.errors import KubeError
+    from kube_policy_scheduler.adapters.kube.rollout_view import RolloutPlaces
+    from kube_policy_scheduler.adapters.policy_sources import PolicySourcesError
+    from kube_policy_scheduler.tooling.rollout import data, lines
+
+    namespace, name = named(config_map)
+    seconds = _seconds(timeout) if watch else 0.0
+    places = RolloutPlaces(namespace, name, lease, deployment)
+    try:
+        found = asyncio.run(_follow(places, kubeconfig, context, seconds, told=form == "text" and watch))
+    except (KubeError, PolicySourcesError) as error:
+        say(f"policyctl rollout status: {error}", err=True)
+        return 2
+    if form == "json":
+        say_json(data(found))
+    else:
+        say_lines(lines(found, where=f"configMap {config_map}", to=terminal()))
+    return 0 if found.is_done else 1
+
+
+@command.command(epilog="\b\nExamples:\n  policyctl rollout history --config-map team-a/policies")
+@_where
+def history(config_map: str, kubeconfig: Path | None, context: str | None) -> int:
+    """List the versions of the policies that were in use, the newest last.
+
+    The scheduler keeps the last ten that it has accepted, each once, as ControllerRevisions beside the ConfigMap.
+    """
+    now, revisions = _read(config_map, kubeconfig, context)
+    live = _policy_set(now)
+    rows = [(str(r.number), r.policy_set, r.since, "in the ConfigMap" * (r.policy_set == live)) for r in revisions]
+    if not rows:
+        say(f"nothing is kept of configMap {config_map}")
+        return 1
+    say_lines(terminal().table([("revision", "policy set", "in use since", ""), *reversed(rows)], right_from=4))
+    return 0
+
+
+@command.command(epilog=UNDO_EPILOG)
+@_where
+@click.option("--to-revision", type=click.IntRange(min=1), metavar="N", help="Default: the newest that is another.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+def undo(config_map: str, kubeconfig: Path | None, context: str | None, to_revision: int | None, dry_run: bool) -> int:
+    """Make the ConfigMap what it was in a former version.
+
+    Pods that are placed stay where they are. Where the ConfigMap comes from Git, revert it there too: it is written
+    again by the next apply.
+    """
+    from kube_policy_scheduler.adapters.kube.config_maps import change_config_map
+
+    now, revisions = _read(config_map, kubeconfig, context)
+    former = _former(revisions, live=_policy_set(now), number=to_revision)
+    if isinstance(former, str):
+        say(former)
+        return 1
+    texts = _change(now.texts, former.texts)
+    binaries = _change(now.binaries, former.binaries)
+    for name, text in texts.items():
+        _show(name, now.texts.get(name, ""), text, former.number)
+    for name in binaries:
+        say(f"{name} is not text, and is another")
+    if dry_run:
+        return 0
+    namespace, name = named(config_map)
+    change = change_config_map(
+        namespace, name, texts=texts, binaries=binaries, resource_version=now.resource_version,
+        kubeconfig=str(kubeconfig) if kubeconfig else None, context=context,
+    )  # fmt: skip
+    asked(change, about=config_map)
+    say(f"configMap {config_map} is what it was in revision {former.number} (policy set {former.policy_set})")
+    return 0
+
+
+def _former(revisions: Sequence[Revision], *, live: str, number: int | None) -> Revision | str:
+    """Return the version to go back to, or why there is none; revisions come with the newest first."""
+    if number is None:
+        return next((each for each in revisions if each.policy_set != live), "no other version is kept")
+    found = next((each for each in revisions if each.number == number), None)
+    if found is None:
+        known = ", ".join(str(each.number) for each in reversed(revisions)) or "none"
+        return f"revision {number} is not kept: there are {known}"
+    return found if found.policy_set != live else f"revision {number} is in the ConfigMap already"
+
+
+_ValueT = TypeVar("_ValueT")
+
+
+def _change(old: Mapping[str, _ValueT], new: Mapping[str, _ValueT]) -> dict[str, _ValueT | None]:
+    """Return the entries that differ; None for those to be removed."""
+    return {name: new.get(name) for name in sorted({*old, *new}) if old.get(name) != new.get(name)}
+
+
+def _show(name: str, old: str, new: str | None, number: int) -> None:
+    from kube_policy_scheduler.diagnostics import Source
+
+    if new is None:
+        say(f"{name} is not in revision {number}")
+    else:
+        say(rewriting.difference(Source(name, old), new, done=f"revision {number}"), nl=False)
+
+
+def _read(config_map: str, kubeconfig: Path | None, context: str | None) -> tuple[ConfigMapData, tuple[Revision, ...]]:
+    from kube_policy_scheduler.adapters.kube.policy_history import read_history
+
+    namespace, name = named(config_map)
+    reading = read_history(namespace, name, kubeconfig=str(kubeconfig) if kubeconfig else None, context=context)
+    return asked(reading, about=config_map)
+
+
+def _policy_set(config_map: ConfigMapData) -> str:
+    """Return the hash of the policies, "" where there are none that could be read."""
+    from kube_policy_scheduler.adapters.policy_sources import PolicySourcesError, policies_of_config_map
+
+    try:
+        return policies_of_config_map(config_map.texts, config_map.binaries, shown="").hash
+    except PolicySourcesError:
+        return ""
+
+
+def _seconds(text: str) -> float:
+    import re
+
+    from kube_policy_scheduler.documents.shape import DURATION_SECONDS, parse_duration_seconds
+
+    if not re.fullmatch(DURATION_SECONDS.schema["pattern"], text):
+        raise click.UsageError(f"--timeout: expected a duration such as 30s or 2min, got {text}")
+    return parse_duration_seconds(text)
+
+
+async def _follow(
+    places: RolloutPlaces, kubeconfig: Path | None, context: str | None, seconds: float, *, told: bool
+) -> Rollout:
+    """Look until it is settled or time is up; meanwhile say on standard error what changes."""
+    from kube_policy_scheduler.adapters.kube.rollout_view import RolloutView
+    from kube_policy_scheduler.tooling.rollout import verdict
+
+    ends = time.monotonic() + seconds
+    said = ""
+    async with RolloutView(places, kubeconfig=str(kubeconfig) if kubeconfig else None, context=context) as view:
+        while True:
+            found = await _look(view)
+            if found.is_done or found.is_refused or time.monotonic() >= ends:
+                return found
+            if told and (now := f"{found.wanted}: {verdict(found)}") != said:
+                say(now, err=True)
+                said = now
+            await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+
+async def _look(view: RolloutView) -> Rollout:
+    from kube_policy_scheduler.adapters.kube.replica_reports import STALE_SECONDS
+    from kube_policy_scheduler.tooling.rollout import Heard, judge
+
+    policies, reports, expected = await asyncio.gather(view.policies(), view.reports(), view.replicas())
+    now = time.time()
+    heard = [
+        Heard(
+            each.replica,
+            each.active,
+            max(0.0, now - each.since) if each.active else 0.0,
+            max(0.0, now - each.renewed),
+            each.candidate,
+            each.result,
+            each.problem,
+        )
+        for each in reports
+    ]
+    return judge(heard, wanted=policies.hash, expected=expected, stale_seconds=STALE_SECONDS)

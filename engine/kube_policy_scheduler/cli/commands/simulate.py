@@ -1,0 +1,241 @@
+"""`policyctl simulate`: a cluster and a stream of pods through the real cycle, for several policies side by side."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kube_policy_scheduler.cli import files, worlds
+from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.cluster.signals import Signals
+    from kube_policy_scheduler.tooling.simulation.contender import Contender
+    from kube_policy_scheduler.tooling.simulation.results import Result
+    from kube_policy_scheduler.tooling.simulation.run import Run
+    from kube_policy_scheduler.tooling.simulation.scenario import Scenario
+
+EPILOG = """
+\b
+Examples:
+  kubectl get nodes,pods -A -o yaml > cluster.yaml
+  policyctl simulate kubernetes policies/ --cluster cluster.yaml --pods pods.yaml --html report.html
+  policyctl simulate a.policy b.policy --cluster nodes.csv --pods pods.csv        # a trace, as it went
+  policyctl simulate policies/gpu/*.policy --cluster nodes.csv --pods pods.csv --until 130% --seeds 10
+
+\b
+pods.yaml lists pods in the short form of policy tests, with times:
+  pods:
+  - {name: web, cpu: 500m, mem: 1Gi, count: 200, every: 5s, lasts: 2h}
+  - {name: train, cpu: 8, mem: 32Gi, resources: {nvidia.com/gpu: 2}, at: 10min, lasts: 1d}
+
+\b
+Exit codes: 0 simulated; 2 it could not be.
+"""
+_KUBERNETES = "kubernetes"
+
+
+class _Share(click.ParamType[float]):
+    """A share such as 130%."""
+
+    name = "PERCENT"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the share of one that a text with % says."""
+        found = re.fullmatch(r"(\d{1,4}(?:\.\d+)?)\s*%", str(value))
+        if found is None or not 0 < float(found[1]) <= 1000:
+            self.fail(f"expected a share such as 130%, found {value!r}", param, ctx)
+        return float(found[1]) / 100
+
+
+@click.command(epilog=EPILOG)
+@click.argument("policies", nargs=-1, metavar="POLICY...", shell_complete=files.complete_path)
+@click.option(
+    "--cluster", "clusters", multiple=True, required=True, type=click.Path(path_type=Path), metavar="FILE",
+    help="A recorded cluster, or the nodes of a trace (.csv); recorded ones may be several.",
+)  # fmt: skip
+@click.option(
+    "--pods", type=click.Path(path_type=Path), metavar="FILE",
+    help="The pods that come: YAML, or those of a trace (.csv).  [default: the cluster's own pending pods]",
+)  # fmt: skip
+@click.option(
+    "--until", type=_Share(),
+    help="The experiment with a trace: its pods one by one, in random order, as many as it takes to ask for so much"
+    " of the cluster's GPUs; none leaves, and what does not fit is dropped.",
+)  # fmt: skip
+@click.option("--all-nodes", is_flag=True, help="With --until: also nodes without GPUs.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the first run.")
+@click.option(
+    "--seeds", default=1, show_default=True, type=click.IntRange(1, 1000), help="Runs, each with a seed of its own."
+)
+@click.option(
+    "--metrics", type=click.Path(path_type=Path), metavar="FILE", help="Metrics, as under `metrics` of policy tests."
+)
+@click.option("--now", type=worlds.Moment(), default=0.0, help="When it begins.  [default: 1970]")
+@worlds.output_options
+def command(
+    policies: tuple[str, ...],
+    clusters: tuple[Path, ...],
+    pods: Path | None,
+    until: float | None,
+    all_nodes: bool,
+    seed: int,
+    seeds: int,
+    metrics: Path | None,
+    now: float,
+    form: str,
+    html: Path | None,
+) -> int:
+    """Simulate what policies do with a stream of pods.
+
+    Each POLICY is compared with the others: a file, a folder whose policies work together, or the word `kubernetes`
+    for Kubernetes' own rules. Pods come and leave in virtual time and go through the queue and the cycle of the real
+    scheduler; those that fit nowhere wait for room. Pods of a scheduler that the policies do not serve count as theirs.
+    Results: how much is in use, how evenly, how much of the free
+    room on GPUs is of no use, who waits for how long; mean and standard deviation where there are several seeds.
+    """
+    from kube_policy_scheduler.documents.yaml_document import DocumentError
+    from kube_policy_scheduler.tooling.simulation import results as telling
+
+    try:
+        contenders = _contenders(policies or (_KUBERNETES,), metrics=metrics, now=now)
+        made = _scenarios(clusters, pods, until=until, all_nodes=all_nodes, now=now)
+        example = made(seed)
+        for note in (*example.notes, *(note for contender in contenders for note in contender.notes)):
+            say(f"policyctl: {note}", err=True)
+        results = _run_all(contenders, made, range(seed, seed + seeds))
+    except DocumentError as error:
+        say(files.rendered(error.diagnostics, err=True), err=True)
+        return 2
+    if form == "json":
+        say_json(telling.data(results, example))
+    else:
+        say(telling.summary(results, example))
+        say_lines((*telling.lines(results, example, to=terminal()), *telling.refusals(results)))
+        if sys.stderr.isatty():
+            say(telling.speed(results), err=True)
+    if html is not None:
+        from kube_policy_scheduler.pages.simulation import simulation_page
+
+        page = simulation_page(telling.data(results, example), telling.summary(results, example))
+        worlds.write_page(html, page, plots=True)
+    return 0
+
+
+def _contenders(names: Sequence[str], *, metrics: Path | None, now: float) -> list[Contender]:
+    from kube_policy_scheduler.cli.policies import compiled
+    from kube_policy_scheduler.tooling.simulation.contender import Contender
+
+    found = []
+    for name in dict.fromkeys(names):
+        if name == _KUBERNETES:
+            found.append(Contender(name))
+            continue
+        policy_set = compiled(worlds.policies_in([Path(name)]))
+        signals: Signals = worlds.signals_of([policy_set], metrics=metrics, prometheus_url=None, now=now)
+        only = policy_set.policies[0].name if len(policy_set.policies) == 1 else name
+        taken = {contender.name for contender in found}
+        found.append(Contender(name if only in taken else only, policy_set, signals))
+    return found
+
+
+def _scenarios(
+    clusters: Sequence[Path], pods: Path | None, *, until: float | None, all_nodes: bool, now: float
+) -> Callable[[int], Scenario]:
+    """Return what makes the scenario of a seed.
+
+    Raises:
+        DocumentError: a file cannot be read.
+        click.ClickException: what is asked for cannot be done.
+    """
+    if any(_is_csv(path) for path in clusters):
+        if len(clusters) > 1:
+            raise click.UsageError("the nodes of a trace are one file: give --cluster once")
+        if pods is None or not _is_csv(pods):
+            raise click.UsageError("--cluster is a trace: give its pods too, --pods FILE.csv")
+        return _traced(clusters[0], pods, until=until, all_nodes=all_nodes)
+    if until is not None:
+        raise click.UsageError("--until is for traces: --cluster NODES.csv --pods PODS.csv")
+    if pods is not None and _is_csv(pods):
+        raise click.UsageError("--pods is a trace: give its nodes too, --cluster FILE.csv")
+    scenario = _recorded(clusters, pods, now=now)
+    return lambda seed: scenario
+
+
+def _is_csv(path: Path) -> bool:
+    return path.name.lower().endswith((".csv", ".csv.gz"))
+
+
+def _traced(nodes: Path, pods: Path, *, until: float | None, all_nodes: bool) -> Callable[[int], Scenario]:
+    from kube_policy_scheduler.documents.trace import parse_nodes, parse_pods
+    from kube_policy_scheduler.tooling.simulation.trace import Experiment, TraceError, replayed
+
+    listed = parse_nodes(files.source(nodes))
+    coming = parse_pods(files.source(pods))
+    if until is None:
+        scenario = replayed(listed, coming.pods, notes=coming.notes)
+        return lambda seed: scenario
+    taking_part = [node for node in listed if node.gpus or all_nodes]
+    try:
+        return Experiment(taking_part, coming.pods, until=until, notes=coming.notes).scenario
+    except TraceError as error:
+        raise click.ClickException(f"{nodes}, {pods}: {error}") from error
+
+
+def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Scenario:
+    from kube_policy_scheduler.cluster import objects
+    from kube_policy_scheduler.documents.fixtures import parse_objects
+    from kube_policy_scheduler.tooling.recorded import priority_classes
+    from kube_policy_scheduler.tooling.simulation.scenario import Scenario
+    from kube_policy_scheduler.tooling.simulation.stream import arrivals_of, parse_stream
+    from kube_policy_scheduler.tooling.world import recorded
+
+    found = [one for path in clusters for one in parse_objects(files.source(path))]
+    things = recorded(found, scheduler=worlds.DEFAULT_SCHEDULER)
+    waiting = [
+        thing
+        for thing in things
+        if isinstance(thing, objects.Pod)
+        and not thing.spec.node_name
+        and thing.status.phase not in ("Succeeded", "Failed")
+    ]
+    if not any(isinstance(thing, objects.Node) for thing in things):
+        raise click.ClickException(f"{', '.join(map(str, clusters))}: the cluster has no nodes")
+    arrivals = [*arrivals_of(waiting)]
+    if pods is not None:
+        arrivals += parse_stream(
+            files.source(pods), classes=priority_classes(found), scheduler=worlds.DEFAULT_SCHEDULER
+        )
+    if not arrivals:
+        raise click.ClickException("no pods come: the cluster has no pending ones; give --pods FILE")
+    arrivals.sort(key=lambda arrival: arrival.at)
+    standing = [thing for thing in things if not any(thing is pod for pod in waiting)]
+    return Scenario(standing, arrivals, starts_at=now)
+
+
+def _run_all(contenders: Sequence[Contender], made: Callable[[int], Scenario], seeds: Sequence[int]) -> list[Result]:
+    from kube_policy_scheduler.cli.progress import status_line
+    from kube_policy_scheduler.tooling.simulation.results import Result
+    from kube_policy_scheduler.tooling.simulation.run import run
+
+    runs: dict[str, list[Run]] = {contender.name: [] for contender in contenders}
+    total, number = len(seeds) * len(contenders), 0
+    with status_line() as show:
+        for seed in seeds:
+            scenario = made(seed)
+            for contender in contenders:
+                number += 1
+
+                def progress(done: int, *, name: str = contender.name, of: int = len(scenario.arrivals)) -> None:
+                    bar = "#" * int(20 * ((number - 1) + done / of) / total)  # noqa: B023
+                    show(f"[{bar:<20}] run {number} of {total}: {name}, {done:,} of {of:,} pods")  # noqa: B023
+
+                done = run(scenario, contender, seed=seed, stopwatch=time.perf_counter, progress=progress)
+                runs[contender.name].append(done)
+    return [Result(name, tuple(each)) for name, each in runs.items()]

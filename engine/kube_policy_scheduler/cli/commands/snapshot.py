@@ -1,0 +1,260 @@
+"""`policyctl snapshot`: a live cluster, and what its metrics say, as files that every offline command reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kube_policy_scheduler.cli import files, worlds
+from kube_policy_scheduler.cli.progress import status_line
+from kube_policy_scheduler.cli.terminal import say
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.adapters.kube.lists import Listing
+    from kube_policy_scheduler.policy.policy_set import PolicySet
+    from kube_policy_scheduler.tooling.snapshot.fields import Json
+    from kube_policy_scheduler.tooling.snapshot.pseudonyms import Pseudonyms
+
+EPILOG = """
+\b
+Examples:
+  policyctl snapshot -o cluster.json.gz                      # your current kubectl context
+  policyctl snapshot --anonymise -o cluster.yaml             # fit to be shown to others
+  policyctl snapshot --anonymise --policies policies/ -o cluster.json   # and the policies still mean the same
+  policyctl snapshot --policies policies/ --prometheus-url http://prometheus:9090 -o now.json.gz
+  policyctl why web-7f9 --cluster now.json.gz --metrics now.metrics.yaml --policies policies/
+  policyctl snapshot --cluster dump.yaml --anonymise         # of what kubectl get -o yaml printed
+
+\b
+What is written: only what scheduling reads. Never environment, commands, secrets, configuration, messages, or
+annotations (but those that --policies read). With --anonymise also no names of nodes, namespaces, pods, owners,
+images, volumes, no values of labels and taints, and of owners' kinds and of conditions only Kubernetes' own words.
+Kept are: keys of labels, names of resources, schedulers and drivers, numbers of up to five digits, numbers in labels
+of nodes that an affinity compares (Gt, Lt), texts that the policies themselves hold, and the values of the labels of
+zone, region, architecture, operating system and instance type, and of each --keep.
+
+\b
+Exit codes: 0 all is written; 1 written, but something could not be read; 2 nothing is written.
+"""
+_METRICS_SUFFIX = ".metrics.yaml"
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
+    help="Where to write: .yaml, .json, each also with .gz.  [default: standard output, as JSON]",
+)  # fmt: skip
+@worlds.cluster_options
+@click.option("--anonymise", is_flag=True, help="Replace names by pseudonyms; every reference stays.")
+@click.option("--keep", multiple=True, metavar="LABEL", help="Keep the values of this label; may be repeated.")
+@click.option(
+    "--key-file", type=click.Path(path_type=Path), metavar="FILE",
+    help="Pseudonyms follow from this secret: the same in each snapshot.  [default: they are numbered]",
+)  # fmt: skip
+@click.option(
+    "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
+    help="Keep what these read: annotations, texts, and with --prometheus-url metrics; may be repeated.",
+)  # fmt: skip
+@click.option("--prometheus-url", type=worlds.Url(), help="Ask the metrics that --policies read, too.")
+@click.option(
+    "--metrics-output", type=click.Path(path_type=Path), metavar="FILE",
+    help=f"Where to write the metrics.  [default: beside the output, {_METRICS_SUFFIX}]",
+)  # fmt: skip
+@click.option("--allow-missing", is_flag=True, help="End with 0 also where kinds could not be read.")
+def command(
+    output: Path | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    clusters: tuple[Path, ...],
+    anonymise: bool,
+    keep: tuple[str, ...],
+    key_file: Path | None,
+    policies: tuple[Path, ...],
+    prometheus_url: str | None,
+    metrics_output: Path | None,
+    allow_missing: bool,
+) -> int:
+    """Take a cluster into a file that `why`, `test`, `simulate` and all others can read.
+
+    The file is a plain Kubernetes List, as kubectl prints it, with nodes, unfinished pods, and whatever else
+    scheduling looks at. A kind that you may not list is named, and left out.
+    """
+    from kube_policy_scheduler.adapters.output_file import OutputError, write_file
+    from kube_policy_scheduler.cli.policies import compiled
+    from kube_policy_scheduler.cluster.timestamps import rfc3339
+    from kube_policy_scheduler.documents.yaml_document import DocumentError
+    from kube_policy_scheduler.tooling.recorded import TAKEN_AT
+
+    _check_options(clusters, kubeconfig, context, anonymise, keep, key_file, policies, prometheus_url)
+    metrics_path = _metrics_path(output, metrics_output, prometheus_url)
+    key = _key(key_file)
+    try:
+        policy_set = compiled(worlds.policies_in(policies)) if policies else None
+        listing, now = _listing(clusters, kubeconfig, context)
+    except DocumentError as error:
+        say(files.rendered(error.diagnostics, err=True), err=True)
+        return 2
+    things, names = _things(listing, policy_set, anonymise=anonymise, keep=keep, key=key)
+    measured, failures = _metrics(prometheus_url, policy_set, listing, names)
+    annotations = {TAKEN_AT: rfc3339(now)}
+    if anonymise:
+        annotations["policyctl/anonymised"] = "true"
+    if listing.unlisted:
+        annotations["policyctl/missing"] = ", ".join(one.resource for one in listing.unlisted)
+    try:
+        if output is None:
+            for piece in _text(things, annotations, None):
+                click.echo(piece, nl=False)
+        else:
+            write_file(output, _text(things, annotations, output))
+        if metrics_path is not None:
+            from kube_policy_scheduler.documents.writing import yaml_text
+
+            write_file(metrics_path, [yaml_text(measured)])
+    except OutputError as error:
+        raise click.ClickException(str(error)) from error
+    incomplete = _report(listing, failures)
+    if output is not None:
+        say(_written(things, output, metrics_path, measured), err=True)
+    return 1 if incomplete and not allow_missing else 0
+
+
+def _check_options(
+    clusters: Sequence[Path],
+    kubeconfig: Path | None,
+    context: str | None,
+    anonymise: bool,
+    keep: Sequence[str],
+    key_file: Path | None,
+    policies: Sequence[Path],
+    prometheus_url: str | None,
+) -> None:
+    if clusters and (kubeconfig is not None or context is not None):
+        raise click.UsageError("--cluster is a recorded cluster: it needs no --kubeconfig and no --context")
+    if not anonymise and (keep or key_file is not None):
+        raise click.UsageError("--keep and --key-file say how to --anonymise: give that, too")
+    if prometheus_url is not None and not policies:
+        raise click.UsageError("--prometheus-url needs --policies: the metrics that they read are asked")
+
+
+def _metrics_path(output: Path | None, given: Path | None, prometheus_url: str | None) -> Path | None:
+    if prometheus_url is None:
+        if given is not None:
+            raise click.UsageError("--metrics-output needs --prometheus-url, where metrics are asked")
+        return None
+    if given is not None:
+        return given
+    if output is None:
+        raise click.UsageError("with --prometheus-url give -o or --metrics-output: metrics are a file of their own")
+    stem = output.name.removesuffix(".gz")
+    return output.with_name(stem.rpartition(".")[0] + _METRICS_SUFFIX if "." in stem else stem + _METRICS_SUFFIX)
+
+
+def _key(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise click.ClickException(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    if len(key) < 16:
+        raise click.ClickException(
+            f"{path} holds {len(key)} bytes, expected 16 or more that nobody can guess: head -c 32 /dev/urandom > FILE"
+        )
+    return key
+
+
+def _listing(clusters: Sequence[Path], kubeconfig: Path | None, context: str | None) -> tuple[Listing, float]:
+    """Return what the cluster holds, and when it was taken, Unix seconds."""
+    import asyncio
+
+    from kube_policy_scheduler.adapters.kube.errors import KubeError
+    from kube_policy_scheduler.adapters.kube.lists import Listing, survey
+
+    if clusters:
+        found, taken = worlds.cluster_at(clusters, kubeconfig=None, context=None, now=None)
+        return Listing(found), taken
+    try:
+        with status_line() as show:
+            listing = asyncio.run(
+                survey(
+                    kubeconfig=str(kubeconfig) if kubeconfig else None,
+                    context=context,
+                    progress=lambda resource, count: show(f"{resource}: {count}"),
+                )
+            )
+    except KubeError as error:
+        raise click.ClickException(f"cannot read the cluster: {error}") from error
+    return listing, time.time()
+
+
+def _things(
+    listing: Listing, policy_set: PolicySet | None, *, anonymise: bool, keep: Sequence[str], key: bytes | None
+) -> tuple[list[Json], Pseudonyms | None]:
+    from kube_policy_scheduler.tooling.policy_reads import annotation_keys, literals
+    from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
+    from kube_policy_scheduler.tooling.snapshot.pseudonyms import KEPT_LABELS, Pseudonyms, anonymised, kept_texts
+
+    policies = policy_set.policies if policy_set is not None else ()
+    things = recorded_objects(listing.objects, annotations=annotation_keys(policies))
+    if not anonymise:
+        return things, None
+    names = Pseudonyms(kept=kept_texts(things, labels=(*KEPT_LABELS, *keep)) | literals(policies), key=key)
+    return anonymised(things, names), names
+
+
+def _metrics(
+    url: str | None, policy_set: PolicySet | None, listing: Listing, names: Pseudonyms | None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the form of the metrics, and why some have no value."""
+    if url is None or policy_set is None:
+        return {}, {}
+    from kube_policy_scheduler.cli.measuring import measured
+    from kube_policy_scheduler.cluster import objects
+    from kube_policy_scheduler.cluster.nodes import NodeTable
+    from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics
+
+    found = measured(url, policy_set.queries)
+    nodes = NodeTable()
+    for thing in listing.objects:
+        if isinstance(thing, objects.Node):
+            nodes.set(thing)
+    named: Callable[[str], str] = (lambda name: names.of(name, "node")) if names is not None else str
+    form = recorded_metrics(policy_set.queries, signals=found.signals, nodes=nodes, now=time.time(), named=named)
+    return form, found.failures
+
+
+def _text(things: Iterable[Json], annotations: dict[str, str], path: Path | None) -> Iterable[str]:
+    from kube_policy_scheduler.documents.writing import json_list_lines, yaml_list_lines
+
+    name = path.name.removesuffix(".gz") if path is not None else ""
+    lines = yaml_list_lines if name.endswith((".yaml", ".yml")) else json_list_lines
+    return lines(things, annotations=annotations)
+
+
+def _report(listing: Listing, failures: Mapping[str, str]) -> bool:
+    """Say what is not in the snapshot; return whether that is more than what the server does not have."""
+    for one in listing.unlisted:
+        if one.served:
+            say(f"policyctl: not in the snapshot: {one.resource}: {one.reason}", err=True)
+        else:
+            say(f"policyctl: the server has no {one.resource}", err=True)
+    for text in listing.malformed:
+        say(f"policyctl: not in the snapshot, as it cannot be read: {text}", err=True)
+    for query, text in failures.items():
+        say(f"policyctl: no value of {query}: {text}", err=True)
+    return bool(any(one.served for one in listing.unlisted) or listing.malformed or failures)
+
+
+def _written(things: Sequence[Json], output: Path, metrics: Path | None, measured: dict[str, Any]) -> str:
+    nodes = sum(thing["kind"] == "Node" for thing in things)
+    pods = sum(thing["kind"] == "Pod" for thing in things)
+    text = f"{output}: {nodes} nodes, {pods} pods, {len(things) - nodes - pods} other objects"
+    if metrics is not None:
+        count = len(measured) - ("absent" in measured)
+        text += f"; {metrics}: {count} {'metric' if count == 1 else 'metrics'}"
+    return text

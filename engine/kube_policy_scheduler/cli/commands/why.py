@@ -1,0 +1,216 @@
+"""`policyctl why`: why a pod fits nowhere and what would help, or why it goes to this node and not the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kube_policy_scheduler.cli import files, worlds
+from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.cluster import objects
+    from kube_policy_scheduler.diagnostics import Source
+    from kube_policy_scheduler.policy.policy_set import PolicySet
+    from kube_policy_scheduler.tooling.why.recorded import Recorded
+    from kube_policy_scheduler.tooling.world import Rules, World
+
+EPILOG = """
+\b
+Examples:
+  kubectl get nodes,pods -A -o yaml > cluster.yaml
+  policyctl why web-7f9 --cluster cluster.yaml                    # by Kubernetes' own rules
+  policyctl why shop/web-7f9 --cluster cluster.yaml --policies policies/
+  policyctl why pod.yaml --cluster cluster.yaml --policies a.policy   # a pod that is not there yet
+  policyctl why web-7f9 -n shop --policies policies/              # your current kubectl context
+
+\b
+What was decided in the past, by the scheduler's decision log or by what it still knows:
+  policyctl why web-7f9 --record decisions.jsonl
+  policyctl why shop/web-7f9 --daemon http://127.0.0.1:10351
+  policyctl why web-7f9 --record decisions.jsonl --cluster then.json.gz --policies policies/   # decided again
+
+\b
+Exit codes: 0 the pod fits; 1 it fits nowhere; 2 it could not be told.
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("pod", metavar="POD", shell_complete=files.complete_path)
+@worlds.cluster_options
+@click.option("-n", "--namespace", help="The pod's namespace, where several have a pod of that name.")
+@click.option(
+    "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
+    help="Policies that decide: a file, or a folder; may be repeated.  [default: Kubernetes' own rules]",
+)  # fmt: skip
+@click.option("--policy", metavar="NAME", help="Decide by this policy, whichever governs the pod.")
+@click.option(
+    "--record", type=click.Path(path_type=Path), metavar="FILE",
+    help="Tell what was decided last, from a decision log; with --cluster, decide that pod again at that time.",
+)  # fmt: skip
+@click.option("--daemon", metavar="URL", help="The same from a running scheduler's HTTP port.")
+@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Bearer token for --daemon.")
+@click.option(
+    "--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="Certificate authorities to trust for --daemon."
+)
+@worlds.decision_options
+@click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="How many nodes to show.")
+@worlds.output_options
+def command(
+    pod: str,
+    clusters: tuple[Path, ...],
+    namespace: str | None,
+    policies: tuple[Path, ...],
+    policy: str | None,
+    record: Path | None,
+    daemon: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    metrics: Path | None,
+    prometheus_url: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    top: int,
+    seed: int,
+    now: float | None,
+    form: str,
+    html: Path | None,
+) -> int:
+    """Explain the decision about one pod.
+
+    POD is the name of a pod of the cluster (or NAMESPACE/NAME), or a file with a pod. Of a pod that fits nowhere
+    it is said what stands in the way most, what each rule refuses, what the closest nodes lack, and which single
+    changes would make it fit; each of these was decided again with the change made. Of a pod that fits, or is on a
+    node: why this node and not the next.
+    """
+    from kube_policy_scheduler.documents.yaml_document import DocumentError
+    from kube_policy_scheduler.pages.why import why_page
+    from kube_policy_scheduler.tooling.why.explain import explain
+    from kube_policy_scheduler.tooling.why.report import data, lines
+    from kube_policy_scheduler.tooling.world import Situation, UnknownPod, waiting
+    from kube_policy_scheduler.tooling.world import world as world_of
+
+    if record is not None and daemon is not None:
+        raise click.UsageError("give --record or --daemon, not both")
+    past: Recorded | None = None
+    if record is not None or daemon is not None:
+        past = _recorded(pod, record, daemon, namespace=namespace, token_file=token_file, ca_file=ca_file)
+        if not clusters and kubeconfig is None and context is None:
+            return _told(past, form=form, html=html)
+        now = past.record.time if now is None else now
+    try:
+        sources, policy_set = _policies(policies)
+        scheduler = min(policy_set.schedulers) if policy_set is not None else worlds.DEFAULT_SCHEDULER
+        things, moment = worlds.cluster_at(
+            clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
+        )
+        if past is not None:
+            world = world_of(things)
+            asked = world.known(past.record.pod)
+            seed = seed or past.record.seed
+        else:
+            world, asked = _pod_of(pod, things, namespace=namespace, scheduler=scheduler)
+        rules = _rules(asked, world, sources, policy_set, policy)
+        signals = worlds.signals_of(
+            [policy_set] if policy_set is not None else [], metrics=metrics, prometheus_url=prometheus_url, now=moment
+        )
+        with waiting(asked, world.cluster) as (free, bound):
+            queued = past.record.queued or None if past is not None else None
+            situation = Situation(free, world.cluster, rules, signals, moment, seed, queued)
+            found = explain(situation, bound=bound, top=top, pending=world.pending())
+    except DocumentError as error:
+        say(files.rendered(error.diagnostics, err=True), err=True)
+        return 2
+    except UnknownPod as error:
+        raise click.ClickException(str(error)) from error
+    if form == "json":
+        say_json(data(found))
+    else:
+        say_lines(lines(found, to=terminal()))
+    if html is not None:
+        worlds.write_page(html, why_page(data(found), sources={source.name: source.text for source in sources}))
+    return 0 if found.cause is None and found.fits and not found.short else 1
+
+
+def _recorded(
+    pod: str,
+    record: Path | None,
+    daemon: str | None,
+    *,
+    namespace: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+) -> Recorded:
+    from kube_policy_scheduler.cli.records import records_in, records_of
+    from kube_policy_scheduler.tooling.why.recorded import recorded_of
+    from kube_policy_scheduler.tooling.world import UnknownPod
+
+    if record is not None:
+        records = records_in(record)
+    else:
+        assert daemon is not None, "one of the two is given"
+        records = records_of(daemon, pod=pod, token_file=token_file, ca_file=ca_file)
+    try:
+        return recorded_of(records, pod, namespace=namespace)
+    except UnknownPod as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _told(past: Recorded, *, form: str, html: Path | None) -> int:
+    from kube_policy_scheduler.tooling.why.recorded import data, lines
+
+    if form == "json":
+        say_json(data(past))
+    else:
+        say_lines(lines(past, to=terminal()))
+    if html is not None:
+        from kube_policy_scheduler.pages.recorded import recorded_page
+
+        worlds.write_page(html, recorded_page(data(past)))
+    return 0 if past.good else 1
+
+
+def _policies(paths: Sequence[Path]) -> tuple[tuple[Source, ...], PolicySet | None]:
+    from kube_policy_scheduler.cli.policies import compiled
+
+    if not paths:
+        return (), None
+    sources = worlds.policies_in(paths)
+    return sources, compiled(sources)
+
+
+def _pod_of(pod: str, things: list[Any], *, namespace: str | None, scheduler: str) -> tuple[World, objects.Pod]:
+    from kube_policy_scheduler.tooling.world import pod_in, recorded, world
+
+    path = Path(pod)
+    if pod == "-" or (path.suffix in (".yaml", ".yml", ".json") and path.is_file()):
+        given: objects.Pod = recorded([pod_in(files.source(path))], scheduler=scheduler)[0]
+        given.metadata.uid = given.metadata.uid or f"{given.metadata.namespace}/{given.metadata.name}"
+        return world(things), given
+    made = world(things)
+    return made, made.find(pod, namespace=namespace)
+
+
+def _rules(
+    pod: objects.Pod, world: World, sources: tuple[Source, ...], policy_set: PolicySet | None, name: str | None
+) -> Rules:
+    from kube_policy_scheduler.cli.policies import compiled
+    from kube_policy_scheduler.documents.yaml_document import DocumentError
+    from kube_policy_scheduler.tooling.world import KUBERNETES, Rules
+
+    if policy_set is None:
+        if name is not None:
+            raise click.UsageError("--policy names one of --policies, and none are given")
+        return KUBERNETES
+
+    def recompile(changed: Sequence[Source]) -> PolicySet | None:
+        try:
+            return compiled(changed)
+        except DocumentError:
+            return None
+
+    governing = worlds.governing_policy(policy_set, world.cluster.templates.pod(pod), name=name)
+    return Rules(governing.profile, governing, sources, recompile)

@@ -1,0 +1,93 @@
+"""Standard output and error: what they are, and how people are told something there.
+
+What is told may hold names and texts that strangers wrote. A terminal would obey control characters in them, so
+`say` replaces these; only the styles of our own reports pass.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kube_policy_scheduler.diagnostics import printable
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.tooling.text_table import Terminal
+
+_OUR_STYLES = re.compile(r"(\x1b\[(?:0|1|2|32|33|1;3[1-6])m)")
+_CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
+
+
+_FORMATS = {
+    "text": "for people",
+    "json": "for programs",
+    "github": "annotations of GitHub Actions",
+    "sarif": "SARIF 2.1.0",
+    "junit": "JUnit's XML",
+    "tap": "TAP 14",
+}
+
+
+def format_option(*forms: str) -> Callable[[_CommandT], _CommandT]:
+    """Add `--format` (as `form`): what standard output gets. Whatever prints a report has it; text and json always."""
+    known = forms or ("text", "json")
+    words = "; ".join(f"{form}: {_FORMATS[form]}" for form in known)
+    return click.option("--format", "form", type=click.Choice(known), default="text", show_default=True, help=words)
+
+
+def colour(*, err: bool = False) -> bool:
+    """Return whether to use colours: on a terminal that has them, unless NO_COLOR is set."""
+    stream = sys.stderr if err else sys.stdout
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Tell people something; line ends stay."""
+    click.echo(_harmless(text, keep="\n", styles=colour(err=err)), err=err, nl=nl)
+
+
+def say_lines(lines: Iterable[str]) -> None:
+    """Tell people the lines of a report; a line end within one would forge another."""
+    styles = colour()
+    for line in lines:
+        click.echo(_harmless(line, keep="", styles=styles))
+
+
+def say_json(data: Any) -> None:
+    """Print a report for programs."""
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    click.echo(_escaped(text) if not text.isascii() else text)
+
+
+def _harmless(text: str, *, keep: str, styles: bool) -> str:
+    if text.isprintable():
+        return text
+    if not styles:
+        return printable(text, keep=keep)
+    parts = _OUR_STYLES.split(text)
+    return "".join(part if at % 2 else printable(part, keep=keep) for at, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
+    """Return JSON with the characters escaped that JSON allows and a terminal does not show."""
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+
+
+def columns() -> int:
+    """Return the width for running text, which is wrapped in pipes too: COLUMNS, that of the terminal, or 80."""
+    return shutil.get_terminal_size().columns
+
+
+def terminal() -> Terminal:
+    """Return what reports are written to; COLUMNS holds for pipes as well."""
+    from kube_policy_scheduler.tooling.text_table import Terminal
+
+    bounded = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return Terminal(colour=colour(), width=columns() if bounded else None)

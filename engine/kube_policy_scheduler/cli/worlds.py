@@ -1,0 +1,299 @@
+"""What offline commands look at, from the options of their command lines: a cluster, policies, metrics, a page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kube_policy_scheduler.cli import files
+from kube_policy_scheduler.cli.terminal import format_option, say
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.cluster.pods import PodInfo
+    from kube_policy_scheduler.cluster.signals import Query, Signals
+    from kube_policy_scheduler.diagnostics import Source
+    from kube_policy_scheduler.documents.fixtures import FixtureObject
+    from kube_policy_scheduler.policy.policy import Policy
+    from kube_policy_scheduler.policy.policy_set import PolicySet
+
+DEFAULT_SCHEDULER = "default-scheduler"
+_CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]  # older clicks know no arguments
+    """A time: RFC 3339, or Unix seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return Unix seconds."""
+        from kube_policy_scheduler.cluster.timestamps import unix_seconds
+
+        try:
+            seconds: float | None = float(value)
+        except ValueError:
+            seconds = unix_seconds(value)
+        if seconds is None or not 0 <= seconds < _LAST_MOMENT:
+            self.fail(f"{value!r} is no time: expected one such as 2026-11-21T10:00:00Z, or Unix seconds", param, ctx)
+        return seconds
+
+
+_LAST_MOMENT = 253_402_300_800.0  # the year 10000
+
+
+class Url(click.ParamType):  # type: ignore[type-arg]  # older clicks know no arguments
+    """An address of HTTP."""
+
+    name = "URL"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it as it is."""
+        from kube_policy_scheduler.documents.http_url import is_http_url
+
+        if not is_http_url(value):
+            self.fail(f"expected a URL such as http://127.0.0.1:9090, got {value!r}", param, ctx)
+        return str(value)
+
+
+def cluster_options(command: _CommandT) -> _CommandT:
+    """Add `--cluster` (as `clusters`), `--kubeconfig` and `--context`."""
+    for option in (
+        click.option("--context", help="Context of the kubeconfig."),
+        click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl."),
+        click.option(
+            "--cluster", "clusters", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+            help="A recorded cluster, instead of a live one; may be repeated.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def decision_options(command: _CommandT) -> _CommandT:
+    """Add `--metrics`, `--prometheus-url`, `--seed` and `--now`."""
+    for option in (
+        click.option(
+            "--now", type=Moment(), help="When it is decided.  [default: when the snapshot was taken, or the clock]"
+        ),
+        click.option("--seed", default=0, show_default=True, help="Draws among nodes that are equally good."),
+        click.option(
+            "--prometheus-url", type=Url(), help="Where metrics are asked, instead of --metrics."
+        ),
+        click.option(
+            "--metrics", type=click.Path(path_type=Path), metavar="FILE",
+            help="Metrics, as under `metrics` of policy tests.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def output_options(command: _CommandT) -> _CommandT:
+    """Add `--format` (as `form`) and `--html`."""
+    for option in (
+        format_option(),
+        click.option(
+            "--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write a report: one HTML file."
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def policies_in(paths: Sequence[Path]) -> tuple[Source, ...]:
+    """Return the policies of files, folders and ConfigMaps (`.yaml`).
+
+    Raises:
+        DocumentError: a file cannot be read.
+        click.ClickException: a path is not there, or holds no policy.
+    """
+    from kube_policy_scheduler.cli.policies import SUFFIX
+
+    found: list[Source] = []
+    for path in paths:
+        if path.suffix in (".yaml", ".yml", ".json") and path.is_file():
+            found.extend(_in_config_maps(path))
+        else:
+            found.extend(files.source(one) for one in files.expanded([path], suffix=SUFFIX))
+    return tuple(dict.fromkeys(found))
+
+
+def _in_config_maps(path: Path) -> list[Source]:
+    from kube_policy_scheduler.cli.policies import SUFFIX
+    from kube_policy_scheduler.diagnostics import Source
+    from kube_policy_scheduler.documents.fixtures import parse_objects
+
+    maps = [one for one in parse_objects(files.source(path)) if one.kind == "ConfigMap"]
+    found = [
+        Source(f"{path}/{key}", text)
+        for one in maps
+        for key, text in sorted((one.value.get("data") or {}).items())
+        if key.endswith(SUFFIX) and isinstance(text, str)
+    ]
+    if not found:
+        raise click.ClickException(f"{path} holds no ConfigMap with a key that ends with {SUFFIX}")
+    return found
+
+
+def cluster_at(
+    clusters: Sequence[Path],
+    *,
+    kubeconfig: Path | None,
+    context: str | None,
+    now: float | None,
+    scheduler: str = DEFAULT_SCHEDULER,
+) -> tuple[list[Any], float]:
+    """Return what `cluster_objects` does, and when decisions about it are made, Unix seconds.
+
+    That is `now`; where it is None the time at which the newest recorded cluster was taken, as `policyctl snapshot`
+    writes it down; else the clock.
+    """
+    found = _recorded(clusters)
+    things = cluster_objects(clusters, kubeconfig=kubeconfig, context=context, scheduler=scheduler, found=found)
+    if now is None:
+        from kube_policy_scheduler.tooling.recorded import taken_at
+
+        now = taken_at(found)
+    return things, time.time() if now is None else now
+
+
+def _recorded(clusters: Sequence[Path]) -> list[FixtureObject]:
+    from kube_policy_scheduler.documents.fixtures import parse_objects
+
+    found: list[FixtureObject] = []
+    for path in clusters:
+        read = parse_objects(files.source(path))
+        if not read:
+            raise click.ClickException(
+                f"{path} holds no object: take it with `kubectl get nodes,pods -A -o yaml` or `policyctl snapshot`"
+            )
+        found += read
+    return found
+
+
+def cluster_objects(
+    clusters: Sequence[Path],
+    *,
+    kubeconfig: Path | None,
+    context: str | None,
+    scheduler: str = DEFAULT_SCHEDULER,
+    found: list[FixtureObject] | None = None,
+) -> list[Any]:
+    """Return the API objects of recorded clusters, or of the live one where none is given.
+
+    Args:
+        clusters: files.
+        kubeconfig: of the live cluster.
+        context: of the kubeconfig.
+        scheduler: the scheduler name of recorded pods that name none.
+        found: what the files hold, where they were read before.
+
+    Raises:
+        DocumentError: a file cannot be read.
+        click.ClickException: the live cluster cannot be read, or a recorded one is empty.
+        click.UsageError: both are asked for.
+    """
+    if not clusters:
+        return _live(kubeconfig, context)
+    if kubeconfig is not None or context is not None:
+        raise click.UsageError("--cluster is a recorded cluster: it needs no --kubeconfig and no --context")
+    from kube_policy_scheduler.tooling.world import recorded
+
+    return recorded(_recorded(clusters) if found is None else found, scheduler=scheduler)
+
+
+def _live(kubeconfig: Path | None, context: str | None) -> list[Any]:
+    import asyncio
+
+    from kube_policy_scheduler.adapters.kube.errors import KubeError
+    from kube_policy_scheduler.adapters.kube.lists import list_cluster
+
+    try:
+        found, missing = asyncio.run(list_cluster(kubeconfig=str(kubeconfig) if kubeconfig else None, context=context))
+    except KubeError as error:
+        recorded = "" if kubeconfig or context else "; or give --cluster FILE, a recorded one"
+        raise click.ClickException(f"cannot read the cluster: {error}{recorded}") from error
+    if missing:
+        say(f"policyctl: taken for empty, as the server does not list them: {', '.join(missing)}", err=True)
+    return found
+
+
+def governing_policy(policy_set: PolicySet, pod: PodInfo, *, name: str | None) -> Policy:
+    """Return the policy that governs a pod, or the one that is named, whichever governs it.
+
+    Raises:
+        click.ClickException: there is none.
+    """
+    governing = policy_set.named(name) if name is not None else policy_set.governing(pod)
+    if governing is not None:
+        return governing
+    known = ", ".join(policy.name for policy in policy_set.policies)
+    if name is not None:
+        raise click.ClickException(f"there is no policy `{name}`, only: {known}")
+    raise click.ClickException(
+        f"no policy governs the pod: its scheduler is `{pod.scheduler_name}`, the policies serve"
+        f" {', '.join(sorted(policy_set.schedulers))}; to decide by one all the same: --policy NAME ({known})"
+    )
+
+
+def signals_of(
+    policy_sets: Sequence[PolicySet], *, metrics: Path | None, prometheus_url: str | None, now: float
+) -> Signals:
+    """Return the metrics that policies read, from a file or asked now; none where neither is given, which is said.
+
+    Raises:
+        DocumentError: the file cannot be read.
+        click.UsageError: both are given.
+    """
+    from kube_policy_scheduler.cluster.signals import Signals
+    from kube_policy_scheduler.documents.yaml_document import parse_document
+    from kube_policy_scheduler.tooling.tester.reading import read_metrics
+
+    if metrics is not None and prometheus_url is not None:
+        raise click.UsageError("give --metrics or --prometheus-url, not both")
+    queries = tuple(dict.fromkeys(query for policy_set in policy_sets for query in policy_set.queries))
+    if prometheus_url is not None:
+        return _measured(prometheus_url, queries)
+    if metrics is None:
+        if queries:
+            names = ", ".join(query.promql for query in queries)
+            say(f"policyctl: without --metrics these have no value: {names}", err=True)
+        return Signals.EMPTY
+    return read_metrics(parse_document(files.source(metrics))).signals(queries, now=now)
+
+
+def _measured(url: str, queries: Sequence[Query]) -> Signals:
+    from kube_policy_scheduler.cli.measuring import measured
+
+    found = measured(url, queries)
+    for query, text in found.failures.items():
+        say(f"policyctl: no value of {query}: {text}", err=True)
+    return found.signals
+
+
+def write_page(path: Path, text: str, *, plots: bool = False) -> None:
+    """Write a report, and say so where it has no plots though it could.
+
+    Args:
+        path: where to.
+        text: the page.
+        plots: whether it has plots where matplotlib is installed.
+
+    Raises:
+        click.ClickException: the file cannot be written.
+    """
+    from kube_policy_scheduler.adapters.output_file import OutputError, write_file
+
+    try:
+        write_file(path, [text])
+    except OutputError as error:
+        raise click.ClickException(str(error)) from error
+    if plots:
+        from kube_policy_scheduler.pages.charts import ADVICE, can_draw
+
+        if not can_draw():
+            say(f"policyctl: {path} has no plots: {ADVICE}", err=True)

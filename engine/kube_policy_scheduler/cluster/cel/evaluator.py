@@ -1,0 +1,381 @@
+"""Checked expressions as functions of their variables, with the cost that cel-go counts.
+
+Errors are exceptions that `&&`, `||`, macros over lists and `optional` functions may absorb, as CEL has it; the cost
+limit is one that nothing absorbs. Costs are those of cel-go's run-time tracker with Kubernetes' own functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from kube_policy_scheduler.cluster.cel import functions
+from kube_policy_scheduler.cluster.cel.syntax import Call, Comprehension, Constant, Ident, ListOf, MapOf, Node, Select
+from kube_policy_scheduler.cluster.cel.values import (
+    ABSENT,
+    COST_EXCEEDED,
+    NONE,
+    CelError,
+    CostLimitExceeded,
+    Map,
+    Optional,
+    Uint,
+    as_text,
+    map_key,
+    no_overload,
+    size_of,
+)
+
+_LIST_COST = 10
+_MAP_COST = 30
+
+
+class Run:
+    """One evaluation."""
+
+    __slots__ = ("_limit", "cost", "names")
+
+    def __init__(self, names: Mapping[str, Any], limit: int) -> None:
+        self.names = dict(names)
+        self.cost = 0
+        self._limit = limit
+
+    def charge(self, cost: int) -> None:
+        """Count the cost of a step.
+
+        Raises:
+            CostLimitExceeded: with it, the evaluation has cost too much.
+        """
+        self.cost += cost
+        if self.cost > self._limit:
+            raise CostLimitExceeded(COST_EXCEEDED)
+
+
+Step: TypeAlias = Callable[[Run], Any]
+
+
+def compile_node(node: Node) -> Step:
+    """Return a function that evaluates a node."""
+    match node:
+        case Constant(value, unsigned):
+            constant = Uint(value) if unsigned and isinstance(value, int) else value
+            return lambda run: constant
+        case Ident(name):
+            return _ident(name)
+        case Select(operand, field, test):
+            inner = compile_node(operand)
+            return _has(inner, field) if test else _select(inner, field)
+        case Call():
+            return _call(node)
+        case ListOf(elements, optional):
+            return _list(tuple(map(compile_node, elements)), optional)
+        case MapOf(entries):
+            return _map(tuple((compile_node(key), compile_node(value), maybe) for key, value, maybe in entries))
+        case Comprehension():
+            return _fold(node)
+
+
+def _ident(name: str) -> Step:
+    if name in functions.TYPES:
+        value = functions.TYPES[name]
+        return lambda run: value
+
+    def evaluate(run: Run) -> Any:
+        run.charge(1)
+        found = run.names.get(name, ABSENT)
+        if found is ABSENT:
+            raise CelError(f"no such attribute(s): {name}")
+        if type(found) is CelError:  # an accumulator may hold one
+            raise found
+        return found
+
+    return evaluate
+
+
+def member(value: Any, key: Any) -> Any:
+    """Return a member of a map or list, `ABSENT` where there is none.
+
+    Raises:
+        CelError: the value has no members.
+    """
+    kind = type(value)
+    if kind is Map:
+        return value.find(key)
+    if kind is tuple:
+        if type(key) is float and key.is_integer():
+            key = int(key)
+        if type(key) not in (int, Uint):
+            raise CelError(f"unsupported index type '{functions.type_name(key)}' in list")
+        return value[key] if 0 <= key < len(value) else ABSENT
+    raise no_overload()
+
+
+def _absent(value: Any, key: Any) -> CelError:
+    return CelError(f"{'index out of bounds' if type(value) is tuple else 'no such key'}: {as_text(key)}")
+
+
+def _select(operand: Step, field: str) -> Step:
+    def evaluate(run: Run) -> Any:
+        value = operand(run)
+        run.charge(1)
+        if type(value) is Optional:
+            found = member(value.value, field)
+            return NONE if found is ABSENT else Optional(found)
+        if value is NONE:
+            return NONE
+        found = member(value, field)
+        if found is ABSENT:
+            raise _absent(value, field)
+        return found
+
+    return evaluate
+
+
+def _has(operand: Step, field: str) -> Step:
+    def evaluate(run: Run) -> Any:
+        value = operand(run)
+        if type(value) is Optional:
+            value = value.value
+        elif value is NONE:
+            return False
+        if type(value) is not Map:
+            raise no_overload()
+        return field in value or value.default is not None
+
+    return evaluate
+
+
+def _list(elements: tuple[Step, ...], optional: frozenset[int]) -> Step:
+    def evaluate(run: Run) -> Any:
+        done = []
+        for place, element in enumerate(elements):
+            value = element(run)
+            if place in optional:
+                if value is NONE:
+                    continue
+                value = value.value if type(value) is Optional else value
+            done.append(value)
+        run.charge(_LIST_COST)
+        return tuple(done)
+
+    return evaluate
+
+
+def _map(entries: tuple[tuple[Step, Step, bool], ...]) -> Step:
+    def evaluate(run: Run) -> Any:
+        done: dict[Any, tuple[Any, Any]] = {}
+        for key_of, value_of, maybe in entries:
+            key, value = key_of(run), value_of(run)
+            if maybe:
+                if value is NONE:
+                    continue
+                value = value.value if type(value) is Optional else value
+            done[map_key(key)] = (key, value)
+        run.charge(_MAP_COST)
+        return Map(done)
+
+    return evaluate
+
+
+def _fold(node: Comprehension) -> Step:
+    over, start = compile_node(node.over), compile_node(node.start)
+    condition, step, result = (compile_node(part) for part in (node.condition, node.step, node.result))
+    first, second, accumulator = node.variable, node.second_variable, node.accumulator
+
+    def evaluate(run: Run) -> Any:
+        values = over(run)
+        kind = type(values)
+        if kind is Map:
+            pairs = [(key, values.find(key)) for key in values] if second else [(key, None) for key in values]
+        elif kind is tuple:
+            pairs = list(enumerate(values)) if second else [(value, None) for value in values]
+        else:
+            raise no_overload()
+        names = run.names
+        outer = dict(names)
+        try:
+            names[accumulator] = _held(start, run)
+            for key, value in pairs:
+                names[first] = key
+                if second:
+                    names[second] = value
+                if not condition(run):
+                    break
+                names[accumulator] = _held(step, run)
+            names = run.names = {**outer, accumulator: names[accumulator]}
+            return result(run)
+        finally:
+            run.names = outer
+
+    return evaluate
+
+
+def _held(step: Step, run: Run) -> Any:
+    """Return a value, or the error in its place."""
+    try:
+        return step(run)
+    except CelError as error:
+        return error
+
+
+# --- calls ------------------------------------------------------------------------------------------------
+
+
+def _call(node: Call) -> Step:
+    arguments = node.arguments
+    match node.function:
+        case "_&&_":
+            return _logical(_chain(node, "_&&_"), settles=False)
+        case "_||_":
+            return _logical(_chain(node, "_||_"), settles=True)
+        case "_?_:_":
+            return _conditional(*map(compile_node, arguments))
+        case "_[_]":
+            return _index(*map(compile_node, arguments))
+        case "_?._" | "_[?_]":
+            return _optional_index(*map(compile_node, arguments))
+        case "@not_strictly_false" | "__not_strictly_false__":
+            return _not_strictly_false(compile_node(arguments[0]))
+        case "_!=_":
+            return _not_equal(*map(compile_node, arguments))
+        case "orValue":
+            return _or_value(*map(compile_node, arguments), keeps=False)
+        case "or":
+            return _or_value(*map(compile_node, arguments), keeps=True)
+    return _plain(node.function, tuple(map(compile_node, arguments)))
+
+
+def _chain(node: Call, operator: str) -> tuple[Step, ...]:
+    """Return the terms of a chain of one logical operator, from left to right."""
+    terms: list[Step] = []
+    waiting: list[Node] = [node]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Call) and item.function == operator:
+            waiting.extend(reversed(item.arguments))
+        else:
+            terms.append(compile_node(item))
+    return tuple(terms)
+
+
+def _logical(terms: tuple[Step, ...], *, settles: bool) -> Step:
+    def evaluate(run: Run) -> Any:
+        first: CelError | None = None
+        for term in terms:
+            try:
+                value = term(run)
+            except CelError as error:
+                first = first or error
+                continue
+            if value is settles:
+                return settles
+            if type(value) is not bool:
+                first = first or no_overload()
+        if first is not None:
+            raise first
+        return not settles
+
+    return evaluate
+
+
+def _conditional(test: Step, yes: Step, no: Step) -> Step:
+    def evaluate(run: Run) -> Any:
+        value = test(run)
+        if value is True:
+            return yes(run)
+        if value is False:
+            return no(run)
+        raise no_overload()
+
+    return evaluate
+
+
+def _index(operand: Step, key_of: Step) -> Step:
+    def evaluate(run: Run) -> Any:
+        value, key = operand(run), key_of(run)
+        run.charge(1)
+        if value is NONE:
+            return NONE
+        inner = value.value if type(value) is Optional else value
+        found = member(inner, key)
+        if type(value) is Optional:
+            return NONE if found is ABSENT else Optional(found)
+        if found is ABSENT:
+            raise _absent(value, key)
+        return found
+
+    return evaluate
+
+
+def _optional_index(operand: Step, key_of: Step) -> Step:
+    def evaluate(run: Run) -> Any:
+        value, key = operand(run), key_of(run)
+        run.charge(1)
+        if value is NONE:
+            return NONE
+        inner = value.value if type(value) is Optional else value
+        found = member(inner, key)
+        return NONE if found is ABSENT else Optional(found)
+
+    return evaluate
+
+
+def _not_strictly_false(argument: Step) -> Step:
+    def evaluate(run: Run) -> Any:
+        run.charge(1)
+        try:
+            return argument(run) is not False
+        except CelError:
+            return True
+
+    return evaluate
+
+
+def _not_equal(left: Step, right: Step) -> Step:
+    def evaluate(run: Run) -> Any:
+        mine, theirs = left(run), right(run)
+        run.charge(functions.equality_cost("_!=_", mine, theirs))
+        try:
+            return not functions.equal(mine, theirs)
+        except CelError:
+            return True
+
+    return evaluate
+
+
+def _or_value(operand: Step, other: Step, *, keeps: bool) -> Step:
+    def evaluate(run: Run) -> Any:
+        value = operand(run)
+        if type(value) is Optional:
+            return value if keeps else value.value
+        if value is NONE:
+            return other(run)
+        raise no_overload()
+
+    return evaluate
+
+
+def _plain(function: str, arguments: tuple[Step, ...]) -> Step:
+    known = functions.FUNCTIONS.get(function)
+    cost_of = functions.COSTS.get(function)
+    if known is None:
+        raise CelError(f"function {function} is not supported")
+
+    def evaluate(run: Run) -> Any:
+        values = [argument(run) for argument in arguments]
+        if cost_of is None:
+            run.charge(1)
+        elif cost_of is not functions.BY_RESULT:
+            run.charge(cost_of(values))
+        try:
+            result = known(*values)
+        except functions.NoOverload:
+            if function in functions.STANDARD:
+                raise
+            types = ", ".join(map(functions.type_name, values))
+            raise CelError(f"no such overload: {function}({types})") from None
+        if cost_of is functions.BY_RESULT:
+            run.charge(functions.traversal(2 * size_of(result)))
+        return result
+
+    return evaluate

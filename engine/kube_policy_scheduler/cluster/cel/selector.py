@@ -1,0 +1,329 @@
+"""Selectors of devices: an expression compiled once, and what it says about one device."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import Any, Final
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cel.evaluator import Run, Step, compile_node
+from kube_policy_scheduler.cluster.cel.functions import parse_semver
+from kube_policy_scheduler.cluster.cel.references import Reference, references, values
+from kube_policy_scheduler.cluster.cel.syntax import Mismatch, TooDeep, read
+from kube_policy_scheduler.cluster.cel.values import EMPTY_MAP, CelError, CostLimitExceeded, Map, type_name
+from kube_policy_scheduler.cluster.exact_quantity import QuantityError, parse
+
+MAX_COST: Final = 1_000_000
+"""What one evaluation may cost (`CELSelectorExpressionMaxCost`)."""
+MAX_LENGTH: Final = 10 * 1024
+"""Characters of an expression (`CELSelectorExpressionMaxLength`)."""
+_KEPT = 1 << 10
+"""Compiled expressions that are kept."""
+_MOST_KNOWN = 1 << 12
+"""Answers that are kept for one expression."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selector:
+    """A compiled expression."""
+
+    expression: str
+    step: Step | None
+    error: str = ""
+    """Why it cannot be compiled, "" where it can."""
+    reads: tuple[Reference, ...] = ()
+    """What it reads of a device."""
+    known: dict[Hashable, Match] = field(default_factory=dict)
+    """What it said about devices, by what it reads of them."""
+
+    def match(self, driver: str, device: objects.Device) -> Match:
+        """Return what the expression says about a device; devices that are equal in what it reads are asked once."""
+        key = values(self.reads, driver, device)
+        known = self.known.get(key)
+        if known is None:
+            variables = device_variables(driver, device)
+            known = Match(False, variables) if isinstance(variables, str) else self.matches(variables)
+            if len(self.known) >= _MOST_KNOWN:
+                self.known.clear()
+            self.known[key] = known
+        return known
+
+    def matches(self, device: DeviceVariables) -> Match:
+        """Return what the expression says about a device, with what that cost."""
+        assert self.step is not None
+        run = Run(device, MAX_COST)
+        try:
+            value = self.step(run)
+        except (CelError, CostLimitExceeded) as error:
+            return Match(False, f"CEL runtime error: {error}", run.cost)
+        except RecursionError:
+            return Match(False, "CEL runtime error: the expression is nested too deeply", run.cost)
+        if type(value) is not bool:
+            text = f"CEL result of type {type_name(value)} could not be converted to bool: {_no_bool(value)}"
+            return Match(False, f"CEL runtime error: {text}", run.cost)
+        return Match(value, "", run.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What an expression says about a device."""
+
+    matches: bool
+    error: str = ""
+    """What evaluating came to instead, in cel-go's words; "" where it came to an answer."""
+    cost: int = 0
+
+
+DeviceVariables = Mapping[str, Any]
+"""The variables of an expression: `device` and, as names of their own, its fields."""
+
+
+def _no_bool(value: Any) -> str:
+    """Return cel-go's words for a value that is not a bool."""
+    name = type_name(value)
+    match name:
+        case "string":
+            return "unsupported native conversion from string to 'bool'"
+        case "int" | "uint":
+            return f"unsupported type conversion from '{name}' to bool"
+        case "double" | "bytes" | "list" | "map":
+            return f"type conversion error from {name.capitalize() if name in ('double', 'bytes') else name} to 'bool'"
+        case "kubernetes.Semver" | "kubernetes.Quantity":
+            return f"type conversion error from '{name.removeprefix('kubernetes.')}' to 'bool'"
+    return f"type conversion error from '{name}' to 'bool'"
+
+
+def problem_of(device: objects.Device) -> str:
+    """Return why no selector can be asked about a device, "" where any can: an attribute that cannot be read."""
+    for name, attribute in (device.attributes or {}).items():
+        if attribute.string_value is None and attribute.int_value is None and attribute.bool_value is None:
+            try:
+                _attribute(attribute)
+            except CelError as error:
+                return f"CEL runtime error: attribute {name}: {error}"
+    return ""
+
+
+def device_variables(driver: str, device: objects.Device) -> DeviceVariables | str:
+    """Return the variables that stand for a device, or why an attribute cannot be read."""
+    attributes: dict[str, dict[str, Any]] = {}
+    for name, attribute in (device.attributes or {}).items():
+        try:
+            value = _attribute(attribute)
+        except CelError as error:
+            return f"CEL runtime error: attribute {name}: {error}"
+        domain, own = _qualified(name, driver)
+        attributes.setdefault(domain, {})[own] = value
+    capacity: dict[str, dict[str, Any]] = {}
+    for name, amount in (device.capacity or {}).items():
+        domain, own = _qualified(name, driver)
+        try:
+            capacity.setdefault(domain, {})[own] = parse(amount.value)
+        except QuantityError as error:
+            return f"CEL runtime error: capacity {name}: {error}"
+    fields = {
+        "driver": driver,
+        "allowMultipleAllocations": bool(device.allow_multiple_allocations),
+        "attributes": Map.of_texts({domain: Map.of_texts(own) for domain, own in attributes.items()}, EMPTY_MAP),
+        "capacity": Map.of_texts({domain: Map.of_texts(own) for domain, own in capacity.items()}, EMPTY_MAP),
+    }
+    return {"device": Map.of_texts(fields), **{f"device.{name}": value for name, value in fields.items()}}
+
+
+def _attribute(attribute: objects.DeviceAttribute) -> Any:
+    if attribute.int_value is not None:
+        return attribute.int_value
+    if attribute.bool_value is not None:
+        return attribute.bool_value
+    if attribute.string_value is not None:
+        return attribute.string_value
+    if attribute.version_value is not None:
+        try:
+            return parse_semver(attribute.version_value)
+        except CelError as error:
+            raise CelError(f"parse semantic version: {error}") from None
+    raise CelError("unsupported attribute value")
+
+
+def _qualified(name: str, driver: str) -> tuple[str, str]:
+    """Return the domain and the name within it; a name without a domain is the driver's."""
+    domain, slash, own = name.partition("/")
+    return (domain, own) if slash else (driver, name)
+
+
+# --- compiling --------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=_KEPT)
+def compile_selector(expression: str) -> Selector:
+    """Return an expression compiled, or with the reason why it is none; the same object for the same text."""
+    if len(expression) > MAX_LENGTH:
+        return Selector(expression, None, f"compilation failed: expression is longer than {MAX_LENGTH} characters")
+    try:
+        checked = read(_check(expression))
+        if checked.mismatches:
+            texts = (_at(expression, one.position, _mismatch(one)) for one in checked.mismatches)
+            return Selector(expression, None, "compilation failed: " + "\n".join(texts))
+        if checked.type_name not in ("bool", "any"):
+            text = f"must evaluate to bool or the unknown type, not {checked.type_name}"
+            return Selector(expression, None, text)
+        return Selector(expression, compile_node(checked.root), reads=references(checked.root))
+    except (CelError, TooDeep, RuntimeError, RecursionError) as error:
+        return Selector(expression, None, f"compilation failed: {_plain(str(error))}")
+
+
+def _mismatch(one: Mismatch) -> str:
+    return f"expected type '{one.expected}' but found '{one.found}'"
+
+
+def _at(expression: str, position: int, text: str) -> str:
+    """Return an error with the line it is in, as the checker writes it."""
+    before = expression[:position]
+    line, column = before.count("\n"), position - (before.rfind("\n") + 1)
+    shown = expression.split("\n")[line]
+    dots = "".join("." if character.isascii() else "．" for character in shown[:column])
+    return f"ERROR: <input>:{line + 1}:{column + 1}: {text}\n | {shown}\n | {dots}^"
+
+
+def _plain(text: str) -> str:
+    """Return the checker's text without the status that its library puts around it."""
+    head, colon, rest = text.partition(": ")
+    if colon and head.isupper():
+        text = rest.rsplit(" [", 1)[0]
+    return text
+
+
+def _check(expression: str) -> bytes:
+    """Return the checked expression; one that names `device` as a whole is checked with less known about it."""
+    try:
+        checked = _environment(whole_device=False).compile(expression)
+    except RuntimeError as error:
+        if "undeclared reference to 'device' " not in str(error):
+            raise
+        checked = _environment(whole_device=True).compile(expression)
+    serialized: bytes = checked.serialize()
+    return serialized
+
+
+@cache
+def _environment(*, whole_device: bool) -> Any:
+    """Return the checker's environment: Kubernetes 1.36's for device selectors."""
+    cel = _library()
+    any_type, text = cel.Type("any"), cel.Type.STRING
+    quantity = cel.Type.AbstractType("kubernetes.Quantity")
+    variables = {
+        "device.driver": text,
+        "device.allowMultipleAllocations": cel.Type.BOOL,
+        "device.attributes": cel.Type.Map(text, cel.Type.Map(text, any_type)),
+        "device.capacity": cel.Type.Map(text, cel.Type.Map(text, quantity)),
+    }
+    if whole_device:
+        variables["device"] = cel.Type.DYN
+    declared = [cel.FunctionDecl(name, overloads) for name, overloads in _kubernetes_functions().items()]
+    return cel.NewEnv(config=cel.NewEnvConfigFromYaml(_EXTENSIONS), variables=variables, functions=declared)
+
+
+def _library() -> Any:
+    """Return the checker's library: 14 MB that most clusters never need."""
+    from cel_expr_python import cel  # type: ignore[import-untyped]  # it has stubs, and no py.typed
+
+    return cel
+
+
+_EXTENSIONS = """
+name: kubernetes
+extensions:
+- name: bindings
+- name: lists
+- name: optional
+- name: sets
+- name: two-var-comprehensions
+"""
+
+
+def _kubernetes_functions() -> dict[str, list[Any]]:
+    """Return the signatures of functions that the checker does not know of its own, by name."""
+    cel = _library()
+    types = {
+        "bool": cel.Type.BOOL,
+        "int": cel.Type.INT,
+        "double": cel.Type.DOUBLE,
+        "string": cel.Type.STRING,
+        "any": cel.Type.DYN,
+        "list": cel.Type.List(cel.Type.DYN),
+        "strings": cel.Type.List(cel.Type.STRING),
+        "quantity": cel.Type.AbstractType("kubernetes.Quantity"),
+        "semver": cel.Type.AbstractType("kubernetes.Semver"),
+    }
+    found: dict[str, list[Any]] = {}
+    for line in _SIGNATURES.split("\n"):
+        if line:
+            left, _, result = line.partition(" -> ")
+            head, _, rest = left.partition("(")
+            target, _, name = head.rpartition(".")
+            arguments = [part for part in rest.rstrip(")").split(", ") if part]
+            is_method = target in types and name != "quote"
+            if is_method:
+                arguments.insert(0, target)
+            else:
+                name = head
+            identity = "_".join(("k8s", name, *arguments))
+            overload = cel.Overload(identity, types[result], [types[part] for part in arguments], is_method)
+            found.setdefault(name, []).append(overload)
+    return found
+
+
+_SIGNATURES = """
+string.charAt(int) -> string
+string.indexOf(string) -> int
+string.indexOf(string, int) -> int
+string.lastIndexOf(string) -> int
+string.lastIndexOf(string, int) -> int
+string.lowerAscii() -> string
+string.upperAscii() -> string
+string.trim() -> string
+string.replace(string, string) -> string
+string.replace(string, string, int) -> string
+string.split(string) -> strings
+string.split(string, int) -> strings
+string.substring(int) -> string
+string.substring(int, int) -> string
+string.format(list) -> string
+strings.join() -> string
+strings.join(string) -> string
+strings.quote(string) -> string
+list.isSorted() -> bool
+list.sum() -> any
+list.min() -> any
+list.max() -> any
+list.indexOf(any) -> int
+list.lastIndexOf(any) -> int
+string.find(string) -> string
+string.findAll(string) -> strings
+string.findAll(string, int) -> strings
+quantity(string) -> quantity
+isQuantity(string) -> bool
+sign(quantity) -> int
+quantity.isInteger() -> bool
+quantity.asInteger() -> int
+quantity.asApproximateFloat() -> double
+quantity.isGreaterThan(quantity) -> bool
+quantity.isLessThan(quantity) -> bool
+quantity.compareTo(quantity) -> int
+quantity.add(quantity) -> quantity
+quantity.add(int) -> quantity
+quantity.sub(quantity) -> quantity
+quantity.sub(int) -> quantity
+semver(string) -> semver
+semver(string, bool) -> semver
+isSemver(string) -> bool
+isSemver(string, bool) -> bool
+semver.isGreaterThan(semver) -> bool
+semver.isLessThan(semver) -> bool
+semver.compareTo(semver) -> int
+semver.major() -> int
+semver.minor() -> int
+semver.patch() -> int
+"""

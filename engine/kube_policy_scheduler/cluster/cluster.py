@@ -1,0 +1,348 @@
+"""The cluster as the scheduler sees it: nodes, pods on them, and the objects that rules read.
+
+One mutable value, changed only by the methods here, each of which leaves every column, counter and index
+consistent. A pod counts on its node from `place` (bound by anyone, or assumed) to `displace`. A pod on a node
+that is not known (yet) is kept aside and counts once the node appears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.attached_volumes import AttachedVolumes
+from kube_policy_scheduler.cluster.counters import PodCounters
+from kube_policy_scheduler.cluster.devices import Chosen, Devices
+from kube_policy_scheduler.cluster.disks import DiskKey, DiskUse, disk_uses
+from kube_policy_scheduler.cluster.nodes import IntArray, NodeTable
+from kube_policy_scheduler.cluster.object_store import ObjectStore, key_of, object_key
+from kube_policy_scheduler.cluster.pods import PodInfo, Templates
+from kube_policy_scheduler.cluster.ports import PortTable, host_ports
+from kube_policy_scheduler.cluster.priorities import PriorityTable
+from kube_policy_scheduler.cluster.quantity import MAX_INT64
+from kube_policy_scheduler.cluster.resource_claims import ResourceClaims
+from kube_policy_scheduler.cluster.resource_slices import ResourceSlices
+from kube_policy_scheduler.cluster.workload import Workload
+
+__all__ = ["Cluster", "Rehearsed", "object_key"]
+
+ObjectT = TypeVar("ObjectT")
+
+
+class Rehearsed(NamedTuple):
+    """A change of pods within a rehearsal."""
+
+    pod: PodInfo
+    node_name: str
+    step: int
+    """1 for a pod that was placed, -1 for one that was displaced."""
+
+
+class Cluster:
+    """Nodes as columns, pods by node, counters, ports, and other objects by kind."""
+
+    def __init__(self) -> None:
+        self.nodes = NodeTable()
+        self.templates = Templates()
+        self.counters = PodCounters()
+        self.counters_on_unknown_nodes = PodCounters()
+        """Counts of the pods in `stranded`, as though they were all on one node."""
+        self.ports = PortTable()
+        self.priorities = PriorityTable()
+        self.pods: dict[str, PodInfo] = {}
+        """Every pod that counts somewhere, by uid, as it was placed."""
+        self.on_node: dict[str, dict[str, PodInfo]] = {}
+        """Pods by node name and uid; also for nodes that are not in the table."""
+        self.claim_users: dict[str, dict[str, PodInfo]] = {}
+        """Pods on known nodes by `namespace/claim` (persistentVolumeClaim volumes only) and uid."""
+        self.nominated: dict[str, dict[str, PodInfo]] = {}
+        """Pending pods that preemption made room for, by node name and uid."""
+        self._nominated_to: dict[str, str] = {}
+        self.stranded: dict[str, PodInfo] = {}
+        """Pods on nodes that are not in the table, by uid: they are in no column and no counter."""
+        self._placed_on: dict[str, str] = {}
+        self.devices = Devices(self.nodes, self.on_node)
+        """GPUs and the like, one by one."""
+        self.workload = Workload(self.nodes)
+        """Which pods are to be expected."""
+        self.store = ObjectStore()
+        """Objects of all other kinds."""
+        self.disk_users: dict[DiskKey, dict[str, DiskUse]] = {}
+        """How pods on known nodes use the disks that they mount inline, by uid."""
+        self.attached = AttachedVolumes(self.store, self.nodes)
+        """CSI volumes in use on known nodes."""
+        self.resource_slices = ResourceSlices(self.nodes)
+        """Devices that drivers publish."""
+        self.resource_claims = ResourceClaims()
+        """Claims for such devices, and which devices are in use because of them."""
+        self.rehearsed: Sequence[Rehearsed] = ()
+        """What was placed and displaced in the rehearsal under way, oldest first; see `rehearse`."""
+        self._rehearsal: list[Rehearsed] | None = None
+
+    # --- nodes ---------------------------------------------------------------------------------------
+
+    def set_node(self, node: objects.Node) -> frozenset[str]:
+        """Add or update a node; return what changed (see `cluster.nodes.CHANGES`)."""
+        changes = self.nodes.set(node)
+        row = self.nodes.rows[node.metadata.name]
+        self._follow_resources(but=row if "added" in changes else None)
+        if "added" in changes:
+            self.counters.resize(self.nodes.size)
+            self.devices.add_node(row)
+            for pod in self.on_node.get(node.metadata.name, {}).values():
+                self._unstrand(pod)
+                self._count(pod, row, 1)
+        elif "allocatable" in changes:
+            self.devices.set_node(node.metadata.name, row)
+        return changes
+
+    def remove_node(self, name: str) -> None:
+        """Remove a node; its pods are kept aside until they are deleted or the node comes back."""
+        row = self.nodes.rows.get(name)
+        if row is None:
+            return
+        for pod in self.on_node.get(name, {}).values():
+            self._count(pod, row, -1)
+            self._strand(pod)
+        last = self.nodes.infos[-1]
+        staying = self.on_node.get(last.name, {}).values() if last.name != name else ()
+        for pod in staying:
+            self.ports.update(host_ports(pod.template), last.row, -1)
+        source = last.row
+        target = self.nodes.remove(name)
+        if target is not None:
+            self.priorities.move(source, target)
+            self.devices.move(source, target)
+            self.counters.move(source, target, iter([pod.template for pod in staying]))
+        for pod in staying:
+            self.ports.update(host_ports(pod.template), last.row, 1)
+        self.counters.resize(self.nodes.size)
+        self._follow_resources()
+
+    def _follow_resources(self, *, but: int | None = None) -> None:
+        """Count pods for the resources that are offered since a node changed; `but` those on a row not counted yet."""
+        for resource in self.nodes.vanished:
+            self.priorities.forget(resource)
+            self.devices.forget(resource)
+        if not self.nodes.appeared:
+            return
+        for info in self.nodes.infos:
+            for pod in self.on_node.get(info.name, {}).values() if info.row != but else ():
+                for resource in self.nodes.appeared & pod.demand.requests.keys():
+                    amount = pod.demand.requests[resource]
+                    self.nodes.hold_more(info.row, resource, amount)
+                    self.priorities.add(pod.priority, info.row, resource, amount)
+
+    # --- pods ----------------------------------------------------------------------------------------
+
+    def place(self, pod: PodInfo, node_name: str, *, devices: Mapping[str, Chosen] | None = None) -> None:
+        """Count a pod on a node; an older state of the same pod is replaced.
+
+        devices: which of the node's it gets, by resource; else those that it had, or that its annotation names.
+        """
+        self.displace(pod.uid)
+        if devices:
+            self.devices.want(pod.uid, devices)
+        self.pods[pod.uid] = pod
+        self._placed_on[pod.uid] = node_name
+        self.on_node.setdefault(node_name, {})[pod.uid] = pod
+        row = self.nodes.rows.get(node_name)
+        if row is not None:
+            self._count(pod, row, 1)
+        else:
+            self._strand(pod)
+        if self._rehearsal is not None:
+            self._rehearsal.append(Rehearsed(pod, node_name, 1))
+        if self.workload.learns and not self.rehearsed:
+            self.workload.saw(pod.template, 1)
+
+    def confirm(self, pod: PodInfo, node_name: str) -> bool:
+        """Take over a placed pod's new state; return whether it now counts otherwise than before."""
+        known = self.pods.get(pod.uid)
+        if (
+            known is not None
+            and self._placed_on[pod.uid] == node_name
+            and known.template is pod.template
+            and known.terminating == pod.terminating
+            and known.volumes == pod.volumes
+            and known.demand == pod.demand
+        ):
+            self.pods[pod.uid] = self.on_node[node_name][pod.uid] = pod
+            if pod.uid in self.stranded:
+                self.stranded[pod.uid] = pod
+            return False
+        self.place(pod, node_name)
+        return True
+
+    def displace(self, uid: str) -> PodInfo | None:
+        """Count a pod no longer; return it, or None where it did not count."""
+        pod = self.pods.pop(uid, None)
+        if pod is None:
+            return None
+        node_name = self._placed_on.pop(uid)
+        there = self.on_node[node_name]
+        del there[uid]
+        if not there:
+            del self.on_node[node_name]
+        row = self.nodes.rows.get(node_name)
+        if row is not None:
+            self._count(pod, row, -1)
+        else:
+            self._unstrand(pod)
+        if self._rehearsal is not None:
+            self._rehearsal.append(Rehearsed(pod, node_name, -1))
+        if self.workload.learns and not self.rehearsed:
+            self.workload.saw(pod.template, -1)
+        return pod
+
+    @contextmanager
+    def rehearse(self) -> Iterator[None]:
+        """Try out other placements: what is placed and displaced within is taken back at the end.
+
+        While it lasts, `rehearsed` tells the plugins what was changed: kube-scheduler's own dry runs (preemption,
+        nominated pods) count some pods otherwise than PreFilter does, and `rehearsed` is how we agree with it.
+        For the same reason a plugin that skipped the pod before the rehearsal must not be asked within it.
+        """
+        outer, log = self._rehearsal, self._rehearsal if self._rehearsal is not None else []
+        mark = len(log)
+        self.rehearsed = self._rehearsal = log
+        try:
+            yield
+        finally:
+            self._rehearsal = None
+            for pod, node_name, step in reversed(log[mark:]):
+                if step > 0:
+                    self.displace(pod.uid)
+                else:
+                    self.place(pod, node_name)
+            del log[mark:]
+            self._rehearsal = outer
+            if outer is None:
+                self.rehearsed = ()
+
+    def node_of(self, uid: str) -> str | None:
+        """Return the name of the node that a pod counts on, or None."""
+        return self._placed_on.get(uid)
+
+    def pods_on(self, node_name: str) -> Mapping[str, PodInfo]:
+        """Return the pods on a node by uid."""
+        return self.on_node.get(node_name, {})
+
+    def _strand(self, pod: PodInfo) -> None:
+        self.stranded[pod.uid] = pod
+        self.counters_on_unknown_nodes.place(pod, 0)
+
+    def _unstrand(self, pod: PodInfo) -> None:
+        del self.stranded[pod.uid]
+        self.counters_on_unknown_nodes.displace(pod, 0)
+
+    def _count(self, pod: PodInfo, row: int, step: int) -> None:
+        requests = self.nodes.counted_requests(pod.demand)
+        self.nodes.hold(row, pod.demand, requests, sign=step)
+        self.priorities.update(pod.priority, row, requests, step)
+        if step > 0:
+            self.counters.place(pod, row)
+        else:
+            self.counters.displace(pod, row)
+        if self.devices.tables:
+            self.devices.count(pod, row, step)
+        ports = host_ports(pod.template)
+        if ports:
+            self.ports.update(ports, row, step)
+        if pod.volumes:
+            move = self.attached.place if step > 0 else self.attached.displace
+            move(pod, self.nodes.infos[row].name)
+        for volume in pod.volumes:
+            if volume.persistent_volume_claim is not None:
+                key = key_of(pod.namespace, volume.persistent_volume_claim.claim_name)
+                if step > 0:
+                    self.claim_users.setdefault(key, {})[pod.uid] = pod
+                elif (users := self.claim_users.get(key)) is not None:
+                    users.pop(pod.uid, None)
+                    if not users:
+                        del self.claim_users[key]
+        for disk, use in disk_uses(pod.volumes).items() if pod.volumes else ():
+            if step > 0:
+                self.disk_users.setdefault(disk, {})[pod.uid] = use
+            elif (mounting := self.disk_users.get(disk)) is not None:
+                mounting.pop(pod.uid, None)
+                if not mounting:
+                    del self.disk_users[disk]
+
+    def held_from(self, priority: int, resource: str) -> IntArray:
+        """Return `int64[nodes]`: what pods of this priority and above hold; of "pods", how many there are."""
+        nodes = self.nodes
+        held = nodes.pod_count if resource == "pods" else nodes.requested(resource)
+        result: IntArray = held - self.priorities.below(priority, resource, nodes.size)
+        for row in nodes.overflowing(resource):
+            there = self.pods_on(nodes.infos[row].name).values()
+            total = sum(pod.demand.requests.get(resource, 0) for pod in there if pod.priority >= priority)
+            result[row] = min(total, MAX_INT64)
+        return result
+
+    def recount(self, name: str) -> None:
+        """Write the columns of a node in the table anew, from the pods there."""
+        row, there = self.nodes.rows[name], self.pods_on(name).values()
+        self.nodes.recount(row, (pod.demand for pod in there))
+        self.priorities.clear(row)
+        for pod in there:
+            self.priorities.update(pod.priority, row, self.nodes.counted_requests(pod.demand), 1)
+
+    def forget_groups(self) -> None:
+        """Take note that pods are counted by other groups from now on."""
+        for counters in (self.counters, self.counters_on_unknown_nodes):
+            counters.forget_groups()
+
+    # --- nominations ---------------------------------------------------------------------------------
+
+    def nominate(self, pod: PodInfo, node_name: str) -> None:
+        """Keep room for a pending pod on a node; "" takes an earlier nomination back."""
+        before = self._nominated_to.pop(pod.uid, None)
+        if before is not None:
+            there = self.nominated[before]
+            del there[pod.uid]
+            if not there:
+                del self.nominated[before]
+        if node_name:
+            self.nominated.setdefault(node_name, {})[pod.uid] = pod
+            self._nominated_to[pod.uid] = node_name
+
+    # --- other objects -------------------------------------------------------------------------------
+
+    def set_object(self, thing: Any) -> None:
+        """Add or update an object of another kind, such as a Service or a PersistentVolumeClaim."""
+        self.store.set(thing)
+        if isinstance(thing, objects.Namespace):
+            self._set_namespace(thing.metadata.name, thing.metadata.labels or {})
+        elif isinstance(thing, objects.DeviceClass):
+            self.nodes.version += 1  # resources that a class provides need not be the node's own
+        elif isinstance(thing, objects.ResourceSlice):
+            self.resource_slices.set(thing)
+        elif isinstance(thing, objects.ResourceClaim):
+            self.resource_claims.set(thing)
+
+    def remove_object(self, thing: Any) -> None:
+        """Forget an object of another kind."""
+        self.store.remove(thing)
+        if isinstance(thing, objects.Namespace):
+            self._set_namespace(thing.metadata.name, None)
+        elif isinstance(thing, objects.DeviceClass):
+            self.nodes.version += 1
+        elif isinstance(thing, objects.ResourceSlice):
+            self.resource_slices.remove(thing)
+        elif isinstance(thing, objects.ResourceClaim):
+            self.resource_claims.remove(thing)
+
+    def _set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
+        for counters in (self.counters, self.counters_on_unknown_nodes):
+            counters.set_namespace(name, labels)
+
+    def get(self, kind: type[ObjectT], key: str) -> ObjectT | None:
+        """Return an object by `name` or `namespace/name`."""
+        return self.store.get(kind, key)
+
+    def all(self, kind: type[ObjectT]) -> Iterable[ObjectT]:
+        """Return all objects of a kind, in the order in which they were first seen."""
+        return self.store.all(kind)

@@ -1,0 +1,233 @@
+"""How many pods of one set are on each node, and what changed of late. Knows nothing of who counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kube_policy_scheduler.cluster.affinity import CarriedTerm
+from kube_policy_scheduler.cluster.pod_sets import PodSet
+
+CountArray = NDArray[np.int32 | np.int64]
+SumArray = NDArray[np.int64]
+
+_JOURNAL_LIMIT = 512
+"""Changes remembered by a counter; who lags further behind adds up all nodes again (some 20 µs at 5,000)."""
+_DENSE_SHARE = 16
+"""A tally with more than one row in so many is kept as a column: adding that up is then the faster one."""
+
+Change: TypeAlias = tuple[int, int, int]
+"""A row, by how much its sum changed, and by how many pods."""
+
+
+class CountKey(NamedTuple):
+    """What a counter counts."""
+
+    pods: PodSet
+    terminating: bool
+    """Whether pods that are being deleted count (pod affinity) or not (spreading)."""
+
+
+class Owner(Protocol):
+    """What a counter has in common with all others."""
+
+    size: int
+    """Rows of the node table."""
+    changes: int
+    """Grows with every change of any counter."""
+
+
+class Tally:
+    """A number per row: by row while few rows have one, as a column once many have."""
+
+    __slots__ = ("_capacity", "_column", "_dtype", "_rows")
+
+    def __init__(self, capacity: int, dtype: type[np.int32] | type[np.int64] = np.int32) -> None:
+        self._capacity = capacity
+        self._dtype = dtype
+        self._rows: dict[int, int] = {}
+        self._column: CountArray | None = None
+
+    def add(self, row: int, amount: int) -> None:
+        """Add to a row's number."""
+        if self._column is not None:
+            self._column[row] += amount
+            return
+        rows = self._rows
+        total = rows.get(row, 0) + amount
+        if total:
+            rows[row] = total
+            if len(rows) * _DENSE_SHARE > self._capacity:
+                self.column()
+        else:
+            rows.pop(row, None)
+
+    def column(self) -> CountArray:
+        """Return `[capacity]`; kept as a column from now on."""
+        if self._column is None:
+            column: CountArray = np.zeros(self._capacity, self._dtype)
+            for row, number in self._rows.items():
+                column[row] = number
+            self._column, self._rows = column, {}
+        return self._column
+
+    def add_to(self, totals: SumArray, places: NDArray[np.intp], *, weight: int, aside: int) -> int:
+        """Add the numbers up by place; return their sum, without weight.
+
+        Args:
+            totals: `int64[slots]`, what is added to.
+            places: `intp[rows]`, the slot of each row.
+            weight: what each number counts for.
+            aside: the slot of rows that do not count.
+        """
+        if self._column is not None:
+            sums = np.bincount(places, weights=self._column[: len(places)], minlength=len(totals)).astype(np.int64)
+            sums[aside] = 0
+            totals += sums * weight
+            return int(sums.sum())
+        counted = 0
+        for row, number in self._rows.items():
+            place = places[row]
+            if place != aside:
+                totals[place] += number * weight
+                counted += number
+        return counted
+
+    def move(self, source: int, target: int) -> None:
+        """Follow a row to another one, which is empty."""
+        if self._column is not None:
+            self._column[target], self._column[source] = self._column[source], 0
+        elif source in self._rows:
+            self._rows[target] = self._rows.pop(source)
+
+    def extend(self, capacity: int) -> None:
+        """Make room for so many rows."""
+        if self._column is not None:
+            more: CountArray = np.zeros(capacity - self._capacity, self._dtype)
+            self._column = np.concatenate((self._column, more))
+        self._capacity = capacity
+
+
+class Counter:
+    """How many pods of one set are on each node, or the sum of their weights."""
+
+    __slots__ = ("_journal", "_journal_start", "_owner", "_pods", "_sums", "live", "terminating", "total", "used")
+
+    def __init__(self, *, owner: Owner, capacity: int, weighs: bool = False, terminating: bool = True) -> None:
+        """weighs: whether pods count for other whole numbers than 1. terminating: whether those being deleted count."""
+        self.terminating = terminating
+        self.total = 0
+        """Pods on all nodes."""
+        self.live = True
+        """False once it is no longer kept up to date: ask for it again."""
+        self.used = True
+        """Set by who reads a counter without asking for it again, so that it is not dropped."""
+        self._owner = owner
+        self._pods = Tally(capacity)
+        self._sums = Tally(capacity, np.int64) if weighs else self._pods
+        """The same as `_pods` where each pod counts for 1."""
+        self._journal: list[Change] = []
+        self._journal_start = 0
+
+    @property
+    def owner(self) -> Owner:
+        """Return what it has in common with all others."""
+        return self._owner
+
+    def per_node(self) -> CountArray:
+        """Return `int32[nodes]`: pods; or `int64[nodes]`, the sum of their weights."""
+        return self._sums.column()[: self._owner.size]
+
+    def add_to(self, totals: SumArray, places: NDArray[np.intp], *, weight: int, aside: int) -> int:
+        """Add pods or their weights up by place; return how many pods that were. Arguments as of `Tally.add_to`."""
+        if self._sums is self._pods:
+            return self._pods.add_to(totals, places, weight=weight, aside=aside)
+        self._sums.add_to(totals, places, weight=weight, aside=aside)
+        return self._pods.add_to(np.zeros_like(totals), places, weight=1, aside=aside)
+
+    @property
+    def version(self) -> int:
+        """Return a number that grows with every change, except that rows move (see `NodeTable.version`)."""
+        return self._journal_start + len(self._journal)
+
+    def changed_since(self, version: int) -> Sequence[Change] | None:
+        """Return the changes after a version; None means that it is too long ago to know."""
+        return self._journal[version - self._journal_start :] if version >= self._journal_start else None
+
+    def bump(self, row: int, step: int, weight: float = 1) -> None:
+        """Count one pod more (`step` 1) or less (-1) on a node."""
+        self.total += step
+        self._pods.add(row, step)
+        amount = step
+        if self._sums is not self._pods:
+            amount = step * int(weight)
+            self._sums.add(row, amount)
+        self._journal.append((row, amount, step))
+        if len(self._journal) > _JOURNAL_LIMIT:
+            drop = _JOURNAL_LIMIT // 2
+            del self._journal[:drop]
+            self._journal_start += drop
+
+    def fill(self, row: int, pods: int, weight: float) -> None:
+        """Count so many pods more, which leaves no trace in the journal."""
+        self.total += pods
+        self._pods.add(row, pods)
+        if self._sums is not self._pods:
+            self._sums.add(row, pods * int(weight))
+
+    def move(self, source: int, target: int) -> None:
+        """Follow a node to another row, which is empty."""
+        self._pods.move(source, target)
+        if self._sums is not self._pods:
+            self._sums.move(source, target)
+
+    def extend(self, capacity: int) -> None:
+        """Make room for so many rows."""
+        self._pods.extend(capacity)
+        if self._sums is not self._pods:
+            self._sums.extend(capacity)
+
+
+class AmountCounter(Counter):
+    """Also how many pods count for each amount; amounts need not be whole."""
+
+    __slots__ = ("_amounts",)
+
+    def __init__(self, *, owner: Owner, capacity: int, terminating: bool) -> None:
+        super().__init__(owner=owner, capacity=capacity, terminating=terminating)
+        self._amounts: dict[float, int] = {}
+
+    def worth(self) -> float:
+        """Return the sum over all pods on all nodes."""
+        return math.fsum(amount * pods for amount, pods in self._amounts.items())
+
+    def fill(self, row: int, pods: int, weight: float) -> None:
+        """Count so many pods more, which leaves no trace in the journal."""
+        super().fill(row, pods, 1)
+        self._note(weight, pods)
+
+    def bump(self, row: int, step: int, weight: float = 1) -> None:
+        """Count one pod more (`step` 1) or less (-1) on a node."""
+        super().bump(row, step)
+        self._note(weight, step)
+
+    def _note(self, amount: float, pods: int) -> None:
+        number = self._amounts.get(amount, 0) + pods
+        if number:
+            self._amounts[amount] = number
+        else:
+            self._amounts.pop(amount, None)
+
+
+class Carriers(Counter):
+    """How many placed pods carry one affinity term, on each node. Kept as long as there is a pod that does."""
+
+    __slots__ = ("__weakref__", "term")
+
+    def __init__(self, term: CarriedTerm, *, owner: Owner, capacity: int) -> None:
+        super().__init__(owner=owner, capacity=capacity)
+        self.term = term

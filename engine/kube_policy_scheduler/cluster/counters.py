@@ -1,0 +1,412 @@
+"""Counts of pods per node, kept up to date by every placement: the base of spreading and affinity.
+
+A counter is made when a rule or a policy first asks for a set of pods; from then on a placement updates it
+in O(1), and no decision scans pods. Totals per zone or rack follow from these counts (`cluster.domains`).
+
+Sets and templates find each other by what they have in common (`cluster.pod_sets.Anchor`): that somebody has
+very many sets, terms or templates of his own costs the others nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from itertools import count
+from typing import NamedTuple
+from weakref import WeakValueDictionary, ref
+
+from kube_policy_scheduler.cluster.affinity import CarriedTerm, carried_terms
+from kube_policy_scheduler.cluster.counter import AmountCounter, Carriers, Counter, CountKey
+from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Family, Label, PodSet, Value, Weighing, labels_of
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.tallies import GroupOf, Tallies
+
+_FIRST_CAPACITY = 64
+_MAX_TERMS = 4096
+"""Conditions of all counters that are kept: a template met for the first time may be held against each. Beyond it those
+not used of late go, and are made anew when asked for."""
+_MAX_KEPT = 1024
+"""Sets of totals kept, over all templates; one over hostnames takes 40 kB at 5,000 nodes."""
+_LOG_LIMIT = 1024
+"""Changes of carried terms remembered; who lags further behind looks for all of his terms again."""
+_LOOK_ANEW = 32
+"""After more changes than this looking for all terms by what they have in common is cheaper."""
+
+
+class CarriedTowards(NamedTuple):
+    """Terms of placed pods that select pods of one template."""
+
+    by: Collection[Carriers]
+    version: int
+    """Another one whenever they are others."""
+
+
+class _Known:
+    """What a template's memo keeps of one `PodCounters`: the counters and carried terms that match the template."""
+
+    __slots__ = (
+        "carried_at",
+        "carries",
+        "counters",
+        "deaths",
+        "labels",
+        "owner",
+        "sets_version",
+        "towards",
+        "towards_version",
+    )
+
+    def __init__(self, owner: PodCounters, *, template: PodTemplate) -> None:
+        self.owner = owner
+        self.labels = owner.namespaces.get(template.namespace)
+        """Labels of the template's namespace, compared by identity: under others it may match otherwise."""
+        self.carries = tuple(owner.carriers(term) for term in carried_terms(template))
+        """The terms that its pods carry."""
+        self.counters: list[tuple[Counter, float]] | None = None
+        """Those that count pods of the template, with their weight; None: not looked for yet."""
+        self.sets_version = -1
+        """When that was true; while a pod of the template is placed, it is kept so."""
+        self.deaths = 0
+        self.towards: dict[Carriers, None] = {}
+        """Who carries terms that select pods of the template, as it was at a place of the log."""
+        self.towards_version = owner.next_serial()
+        self.carried_at = -1
+
+
+class PodCounters:
+    """All counters, and the terms that placed pods carry."""
+
+    def __init__(self) -> None:
+        self.namespaces: dict[str, dict[str, str]] = {}
+        self.size = 0
+        """Rows of the node table."""
+        self.changes = 0
+        """Grows with every change of any counter."""
+        self._counters: dict[CountKey, Counter] = {}
+        self._by_anchor: dict[Anchor, dict[Counter, CountKey]] = {}
+        self._terms = 0
+        """Conditions of all counters."""
+        self._sets_version = 0
+        """Grows with every new counter."""
+        self._deaths = 0
+        self._carriers: WeakValueDictionary[CarriedTerm, Carriers] = WeakValueDictionary()
+        self._carried: dict[Anchor, dict[Carriers, None]] = {}
+        """Terms that at least one placed pod carries."""
+        self._carried_log: list[Carriers] = []
+        """Those that appeared or disappeared."""
+        self._carried_start = 0
+        self._serials = count()
+        self._memo_key = ("counters", id(self))
+        """Of what templates keep: pods on nodes and pods on none are counted by two of us."""
+        self._kept: dict[tuple[ref[PodTemplate], Hashable], None] = {}
+        self._capacity = _FIRST_CAPACITY
+        self._placed: dict[PodTemplate, dict[int, list[int]]] = {}
+        """Pods placed by template and row: [all, those terminating]."""
+        self._templates: dict[Anchor, dict[PodTemplate, None]] = {}
+        """Templates of placed pods by namespace, by label, and by their values in families."""
+        self._families: dict[Family, None] = {}
+        self._tallies = Tallies()
+
+    def counter(self, pods: PodSet, *, terminating: bool) -> Counter:
+        """Return the counter of a set of pods, made on first use."""
+        key = CountKey(pods, terminating)
+        counter = self._counters.get(key)
+        if counter is None:
+            if self._terms + pods.terms > _MAX_TERMS and self._counters:
+                self._evict()
+            self._terms += pods.terms
+            for anchor in pods.anchors():
+                if isinstance(anchor, Value):
+                    self._add_family(anchor.family)
+            counter = self._counters[key] = self._count(key)
+            for anchor in pods.anchors():
+                self._by_anchor.setdefault(anchor, {})[counter] = key
+            self._sets_version += 1
+        counter.used = True
+        return counter
+
+    def carried_towards(self, template: PodTemplate) -> CarriedTowards:
+        """Return who carries terms, of every kind, that select pods of this template."""
+        known = self._known(template)
+        end = self._carried_start + len(self._carried_log)
+        if known.carried_at != end:
+            if known.carried_at < max(self._carried_start, end - _LOOK_ANEW):
+                found = self._find_carriers(template)
+                if found != known.towards:
+                    known.towards, known.towards_version = found, self.next_serial()
+            else:
+                self._follow(known, template)
+            known.carried_at = end
+        return CarriedTowards(known.towards.keys(), known.towards_version)
+
+    def _find_carriers(self, template: PodTemplate) -> dict[Carriers, None]:
+        found: dict[Carriers, None] = {}
+        for anchor in labels_of(template):
+            for carriers in self._carried.get(anchor, ()):
+                if carriers.term.term.pods.matches(template, self.namespaces):
+                    found[carriers] = None
+        return found
+
+    def _follow(self, known: _Known, template: PodTemplate) -> None:
+        for carriers in self._carried_log[known.carried_at - self._carried_start :]:
+            if not carriers.total:
+                if carriers in known.towards:
+                    del known.towards[carriers]
+                    known.towards_version = self.next_serial()
+            elif carriers not in known.towards and carriers.term.term.pods.matches(template, self.namespaces):
+                known.towards[carriers] = None
+                known.towards_version = self.next_serial()
+
+    def keep(self, template: PodTemplate, key: Hashable, totals: object) -> None:
+        """Keep totals made of counters in a template's memo; beyond a limit the oldest of any template go.
+
+        That they are kept does not keep the template.
+        """
+        template.memo[key] = totals
+        entry = ref(template), key
+        self._kept.pop(entry, None)
+        self._kept[entry] = None
+        if len(self._kept) > _MAX_KEPT:
+            oldest = next(iter(self._kept))
+            del self._kept[oldest]
+            if (holder := oldest[0]()) is not None:
+                holder.memo.pop(oldest[1], None)
+
+    def carriers(self, term: CarriedTerm) -> Carriers:
+        """Return the count of those that carry a term; one for all templates that have it."""
+        found = self._carriers.get(term)
+        if found is None:
+            found = self._carriers[term] = Carriers(term, owner=self, capacity=self._capacity)
+        return found
+
+    def placements(self, *, terminating: bool) -> Iterator[tuple[PodTemplate, dict[int, int]]]:
+        """Yield each template with how many of its pods are on which rows, with or without terminating ones."""
+        for template, rows in self._placed.items():
+            yield template, {row: total - (0 if terminating else leaving) for row, (total, leaving) in rows.items()}
+
+    def group_size(self, group_of: GroupOf, group: Hashable) -> int:
+        """Return how many placed pods are in a group, without those that are terminating; costs the same for any."""
+        return self._tallies.size(group_of, group, self.placements(terminating=False))
+
+    def forget_groups(self) -> None:
+        """Take note that groups are told apart in other ways from now on."""
+        self._tallies.forget()
+        used = {a.family for key in self._counters for a in key.pods.anchors() if isinstance(a, Value)}
+        self._families = dict.fromkeys(family for family in self._families if family in used)
+        self._templates = {
+            anchor: found
+            for anchor, found in self._templates.items()
+            if not isinstance(anchor, Value) or anchor.family in used
+        }
+
+    # --- changes -------------------------------------------------------------------------------------
+
+    def next_serial(self) -> int:
+        """Return a number that was not used before."""
+        return next(self._serials)
+
+    def place(self, pod: PodInfo, row: int) -> None:
+        """Count a pod on a node."""
+        template = pod.template
+        known = self._known(template)
+        rows = self._placed.get(template)
+        if rows is None:
+            rows = self._placed[template] = {}
+            for anchor in self._places(template):
+                self._templates.setdefault(anchor, {})[template] = None
+            if known.sets_version != self._sets_version:
+                known.counters = None
+        cell = rows.setdefault(row, [0, 0])
+        cell[0] += 1
+        cell[1] += pod.terminating
+        self._update(known, pod, row, 1)
+
+    def displace(self, pod: PodInfo, row: int) -> None:
+        """Count a pod no longer."""
+        template = pod.template
+        known = self._known(template)
+        rows = self._placed[template]
+        cell = rows[row]
+        cell[0] -= 1
+        cell[1] -= pod.terminating
+        if not cell[0]:
+            del rows[row]
+        self._update(known, pod, row, -1)
+        if not rows:
+            del self._placed[template]
+            for anchor in self._places(template):
+                there = self._templates[anchor]
+                del there[template]
+                if not there:
+                    del self._templates[anchor]
+            known.sets_version = self._sets_version
+
+    def _update(self, known: _Known, pod: PodInfo, row: int, step: int) -> None:
+        if not pod.terminating:
+            self._tallies.update(pod.template, step)
+        if known.counters is None:
+            known.counters, known.deaths = self._find_counters(pod.template), self._deaths
+        elif known.deaths != self._deaths:
+            known.counters, known.deaths = [pair for pair in known.counters if pair[0].live], self._deaths
+        if known.counters or known.carries:
+            self.changes += 1
+        for counter, weight in known.counters:
+            if counter.terminating or not pod.terminating:
+                counter.bump(row, step, weight)
+        for carriers in known.carries:
+            self._carry(carriers, row, step)
+
+    def _known(self, template: PodTemplate) -> _Known:
+        known: _Known | None = template.memo.get(self._memo_key)
+        if known is None or known.owner is not self or known.labels is not self.namespaces.get(template.namespace):
+            known = template.memo[self._memo_key] = _Known(self, template=template)
+        return known
+
+    def _find_counters(self, template: PodTemplate) -> list[tuple[Counter, float]]:
+        found: dict[Counter, float] = {}
+        anchors: Iterable[Anchor] = (*labels_of(template), *self._values_of(template))
+        for anchor in anchors:
+            for counter, key in self._by_anchor.get(anchor, _NO_COUNTERS).items():
+                if counter not in found and (weight := key.pods.weight(template, self.namespaces)) is not None:
+                    found[counter] = weight
+        return list(found.items())
+
+    def _carry(self, carriers: Carriers, row: int, step: int) -> None:
+        carriers.bump(row, step)
+        appeared = carriers.total == 1 and step > 0
+        if not appeared and carriers.total:
+            return
+        for anchor in carriers.term.term.pods.anchors():
+            there = self._carried.setdefault(anchor, {})
+            if appeared:
+                there[carriers] = None
+            else:
+                del there[carriers]
+                if not there:
+                    del self._carried[anchor]
+        self._carried_log.append(carriers)
+        if len(self._carried_log) > _LOG_LIMIT:
+            drop = _LOG_LIMIT // 2
+            del self._carried_log[:drop]
+            self._carried_start += drop
+
+    def set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
+        """Set or (None) forget the labels of a namespace."""
+        if self.namespaces.get(name) == labels:
+            return
+        if labels is None:
+            del self.namespaces[name]
+        else:
+            self.namespaces[name] = labels
+        self.changes += 1
+        if Label(name) in self._templates:
+            self._drop([key for key in self._counters if key.pods.reads_namespaces])
+
+    # --- the life of counters ------------------------------------------------------------------------
+
+    def _count(self, key: CountKey) -> Counter:
+        """Return a new counter of the pods that are there, which is told of those that come and go."""
+        weighing = key.pods.weighing
+        if weighing is Weighing.AMOUNT:
+            counter: Counter = AmountCounter(owner=self, capacity=self._capacity, terminating=key.terminating)
+        else:
+            weighs = weighing is not Weighing.ONE
+            counter = Counter(owner=self, capacity=self._capacity, weighs=weighs, terminating=key.terminating)
+        for template in self._candidates(key.pods.anchors()):
+            weight = key.pods.weight(template, self.namespaces)
+            if weight is None:
+                continue
+            for row, (total, terminating) in self._placed[template].items():
+                counter.fill(row, total if key.terminating else total - terminating, weight)
+            known = self._known(template)
+            if known.counters is not None:
+                known.counters.append((counter, weight))
+        return counter
+
+    def _candidates(self, anchors: Iterable[Anchor]) -> Iterable[PodTemplate]:
+        """Return the templates of placed pods that have one of the anchors, perhaps with some others."""
+        found: dict[PodTemplate, None] = {}
+        for anchor in anchors:
+            if anchor == ANY:
+                return self._placed
+            fewest: dict[PodTemplate, None] = min(
+                [self._templates.get(part, _NO_TEMPLATES) for part in _parts(anchor)], key=len
+            )
+            found |= fewest
+        return found
+
+    def _places(self, template: PodTemplate) -> Iterator[Anchor]:
+        """Return where a template is found: by its namespace, by each label in any namespace, and by its values."""
+        yield Label(template.namespace)
+        for key, value in template.labels.items():
+            yield Label(None, key, value)
+        yield from self._values_of(template)
+
+    def _values_of(self, template: PodTemplate) -> Iterator[Value]:
+        for family in self._families:
+            yield Value(family, family.value_of(template))
+
+    def _add_family(self, family: Family) -> None:
+        """Find placed templates by their values in a family from now on."""
+        if family in self._families:
+            return
+        self._families[family] = None
+        for template in self._placed:
+            self._templates.setdefault(Value(family, family.value_of(template)), {})[template] = None
+
+    def _evict(self) -> None:
+        """Drop the counters not used since the last time, at least an eighth of all (the oldest)."""
+        unused = [key for key, counter in self._counters.items() if not counter.used]
+        if len(unused) * 8 < len(self._counters):
+            unused = list(self._counters)[: len(self._counters) // 8]
+        self._drop(unused)
+        for counter in self._counters.values():
+            counter.used = False
+
+    def _drop(self, keys: Sequence[CountKey]) -> None:
+        for key in keys:
+            counter = self._counters.pop(key)
+            counter.live = False
+            self._terms -= key.pods.terms
+            for anchor in key.pods.anchors():
+                there = self._by_anchor[anchor]
+                del there[counter]
+                if not there:
+                    del self._by_anchor[anchor]
+        self._deaths += len(keys)
+        self.changes += 1
+
+    # --- rows ----------------------------------------------------------------------------------------
+
+    def resize(self, size: int) -> None:
+        """Follow the node table to a new number of rows."""
+        self.size = size
+        if size > self._capacity:
+            self._capacity = max(size, self._capacity * 2)
+            for counter in (*self._counters.values(), *self._carriers.values()):
+                counter.extend(self._capacity)
+
+    def move(self, source: int, target: int, templates: Iterable[PodTemplate]) -> None:
+        """Follow a node (the one with pods of these templates) from row `source` to the empty row `target`."""
+        for counter in self._counters.values():
+            counter.move(source, target)
+        moved = set(templates)
+        for carriers in {carriers for template in moved for carriers in self._known(template).carries}:
+            carriers.move(source, target)
+        for template in moved:
+            rows = self._placed[template]
+            rows[target] = rows.pop(source)
+
+
+_NO_COUNTERS: dict[Counter, CountKey] = {}
+_NO_TEMPLATES: dict[PodTemplate, None] = {}
+
+
+def _parts(anchor: Anchor) -> Iterator[Anchor]:
+    """Return by what templates with an anchor are found; the one or the other is enough."""
+    if isinstance(anchor, Value):
+        yield anchor
+        return
+    if anchor.namespace is not None:
+        yield Label(anchor.namespace)
+    if anchor.key is not None:
+        yield Label(None, anchor.key, anchor.value)

@@ -1,0 +1,175 @@
+"""Totals of pods per topology domain (zone, rack, hostname), brought up to date by replaying few changes.
+
+A *domain* is a value of one node label. Domains are numbered as in the label's column; two slots follow them:
+one that stays 0, for nodes without the label, and one that collects what does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kube_policy_scheduler.cluster.counter import Change, Counter
+from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray, NodeTable
+
+_REPLAY_LIMIT = 64
+"""Changes replayed one by one; beyond it adding up all nodes is cheaper."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Topology:
+    """The domains of one label over a node table."""
+
+    size: int
+    """Number of domains."""
+    index: NDArray[np.intp]
+    """`intp[nodes]`: the domain of each node; `size` where the node lacks the label."""
+    source: NDArray[np.intp]
+    """`intp[nodes]`: where the pods of each node are added up if all count; `aside` for nodes without the label."""
+    values: Sequence[str]
+    """The label's value by domain."""
+
+    @property
+    def nothing(self) -> int:
+        """Return the slot that stays 0."""
+        return self.size
+
+    @property
+    def aside(self) -> int:
+        """Return the slot that collects what does not count."""
+        return self.size + 1
+
+    @property
+    def slots(self) -> int:
+        """Return the length of arrays over domains."""
+        return self.size + 2
+
+
+def topology(nodes: NodeTable, key: str) -> Topology:
+    """Return the domains of a label, kept until something static changes; those of labels that no node has are one."""
+    return nodes.derive(("topology", nodes.known_label(key)), lambda: _topology(nodes, key))
+
+
+def _topology(nodes: NodeTable, key: str) -> Topology:
+    column = nodes.label(key)
+    codes = sorted(column.index.values())  # the values that some node has
+    size = len(codes)
+    domain = np.full(len(column.values) + 1, size, np.intp)
+    domain[codes] = np.arange(size)
+    index = domain.take(column.codes)
+    source = np.where(index == size, size + 1, index)
+    return Topology(size, index, source, tuple(column.values[code] for code in codes))
+
+
+class DomainTotals:
+    """Weighted sums of counters per domain, over the nodes that count."""
+
+    __slots__ = ("_at", "_positions", "_source", "_weights", "mass", "topology", "totals")
+
+    def __init__(
+        self,
+        topology: Topology,
+        sources: Iterable[tuple[Counter, int]],
+        *,
+        counting: BoolArray | None = None,
+        unlabelled: int | None = None,
+    ) -> None:
+        """Add up `sources`, counters with their weights, over the nodes in `counting` (None: all).
+
+        Nodes without the label count for the domain `unlabelled`, or not at all.
+        """
+        self.topology = topology
+        self.totals: IntArray = np.zeros(topology.slots, np.int64)
+        """`int64[slots]`; read-only for others, valid after `sync`."""
+        self.mass = 0
+        """How many counted pods are in any domain, without weights; a pod counts once for every counter."""
+        source = topology.source
+        if unlabelled is not None:
+            source = np.where(topology.index == topology.nothing, unlabelled, source)
+        if counting is not None and not counting.all():
+            source = np.where(counting, source, topology.aside)
+        self._source = source
+        self._weights: dict[Counter, int] = {}
+        self._positions: dict[Counter, int] = {}
+        """The version of each counter that is in the totals."""
+        self._at = -1
+        """How much all counters had changed when they were looked at last."""
+        for counter, weight in sources:
+            self._weights[counter] = self._weights.get(counter, 0) + weight
+
+    def counts(self, row: int) -> bool:
+        """Return whether pods on a node count."""
+        return bool(self._source[row] != self.topology.aside)
+
+    def present(self) -> BoolArray:
+        """Return `bool[domains]`: those with a node that counts."""
+        result = np.zeros(self.topology.slots, np.bool_)
+        result[self._source] = True
+        return result[: self.topology.size]
+
+    def sync(self) -> bool:
+        """Catch up with the counters; return False where one of them is gone, so that this must be made anew."""
+        owner = next(iter(self._weights)).owner if self._weights else None
+        if owner is None or owner.changes == self._at:
+            return True
+        if not self._positions:
+            return self._rebuild()
+        for counter, position in self._positions.items():
+            counter.used = True
+            if not counter.live:
+                self._positions = {}
+                return False
+            if counter.version != position:
+                changes = counter.changed_since(position)
+                if changes is None or len(changes) > _REPLAY_LIMIT:
+                    return self._rebuild()
+                self._replay(changes, self._weights[counter])
+                self._positions[counter] = counter.version
+        self._at = owner.changes
+        return True
+
+    def follow(self, sources: Mapping[Counter, int]) -> bool:
+        """Add up these counters from now on; return as `sync` does. Cheap where most are those of before."""
+        if not self._positions or not self.sync():
+            self._weights = dict(sources)
+            return self._rebuild()
+        gone = self._weights.keys() - sources.keys()
+        if any(counter.total or not counter.live for counter in gone) or any(
+            self._weights[counter] != sources[counter] for counter in self._weights.keys() & sources.keys()
+        ):
+            self._weights = dict(sources)
+            return self._rebuild()
+        for counter in gone:
+            del self._weights[counter], self._positions[counter]
+        for counter in sources.keys() - self._weights.keys():
+            self._weights[counter] = sources[counter]
+            self._add(counter)
+        return True
+
+    def _replay(self, changes: Sequence[Change], weight: int) -> None:
+        places, totals, aside = self._source, self.totals, self.topology.aside
+        for row, amount, pods in changes:
+            place = places[row]
+            if place != aside:
+                totals[place] += amount * weight
+                self.mass += pods
+
+    def _rebuild(self) -> bool:
+        self.totals = np.zeros(self.topology.slots, np.int64)
+        self.mass = 0
+        self._positions = {}
+        if not all(counter.live for counter in self._weights):
+            return False
+        for counter in self._weights:
+            counter.used = True
+            self._add(counter)
+            self._at = counter.owner.changes
+        return True
+
+    def _add(self, counter: Counter) -> None:
+        aside = self.topology.aside
+        self.mass += counter.add_to(self.totals, self._source, weight=self._weights[counter], aside=aside)
+        self._positions[counter] = counter.version

@@ -1,0 +1,76 @@
+"""Nodes by the value of a label: for selectors that mean one or a few nodes out of thousands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.label_syntax import is_label_value, is_qualified_name
+from kube_policy_scheduler.cluster.node_selectors import expression_mask, node_term
+from kube_policy_scheduler.cluster.nodes import IntArray, NodeTable
+from kube_policy_scheduler.cluster.selectors import Expression
+
+
+def rows_matching(expressions: Sequence[Expression], nodes: NodeTable) -> IntArray:
+    """Return the rows of the nodes whose labels meet every requirement; all rows for none."""
+    if len(expressions) == 1 and expressions[0].operator == "In":
+        return _rows_with(expressions[0], nodes)
+    result = np.ones(nodes.size, np.bool_)
+    for expression in expressions:
+        result &= expression_mask(expression, nodes)
+    return np.flatnonzero(result)
+
+
+def _rows_with(expression: Expression, nodes: NodeTable) -> IntArray:
+    key = expression.key
+    column = nodes.label(key)
+    order, starts = nodes.derive(("rows-by-label", nodes.known_label(key)), lambda: _by_code(nodes, key))
+    found = [
+        order[starts[code] : starts[code + 1]]
+        for value in expression.values
+        if (code := column.index.get(value)) is not None
+    ]
+    return found[0] if len(found) == 1 else np.concatenate((*found, np.zeros(0, np.int64)))
+
+
+def _by_code(nodes: NodeTable, key: str) -> tuple[IntArray, NDArray[np.intp]]:
+    column = nodes.label(key)
+    order = np.argsort(column.codes, kind="stable")
+    return order, np.searchsorted(column.codes[order], np.arange(len(column.values) + 1))
+
+
+def single_label(expressions: Sequence[objects.Requirement] | None) -> tuple[str, str] | None:
+    """Return the one label and value that API requirements ask for, None where they ask for anything else."""
+    if expressions is None or len(expressions) != 1:
+        return None
+    only = expressions[0]
+    if only.operator != "In" or only.values is None or len(only.values) != 1:
+        return None
+    return (only.key, only.values[0]) if is_label_value(only.values[0]) and is_qualified_name(only.key) else None
+
+
+def rows_of_volume(required: objects.NodeSelector, nodes: NodeTable) -> IntArray:
+    """Return the rows of the nodes that a volume's node affinity admits.
+
+    It looks at labels only: requirements on fields are met by every node (`volume.CheckNodeAffinity`).
+    """
+    terms = [node_term(term) for term in required.node_selector_terms or ()]
+    found = [rows_matching(term.labels, nodes) for term in terms if term is not None]
+    if len(found) == 1:
+        return found[0]
+    return np.unique(np.concatenate((*found, np.zeros(0, np.int64))))
+
+
+def rows_of_topologies(terms: Sequence[objects.TopologySelectorTerm], nodes: NodeTable) -> IntArray:
+    """Return the rows of the nodes that meet one of a storage class's `allowedTopologies`; none of them means all."""
+    if not terms:
+        return np.arange(nodes.size)
+    found = [
+        rows_matching([Expression(r.key, "In", frozenset(r.values or ())) for r in requirements], nodes)
+        for term in terms
+        if (requirements := term.match_label_expressions)  # an empty term matches nothing
+    ]
+    return np.unique(np.concatenate((*found, np.zeros(0, np.int64))))

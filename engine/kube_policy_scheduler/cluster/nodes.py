@@ -1,0 +1,409 @@
+"""The nodes as a table: one NumPy array per attribute, one dense row per node.
+
+Rows are 0..size-1 in no meaningful order; removing a node moves the last row into its place. Two kinds of
+change are told apart, because caches depend on them: *static* (labels, taints, conditions, the set of nodes)
+raises `version`; *dynamic* (what is requested) is written to a journal of rows.
+
+There are columns for cpu, memory, ephemeral storage and pods, and for each resource that some node offers. Of other
+resources pods may ask for as many as they like: no node has any of them, and that is all that has to be known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.images import ImageTable
+from kube_policy_scheduler.cluster.node_info import CHANGES, STATIC_CHANGES, NodeInfo, allocatable, changes_between
+from kube_policy_scheduler.cluster.quantity import MAX_INT64
+from kube_policy_scheduler.cluster.requests import NATIVE, Amounts, Demand
+from kube_policy_scheduler.cluster.static_columns import (
+    ALL_ROWS,
+    BoolArray,
+    CodeArray,
+    CodedColumn,
+    IntArray,
+    RowColumn,
+    Rows,
+    ValueColumn,
+)
+from kube_policy_scheduler.cluster.sum_column import SumColumn
+
+__all__ = [
+    "ALL_ROWS",
+    "CHANGES",
+    "BoolArray",
+    "CodeArray",
+    "FloatArray",
+    "IntArray",
+    "LabelColumn",
+    "NodeInfo",
+    "NodeTable",
+    "Rows",
+]
+
+FloatArray: TypeAlias = NDArray[np.float64]
+LabelColumn: TypeAlias = CodedColumn[str]
+"""One text attribute of all nodes, dictionary coded."""
+
+T = TypeVar("T")
+Value = TypeVar("Value", bound=Hashable)
+
+_FIRST_CAPACITY = 64
+_JOURNAL_LIMIT = 1 << 16
+"""Changed rows remembered; a reader that lags further behind recomputes everything."""
+_MAX_STATIC = 512
+"""Static columns kept; beyond it all go, and those still in use are made anew."""
+MOST_NONZERO = MAX_INT64 // 2
+"""What the columns with the scoring defaults show at most: a pod may be added to them in thought."""
+
+
+class NodeTable:
+    """All nodes of the cluster, as columns."""
+
+    def __init__(self) -> None:
+        self.infos: list[NodeInfo] = []
+        self.rows: dict[str, int] = {}
+        self.version = 0
+        """Changes with anything static."""
+        self.images = ImageTable()
+        self.images_version = 0
+        self.identity_version = 0
+        """Changes with a name, a hostname label, an address or the order of rows."""
+        self.journal: list[int] = []
+        self.journal_start = 0
+        """How many entries were dropped from the front of the journal."""
+        self._capacity = _FIRST_CAPACITY
+        self._allocatable: dict[str, IntArray] = {name: _no_amounts() for name in NATIVE}
+        self._requested = {name: SumColumn(_FIRST_CAPACITY) for name in NATIVE}
+        self._nonzero_cpu = SumColumn(_FIRST_CAPACITY, most=MOST_NONZERO)
+        self._nonzero_memory = SumColumn(_FIRST_CAPACITY, most=MOST_NONZERO)
+        self._pod_count = _no_amounts()
+        self._offers: Counter[str] = Counter()
+        """By how many nodes each resource is offered, of those that are not native."""
+        self.counted = self._requested.keys()
+        """The resources that there are columns for."""
+        self.appeared: set[str] = set()
+        """Resources that are counted since the last change of a node: what pods request of them is not counted yet."""
+        self.vanished: set[str] = set()
+        """Resources that are no longer counted since the last change of a node."""
+        self._views: dict[tuple[str, str], IntArray] = {}
+        """The columns cut to the number of nodes, made anew when that changes."""
+        self._static: dict[Hashable, tuple[Callable[[NodeInfo], Any], RowColumn]] = {}
+        self._label_keys: Counter[str] = Counter()
+        """By how many nodes have it."""
+        self._derived: tuple[int, dict[Hashable, Any]] = (-1, {})
+
+    # --- shape ---------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Return the number of nodes."""
+        return len(self.infos)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names by row."""
+        return self.derive("names", lambda: [info.name for info in self.infos])
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.rows
+
+    # --- columns -------------------------------------------------------------------------------------
+
+    def allocatable(self, resource: str) -> IntArray:
+        """Return `int64[nodes]`: what the node offers, in column units (cpu millicores, others in units)."""
+        view = self._views.get(("allocatable", resource))
+        if view is None:
+            view = self._cut("allocatable", resource, self._allocatable.get(resource))
+        return view
+
+    def requested(self, resource: str) -> IntArray:
+        """Return `int64[nodes]`: what the pods on the node request, in column units; at most the largest int64.
+
+        0 for resources that no node offers, whatever pods request of them.
+        """
+        view = self._views.get(("requested", resource))
+        if view is None:
+            column = self._requested.get(resource)
+            view = self._cut("requested", resource, None if column is None else column.whole)
+        return view
+
+    def resources(self) -> list[str]:
+        """Return the resources that there are columns for, by name."""
+        return sorted(self.counted)
+
+    def overflowing(self, resource: str) -> list[int]:
+        """Return the rows where pods request more of a resource than `requested` can show."""
+        column = self._requested.get(resource)
+        return [] if column is None else column.beyond()
+
+    @property
+    def nonzero_cpu(self) -> IntArray:
+        """Return `int64[nodes]`: requested millicores with the scoring defaults for containers without any.
+
+        At most `MOST_NONZERO`, as `nonzero_memory`.
+        """
+        view = self._views.get(("nonzero", "cpu"))
+        return view if view is not None else self._cut("nonzero", "cpu", self._nonzero_cpu.whole)
+
+    @property
+    def nonzero_memory(self) -> IntArray:
+        """Return `int64[nodes]`: requested bytes with the scoring defaults for containers without any."""
+        view = self._views.get(("nonzero", "memory"))
+        return view if view is not None else self._cut("nonzero", "memory", self._nonzero_memory.whole)
+
+    @property
+    def pod_count(self) -> IntArray:
+        """Return `int64[nodes]`: pods on the node."""
+        view = self._views.get(("count", "pods"))
+        return view if view is not None else self._cut("count", "pods", self._pod_count)
+
+    @property
+    def unschedulable(self) -> BoolArray:
+        """Return `bool[nodes]`: `spec.unschedulable`."""
+        return self.valued("unschedulable", lambda info: info.node.spec.unschedulable, np.bool_)
+
+    @property
+    def ready(self) -> BoolArray:
+        """Return `bool[nodes]`: whether the condition Ready is True."""
+        return self.condition("Ready").equal("True")
+
+    def known_label(self, key: str) -> str | None:
+        """Return the key of a label that some node has, None where none does.
+
+        What is kept by label is kept by this: pods may ask for as many labels as they like.
+        """
+        return key if key in self._label_keys else None
+
+    def label(self, key: str) -> LabelColumn:
+        """Return the column of one label; all that no node has share one."""
+        known = self.known_label(key)
+        return self.coded(("label", known), lambda info: None if known is None else info.labels.get(known))
+
+    def condition(self, kind: str) -> LabelColumn:
+        """Return the column of one condition's status."""
+        return self.coded(("condition", kind), lambda info: info.conditions.get(kind))
+
+    def coded(self, key: Hashable, read: Callable[[NodeInfo], Value | None]) -> CodedColumn[Value]:
+        """Return what `read` finds static about each node, dictionary coded; made once per key, then patched."""
+        known = self._static.get(key)
+        if known is None:
+            known = self._keep(key, read, CodedColumn([read(info) for info in self.infos]))
+        return cast("CodedColumn[Value]", known[1])
+
+    def valued(self, key: Hashable, read: Callable[[NodeInfo], Any], dtype: DTypeLike) -> NDArray[Any]:
+        """Return `dtype[nodes]`: what `read` finds static about each node; made once per key, then patched."""
+        known = self._static.get(key)
+        if known is None:
+            known = self._keep(key, read, ValueColumn([read(info) for info in self.infos], dtype))
+        return cast("ValueColumn", known[1]).values
+
+    def _keep(
+        self, key: Hashable, read: Callable[[NodeInfo], Any], column: RowColumn
+    ) -> tuple[Callable[[NodeInfo], Any], RowColumn]:
+        if len(self._static) >= _MAX_STATIC:
+            self._static.clear()
+        self._static[key] = (read, column)
+        return read, column
+
+    def derive(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what `make` gives, kept until something static changes."""
+        version, derived = self._derived
+        if version != self.version:
+            derived = {}
+            self._derived = (self.version, derived)
+        if key not in derived:
+            derived[key] = make()
+        return cast("T", derived[key])
+
+    # --- changes -------------------------------------------------------------------------------------
+
+    def set(self, node: objects.Node) -> frozenset[str]:
+        """Add or update a node; return what changed, as names from `CHANGES` (empty: nothing that counts)."""
+        name = node.metadata.name
+        self.appeared, self.vanished = set(), set()
+        info = NodeInfo(
+            name=name,
+            row=self.rows.get(name, self.size),
+            node=node,
+            allocatable=allocatable(node),
+            labels=node.metadata.labels or {},
+            taints=tuple(node.spec.taints or ()),
+            conditions={c.type: c.status for c in node.status.conditions or ()},
+            images={name: i.size_bytes for i in reversed(node.status.images or ()) for name in i.names or ()},
+        )
+        if name not in self.rows:
+            self._grow(self.size + 1)
+            self.rows[name] = info.row
+            self.infos.append(info)
+            self._views.clear()
+            self.identity_version += 1
+            changes = frozenset({"added"})
+            self._offer(info, {}, info.allocatable)
+            self._label({}, info.labels)
+        else:
+            old = self.infos[info.row]
+            changes = changes_between(old, info)
+            self.identity_version += "addresses" in changes or old.hostname != info.hostname
+            if "images" in changes:
+                self.images.discard(info.row, old.images)
+            self.infos[info.row] = info
+            if "labels" in changes:
+                self._label(old.labels, info.labels)
+            if "allocatable" in changes:
+                self._offer(info, old.allocatable, info.allocatable)
+        if changes & STATIC_CHANGES:
+            self.version += 1
+            for read, column in self._static.values():
+                column.write(info.row, read(info))
+        if changes & {"added", "images"}:
+            self.images.add(info.row, info.images)
+            self.images_version += 1
+        return changes
+
+    def remove(self, name: str) -> int | None:
+        """Remove a node that holds no pods; return the row that another node moved into, None where none did."""
+        row = self.rows.pop(name)
+        last = self.size - 1
+        gone = self.infos[row]
+        self.appeared, self.vanished = set(), set()
+        self.images.discard(row, gone.images)
+        self._offer(gone, gone.allocatable, {})
+        self._label(gone.labels, {})
+        moved = self.infos.pop()
+        self._views.clear()
+        if row != last:
+            for column in (*self._allocatable.values(), self._pod_count):
+                column[row], column[last] = column[last], 0
+            for sums in self._sums():
+                sums.move(last, row)
+        for _, static in self._static.values():
+            static.remove(row)
+        self.version += 1
+        self.identity_version += 1
+        self.images_version += 1
+        self.touch(row)
+        if row == last:
+            return None
+        self.images.move(last, row, moved.images)
+        moved.row = row
+        self.infos[row] = moved
+        self.rows[moved.name] = row
+        return row
+
+    def counted_requests(self, demand: Demand) -> list[tuple[str, int]]:
+        """Return what a pod requests of the resources that there are columns for."""
+        counted = self.counted
+        return [item for item in demand.requests.items() if item[0] in counted]
+
+    def hold(self, row: int, demand: Demand, requests: Iterable[tuple[str, int]], *, sign: int) -> None:
+        """Count a pod on a node (`sign` 1) or no longer (-1); `requests` are its `counted_requests`."""
+        requested = self._requested
+        for resource, amount in requests:
+            requested[resource].add(row, sign * amount)
+        self._nonzero_cpu.add(row, sign * demand.nonzero_cpu_millis)
+        self._nonzero_memory.add(row, sign * demand.nonzero_memory_bytes)
+        self._pod_count[row] += sign
+        self.touch(row)
+
+    def hold_more(self, row: int, resource: str, amount: int) -> None:
+        """Count a request of a pod that is counted, for a resource that appeared after it."""
+        self._requested[resource].add(row, amount)
+
+    def recount(self, row: int, demands: Iterable[Demand]) -> None:
+        """Write all columns of a node anew: from what it offers, and the pods there."""
+        for sums in self._sums():
+            sums.clear(row)
+        self._pod_count[row] = 0
+        self._write_allocatable(row, self.infos[row].allocatable)
+        for demand in demands:
+            self.hold(row, demand, self.counted_requests(demand), sign=1)
+
+    def touch(self, row: int) -> None:
+        """Note in the journal that something dynamic about a row changed."""
+        self.journal.append(row)
+        if len(self.journal) > _JOURNAL_LIMIT:
+            drop = _JOURNAL_LIMIT // 2
+            del self.journal[:drop]
+            self.journal_start += drop
+
+    @property
+    def journal_end(self) -> int:
+        """Return the position after the journal's last entry; positions only grow."""
+        return self.journal_start + len(self.journal)
+
+    def changed_since(self, position: int) -> Sequence[int] | None:
+        """Return the rows written after a journal position, or None where that is too long ago to know."""
+        if position < self.journal_start:
+            return None
+        return self.journal[position - self.journal_start :]
+
+    # --- storage -------------------------------------------------------------------------------------
+
+    def _sums(self) -> Iterable[SumColumn]:
+        return *self._requested.values(), self._nonzero_cpu, self._nonzero_memory
+
+    def _cut(self, kind: str, resource: str, column: IntArray | None) -> IntArray:
+        """Return a column cut to the number of nodes; None: one of zeros, which is not kept for each name."""
+        key = (kind, resource) if column is not None else ("none", "")
+        view = self._views.get(key)
+        if view is None:
+            view = np.zeros(self.size, np.int64) if column is None else column[: self.size]
+            self._views[key] = view
+        return view
+
+    def _grow(self, size: int) -> None:
+        if size <= self._capacity:
+            return
+        self._capacity = max(size, self._capacity * 2)
+        for resource, column in self._allocatable.items():
+            self._allocatable[resource] = self._extended(column)
+        self._pod_count = self._extended(self._pod_count)
+        for sums in self._sums():
+            sums.extend(self._capacity)
+
+    def _extended(self, column: IntArray) -> IntArray:
+        return np.concatenate((column, np.zeros(self._capacity - len(column), np.int64)))
+
+    def _offer(self, info: NodeInfo, before: Amounts, after: Amounts) -> None:
+        """Take over what a node offers: resources that it is the first one to offer, or was the last one to, change."""
+        for resource in after.keys() - before.keys() - NATIVE:
+            self._offers[resource] += 1
+            if self._offers[resource] == 1:
+                self._allocatable[resource] = np.zeros(self._capacity, np.int64)
+                self._requested[resource] = SumColumn(self._capacity)
+                self.appeared.add(resource)
+        for resource in before.keys() - after.keys() - NATIVE:
+            self._offers[resource] -= 1
+            if not self._offers[resource]:
+                del self._offers[resource], self._allocatable[resource], self._requested[resource]
+                self.vanished.add(resource)
+        if self.appeared or self.vanished:
+            self._views.clear()
+            self.version += 1  # whether anybody offers what a pod asks for is kept with its template
+        self._write_allocatable(info.row, after)
+
+    def _label(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        """Count the keys of a node's labels; the column of one that was on no node is made when it is asked for."""
+        for key in after.keys() - before.keys():
+            self._label_keys[key] += 1
+        for key in before.keys() - after.keys():
+            self._label_keys[key] -= 1
+            if not self._label_keys[key]:
+                del self._label_keys[key]
+                self._static.pop(("label", key), None)
+
+    def _write_allocatable(self, row: int, offered: Amounts) -> None:
+        for resource, column in self._allocatable.items():
+            column[row] = offered.get(resource, 0)
+        self.touch(row)
+
+
+def _no_amounts() -> IntArray:
+    return np.zeros(_FIRST_CAPACITY, np.int64)

@@ -1,0 +1,59 @@
+"""Nodes: what they offer, their taints and how they are."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from kube_policy_scheduler.cluster.objects.metadata import ObjectMeta
+from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Resources
+
+
+class Taint(ApiStruct):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(ApiStruct):
+    unschedulable: bool = False
+    taints: list[Taint] | None = None
+    provider_id: str = field(default="", name="providerID")
+
+
+class NodeCondition(ApiStruct):
+    """Without its heartbeat times: a heartbeat is not a change."""
+
+    type: str = ""
+    status: str = ""
+
+
+class ContainerImage(ApiStruct):
+    names: list[str] | None = None
+    size_bytes: int = 0
+
+
+class NodeAddress(ApiStruct):
+    type: str = ""
+    address: str = ""
+
+
+class NodeSystemInfo(ApiStruct):
+    architecture: str = ""
+    operating_system: str = ""
+    kernel_version: str = ""
+
+
+class NodeStatus(ApiStruct):
+    capacity: Resources | None = None
+    allocatable: Resources | None = None
+    conditions: list[NodeCondition] | None = None
+    images: list[ContainerImage] | None = None
+    addresses: list[NodeAddress] | None = None
+    node_info: NodeSystemInfo | None = None
+    declared_features: list[str] | None = None
+
+
+class Node(ApiStruct):
+    metadata: ObjectMeta
+    spec: NodeSpec = field(default_factory=NodeSpec)
+    status: NodeStatus = field(default_factory=NodeStatus)

@@ -1,0 +1,226 @@
+"""Pods as the scheduler keeps them: a shared template, and the few facts that differ from pod to pod.
+
+A *template* is everything that decides where a pod may run and that pods of one workload have in common.
+Equal templates are one object, so that what follows from a template is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
+from kube_policy_scheduler.cluster.requests import Demand, existing, incoming
+from kube_policy_scheduler.cluster.timestamps import unix_seconds
+
+_RECENT_TEMPLATES = 4096
+"""Templates kept alive after their last pod is gone: jobs come back, and their masks with them."""
+_RECENT_BYTES = 16 * 2**20
+"""Bytes of their encodings together. With what follows from a template it takes up to some twenty times as much."""
+_LONG_KEY = 4096
+"""Templates with longer encodings are told apart by a digest."""
+PASSED_ON = "policy-scheduler/PassedOn"
+"""Condition of a pod that one replica has decided and another, the owner of the node that it names, is to bind."""
+_READ_CONDITIONS = frozenset({"PodScheduled", "DisruptionTarget", PASSED_ON})
+"""Conditions of pods that somebody reads; what others write there is not kept."""
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_CLAIM_SOURCES = (
+    "persistent_volume_claim",
+    "ephemeral",
+    "gce_persistent_disk",
+    "aws_elastic_block_store",
+    "azure_disk",
+    "cinder",
+    "portworx_volume",
+    "vsphere_volume",
+    "iscsi",
+    "rbd",
+)
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class PodTemplate:
+    """What pods of one workload have in common; compared by identity.
+
+    `memo` is where plugins and policies keep what they derived from the template (parsed terms, masks by
+    node-table version); the key's first item is the owner's name.
+    """
+
+    namespace: str
+    labels: Mapping[str, str]
+    spec: objects.PodSpec
+    """The scheduling part of the spec; without volumes (they differ by pod) except images."""
+    controller: objects.OwnerReference | None
+    demand: Demand
+    size: int
+    """Bytes of its encoding: what caches that keep it count it as."""
+    memo: dict[Any, Any] = field(default_factory=dict)
+    priority: int = field(init=False)
+    """A pod without one counts as 0."""
+
+    def __post_init__(self) -> None:
+        self.priority = self.spec.priority or 0
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Return the effective requests in column units, zero ones left out."""
+        return self.demand.requests
+
+
+@dataclass(eq=False, slots=True)
+class PodInfo:
+    """One pod. Compared by identity; a newer state of the same pod is another object with the same `uid`."""
+
+    uid: str
+    namespace: str
+    name: str
+    template: PodTemplate
+    node_name: str
+    """Where it is bound, "" while it is not."""
+    nominated_node: str
+    created: float
+    """Unix seconds of its creation."""
+    started: float | None
+    """Unix seconds of `status.startTime`."""
+    terminating: bool
+    terminal: bool
+    """Succeeded or Failed: it holds nothing any more."""
+    resource_version: str
+    generation: int
+    demand: Demand
+    """What it counts for on its node; differs from the template's after an in-place resize."""
+    volumes: tuple[objects.Volume, ...]
+    """Volumes that storage rules look at."""
+    annotations: Mapping[str, str]
+    conditions: tuple[objects.PodCondition, ...]
+    claim_names: Mapping[str, str | None]
+    """Names of ResourceClaims that were made of templates, by the pod's own name for them; None: none was needed."""
+
+    @property
+    def size(self) -> int:
+        """Return about how many bytes its author wrote that are kept, those of the template included."""
+        size = self.template.size + sum(len(key) + len(value) for key, value in self.annotations.items())
+        if self.volumes:
+            size += len(msgspec.msgpack.encode(self.volumes))
+        return size
+
+    @property
+    def key(self) -> str:
+        """Return `namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Return the pod's labels."""
+        return self.template.labels
+
+    @property
+    def priority(self) -> int:
+        """Return the pod's priority; absent counts as 0."""
+        return self.template.priority
+
+    @property
+    def scheduler_name(self) -> str:
+        """Return the scheduler that the pod asks for."""
+        return self.template.spec.scheduler_name
+
+
+class Templates:
+    """The set of templates in use: equal ones are one object, unused ones go."""
+
+    def __init__(self) -> None:
+        self._by_key: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
+        self._recent: BoundedCache[bytes, PodTemplate] = BoundedCache(
+            most=_RECENT_TEMPLATES, most_bytes=_RECENT_BYTES, size_of=lambda key, template: template.size
+        )
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def pod(self, pod: objects.Pod) -> PodInfo:
+        """Return the pod as it is kept, with its template shared."""
+        meta, spec, status = pod.metadata, pod.spec, pod.status
+        template = self._template(meta, spec)
+        resized = _may_differ(pod)
+        volumes = spec.volumes
+        annotations = meta.annotations
+        if annotations and _LAST_APPLIED in annotations:
+            annotations = {k: v for k, v in annotations.items() if k != _LAST_APPLIED}
+        return PodInfo(
+            uid=meta.uid,
+            namespace=meta.namespace,
+            name=meta.name,
+            template=template,
+            node_name=spec.node_name,
+            nominated_node=status.nominated_node_name,
+            created=unix_seconds(meta.creation_timestamp) or 0.0,
+            started=unix_seconds(status.start_time),
+            terminating=meta.deletion_timestamp is not None,
+            terminal=status.phase in ("Succeeded", "Failed"),
+            resource_version=meta.resource_version,
+            generation=meta.generation,
+            demand=existing(pod) if resized else _existing_demand(template),
+            volumes=tuple(v for v in volumes if _has_claim_source(v)) if volumes else (),
+            annotations=annotations or {},
+            conditions=tuple(c for c in status.conditions or () if c.type in _READ_CONDITIONS),
+            claim_names={one.name: one.resource_claim_name for one in status.resource_claim_statuses or ()},
+        )
+
+    def _template(self, meta: objects.ObjectMeta, spec: objects.PodSpec) -> PodTemplate:
+        owners = meta.owner_references
+        controller = next((owner for owner in owners if owner.controller), None) if owners else None
+        common = spec
+        if spec.node_name or spec.volumes is not None:
+            volumes = [volume for volume in spec.volumes if volume.image] if spec.volumes else None
+            common = msgspec.structs.replace(spec, node_name="", volumes=volumes)
+        key = self._encoder.encode((meta.namespace, meta.labels, controller, common))
+        size = len(key)
+        if size > _LONG_KEY:
+            key = blake2b(key).digest()
+        template = self._by_key.get(key)
+        if template is None:
+            template = PodTemplate(meta.namespace, meta.labels or {}, common, controller, incoming(common), size)
+            self._by_key[key] = template
+        if self._recent.get(key) is None:
+            self._recent.set(key, template)
+        return template
+
+
+def _existing_demand(template: PodTemplate) -> Demand:
+    """Return what an unresized pod of this template counts for once it is on a node."""
+    demand: Demand | None = template.memo.get("existing-demand")
+    if demand is None:
+        pod = objects.Pod(metadata=objects.ObjectMeta(), spec=template.spec)
+        demand = template.memo["existing-demand"] = existing(pod)
+    return demand
+
+
+def _may_differ(pod: objects.Pod) -> bool:
+    """Return whether the status names resources other than the spec's, as after an in-place resize."""
+    status = pod.status
+    if status.resources is not None or status.allocated_resources is not None:
+        return True
+    if not status.container_statuses and not status.init_container_statuses:
+        return False
+    requests = {
+        c.name: c.resources.requests if c.resources else None
+        for c in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
+    }
+    for current in (*(status.container_statuses or ()), *(status.init_container_statuses or ())):
+        wanted = requests.get(current.name) or {}
+        if current.resources is not None and (current.resources.requests or {}) != wanted:
+            return True
+        if current.allocated_resources and current.allocated_resources != wanted:
+            return True
+    return False
+
+
+def _has_claim_source(volume: objects.Volume) -> bool:
+    return any(getattr(volume, source) is not None for source in _CLAIM_SOURCES)

@@ -1,0 +1,201 @@
+"""What a pod asks of a node: effective resource requests, in column units (cpu in millicores, others in units).
+
+The rules are those of `component-helpers/resource` (PodRequests) in Kubernetes 1.36: sidecars, init
+containers, pod-level resources, overhead and in-place resize. As there, quantities are added exactly and only
+the pod's sum is rounded up.
+
+One thing is not copied: there, a pod-level request written as a binary fraction ("0.5Gi") grows by the overhead
+each time it is looked at, as both share one number. What it is then depends on how often it was looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.label_syntax import is_qualified_name
+from kube_policy_scheduler.cluster.quantity import NANO, amount, column_scale, nanos, rounded
+
+Amounts = dict[str, int]
+"""Amount by resource name, in column units; resources that nobody counts are left out."""
+Nanos = dict[str, int]
+"""Exact amount by resource name, in billionths; a named zero differs from an absent name."""
+
+DEFAULT_CPU_MILLIS = 100
+"""What least_allocated assumes of a container that names no cpu request."""
+DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
+"""What least_allocated assumes of a container that names no memory request."""
+SCORING_DEFAULTS: Mapping[str, int] = {
+    "cpu": DEFAULT_CPU_MILLIS * 10 ** (NANO - 3),
+    "memory": DEFAULT_MEMORY_BYTES * 10**NANO,
+}
+"""The same in billionths, by resource."""
+
+NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one pod counts for on its node."""
+
+    requests: Mapping[str, int]
+    """Column units by resource; zeros are left out."""
+    nonzero_cpu_millis: int
+    nonzero_memory_bytes: int
+
+
+@lru_cache(maxsize=4096)
+def is_scalar(resource: str) -> bool:
+    """Return whether the scheduler counts this resource beside the native ones (`IsScalarResourceName`)."""
+    if "kubernetes.io/" in resource or resource.startswith(("hugepages-", "attachable-volumes-")):
+        return True
+    return is_extended(resource)
+
+
+def is_extended(resource: str) -> bool:
+    """Return whether this is an extended resource such as `nvidia.com/gpu` (`IsExtendedResourceName`)."""
+    if "/" not in resource or "kubernetes.io/" in resource or resource.startswith("requests."):
+        return False
+    return is_qualified_name(f"requests.{resource}")
+
+
+def counted(resource: str) -> bool:
+    """Return whether the scheduler looks at this resource at all."""
+    return resource in NATIVE or is_scalar(resource)
+
+
+def is_pod_level(resource: str) -> bool:
+    """Return whether a pod-level request for this resource takes the place of the containers'."""
+    return resource in ("cpu", "memory") or resource.startswith("hugepages-")
+
+
+def amounts(resources: objects.Resources | None) -> Amounts:
+    """Return the counted resources of an API map in column units."""
+    return {name: amount(name, text) for name, text in (resources or {}).items() if counted(name)}
+
+
+def incoming(spec: objects.PodSpec) -> Demand:
+    """Return the demand of a pod that is to be scheduled: by its spec alone.
+
+    The scoring part ignores pod-level resources, as kube-scheduler's resource scorer does.
+    """
+    regular, init = _by_spec(spec)
+    total = _with_pod_level(_aggregate(regular, init), _pod_level(spec))
+    return _demand(_with_overhead(total, spec), scoring_request(spec))
+
+
+def scoring_request(spec: objects.PodSpec) -> Nanos:
+    """Return what scoring counts for a pod that is to be scheduled: defaults per container, no pod-level resources."""
+    regular, init = _by_spec(spec)
+    return _with_overhead(_aggregate(regular, init, SCORING_DEFAULTS), spec)
+
+
+def existing(pod: objects.Pod) -> Demand:
+    """Return the demand of a pod that is on a node: after an in-place resize, the most that it may still hold."""
+    spec, status = pod.spec, pod.status
+    pending = next((c for c in status.conditions or () if c.type == "PodResizePending"), None)
+    infeasible = pending is not None and pending.reason == "Infeasible"
+    statuses = {s.name: s for s in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))}
+
+    def effective(wanted: Nanos, actuated: objects.ResourceRequirements, allocated: objects.Resources | None) -> Nanos:
+        held = _raised(_requests(actuated), _exact(allocated))
+        return held if infeasible else _raised(held, wanted)
+
+    def container_requests(container: objects.Container, *, resizable: bool) -> Nanos:
+        wanted = _requests(container.resources)
+        current = statuses.get(container.name) if resizable else None
+        if current is None or current.resources is None:
+            return wanted
+        return effective(wanted, current.resources, current.allocated_resources)
+
+    regular = [container_requests(c, resizable=True) for c in spec.containers or ()]
+    init = [(_is_sidecar(c), container_requests(c, resizable=_is_sidecar(c))) for c in spec.init_containers or ()]
+    pod_level = _pod_level(spec)
+    if pod_level and status.resources is not None and spec.resources is not None:
+        now = effective(_requests(spec.resources), status.resources, status.allocated_resources)
+        pod_level = {name: now.get(name, 0) for name in pod_level}
+    total = _with_overhead(_with_pod_level(_aggregate(regular, init), pod_level), spec)
+    # With pod-level requests a default is assumed only for what neither level names.
+    defaults = {k: v for k, v in SCORING_DEFAULTS.items() if not pod_level or k not in total}
+    scoring = _with_overhead(_with_pod_level(_aggregate(regular, init, defaults), pod_level), spec)
+    return _demand(total, scoring)
+
+
+# --- adding up ------------------------------------------------------------------------------------------
+
+
+def _exact(resources: objects.Resources | None) -> Nanos:
+    return {name: nanos(text) for name, text in (resources or {}).items() if counted(name)}
+
+
+def _requests(resources: objects.ResourceRequirements | None) -> Nanos:
+    return _exact(resources.requests) if resources is not None else {}
+
+
+def _is_sidecar(container: objects.Container) -> bool:
+    return container.restart_policy == "Always"
+
+
+def _by_spec(spec: objects.PodSpec) -> tuple[list[Nanos], list[tuple[bool, Nanos]]]:
+    """Return the requests of regular containers, and of init containers with whether they are sidecars."""
+    regular = [_requests(c.resources) for c in spec.containers or ()]
+    return regular, [(_is_sidecar(c), _requests(c.resources)) for c in spec.init_containers or ()]
+
+
+def _pod_level(spec: objects.PodSpec) -> Nanos:
+    return {name: value for name, value in _requests(spec.resources).items() if is_pod_level(name)}
+
+
+def _add(total: Nanos, more: Mapping[str, int]) -> None:
+    for name, value in more.items():
+        total[name] = total.get(name, 0) + value
+
+
+def _raised(total: Nanos, floor: Mapping[str, int]) -> Nanos:
+    """Raise `total` to at least `floor` in every resource; return it."""
+    for name, value in floor.items():
+        if name not in total or value > total[name]:
+            total[name] = value
+    return total
+
+
+def _aggregate(
+    regular: Iterable[Nanos], init: Iterable[tuple[bool, Nanos]], defaults: Mapping[str, int] | None = None
+) -> Nanos:
+    """Combine per-container requests: regular and sidecar containers add up, init containers need their peak.
+
+    `defaults` are taken for what a container does not name.
+    """
+    assumed = defaults or {}
+    run: Nanos = {}
+    for requests in regular:
+        _add(run, {**assumed, **requests})
+    sidecars: Nanos = {}
+    peak: Nanos = {}
+    for is_sidecar, named in init:
+        requests = {**assumed, **named}
+        if is_sidecar:
+            _add(run, requests)
+            _add(sidecars, requests)
+            _raised(peak, sidecars)
+        else:
+            _add(requests, sidecars)
+            _raised(peak, requests)
+    return _raised(run, peak)
+
+
+def _with_pod_level(total: Nanos, pod_level: Mapping[str, int]) -> Nanos:
+    total.update(pod_level)
+    return total
+
+
+def _with_overhead(total: Nanos, spec: objects.PodSpec) -> Nanos:
+    _add(total, _exact(spec.overhead))
+    return total
+
+
+def _demand(total: Nanos, scoring: Nanos) -> Demand:
+    requests = {name: rounded(value, column_scale(name)) for name, value in total.items() if value}
+    return Demand(requests, rounded(scoring.get("cpu", 0), 3), rounded(scoring.get("memory", 0), 0))

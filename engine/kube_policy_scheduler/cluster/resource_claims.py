@@ -1,0 +1,237 @@
+"""ResourceClaims, and the devices that are in use because of them.
+
+A claim's devices count as in use from Reserve on (*in flight*, known to this scheduler only), then from its written
+status on. A written claim is *assumed* until the API server delivers it or a newer version of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.exact_quantity import Quantity
+from kube_policy_scheduler.cluster.journal import Journal
+from kube_policy_scheduler.cluster.object_store import object_key
+from kube_policy_scheduler.cluster.resource_slices import DeviceID, quantity_or_zero
+from kube_policy_scheduler.cluster.resource_versions import version_number
+
+Capacity = Mapping[str, Quantity]
+"""Amounts by the name of a capacity."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """How one claim uses one device."""
+
+    id: DeviceID
+    share: str | None
+    """Which share of it, None for the whole device."""
+    consumed: Capacity | None
+    """What the share takes; None where nothing is written down."""
+
+
+def uses_of(allocation: objects.AllocationResult | None) -> Iterator[DeviceUse]:
+    """Return the devices that an allocation takes away from others: all but those with admin access."""
+    for result in (allocation.devices.results or ()) if allocation is not None else ():
+        if not result.admin_access:
+            consumed = None
+            if result.share_id is not None and result.consumed_capacity is not None:
+                consumed = {name: quantity_or_zero(amount) for name, amount in result.consumed_capacity.items()}
+            yield DeviceUse(DeviceID(result.driver, result.pool, result.device), result.share_id, consumed)
+
+
+class AllocatedDevices:
+    """Devices in use, kept by events."""
+
+    def __init__(self) -> None:
+        self._whole: dict[DeviceID, int] = {}
+        self._shares: dict[DeviceID, dict[int, Capacity | None]] = {}
+        self._sums: dict[DeviceID, Capacity | None] = {}
+        self.changed: Journal[DeviceID] = Journal()
+        """Devices whose use changed."""
+
+    def __contains__(self, device: DeviceID) -> bool:
+        """Return whether a device is in use as a whole."""
+        return device in self._whole
+
+    def is_allocated(self, device: DeviceID) -> bool:
+        """Return whether a device is in use, be it as a whole or in shares."""
+        return device in self._whole or device in self._shares
+
+    def consumed(self, device: DeviceID) -> Capacity | None:
+        """Return what its shares take of a device; None where no share says."""
+        shares = self._shares.get(device)
+        if shares is None:
+            return None
+        if device not in self._sums:
+            total: dict[str, Quantity] | None = None
+            for consumed in shares.values():
+                if consumed is not None:
+                    total = {} if total is None else total
+                    for name, amount in consumed.items():
+                        total[name] = total[name].add(amount) if name in total else amount
+            self._sums[device] = total
+        return self._sums[device]
+
+    def add(self, uses: tuple[DeviceUse, ...]) -> None:
+        """Count the devices of an allocation."""
+        for use in uses:
+            if use.share is None:
+                self._whole[use.id] = self._whole.get(use.id, 0) + 1
+            else:
+                self._shares.setdefault(use.id, {})[id(use)] = use.consumed
+                self._sums.pop(use.id, None)
+            self.changed.note(use.id)
+
+    def discard(self, uses: tuple[DeviceUse, ...]) -> None:
+        """Count them no longer; the very objects that were added."""
+        for use in uses:
+            if use.share is None:
+                left = self._whole[use.id] - 1
+                if left:
+                    self._whole[use.id] = left
+                else:
+                    del self._whole[use.id]
+            else:
+                shares = self._shares[use.id]
+                del shares[id(use)]
+                if not shares:
+                    del self._shares[use.id]
+                self._sums.pop(use.id, None)
+            self.changed.note(use.id)
+
+
+class ResourceClaims:
+    """All claims of the cluster, as this scheduler has to see them."""
+
+    def __init__(self) -> None:
+        self.allocated = AllocatedDevices()
+        self._stored: dict[str, objects.ResourceClaim] = {}
+        self._assumed: dict[str, objects.ResourceClaim] = {}
+        self._in_flight: dict[str, tuple[objects.ResourceClaim, tuple[DeviceUse, ...]]] = {}
+        self._uses: dict[str, tuple[DeviceUse, ...]] = {}
+        self._made_for_pods: dict[str, dict[str, None]] = {}
+        self._holders: set[str] = set()
+        self.version = 0
+        """Changes with every claim."""
+
+    # --- reading -------------------------------------------------------------------------------------
+
+    def get(self, key: str) -> objects.ResourceClaim | None:
+        """Return a claim by `namespace/name`: as it was written, if the API server has not delivered that yet."""
+        return self._assumed.get(key) or self._stored.get(key)
+
+    def all(self) -> Iterator[objects.ResourceClaim]:
+        """Return all claims."""
+        return (self._assumed.get(key, claim) for key, claim in self._stored.items())
+
+    def pending_allocation(self, uid: str) -> objects.AllocationResult | None:
+        """Return what a claim was given in memory only, by its uid."""
+        found = self._in_flight.get(uid)
+        return found[0].status.allocation if found is not None else None
+
+    def for_extended_resources(self, pod_uid: str) -> objects.ResourceClaim | None:
+        """Return the claim that was made for a pod's extended resources, if there is one."""
+        for key in self._made_for_pods.get(pod_uid, ()):
+            return self.get(key)
+        return None
+
+    def are_held_by(self, pod_uid: str) -> bool:
+        """Return whether a pod has its place, with what its claims get there."""
+        return pod_uid in self._holders
+
+    # --- changes -------------------------------------------------------------------------------------
+
+    def set(self, claim: objects.ResourceClaim) -> None:
+        """Take over a claim that the API server delivered."""
+        key = object_key(claim.metadata)
+        assumed = self._assumed.get(key)
+        if assumed is not None and not _older(claim, assumed):
+            del self._assumed[key]
+        self._index(key, claim, 1)
+        self._stored[key] = claim
+        self._recount(key)
+
+    def remove(self, claim: objects.ResourceClaim) -> None:
+        """Forget a claim."""
+        key = object_key(claim.metadata)
+        self._assumed.pop(key, None)
+        old = self._stored.pop(key, None)
+        if old is not None:
+            self._index(key, old, -1)
+        self._recount(key)
+
+    def assume(self, claim: objects.ResourceClaim) -> None:
+        """Show a claim as the API server answered it, until it delivers it."""
+        key = object_key(claim.metadata)
+        stored = self._stored.get(key)
+        if stored is None or not _older(claim, stored):
+            self._assumed[key] = claim
+            self._recount(key)
+
+    def restore(self, key: str) -> None:
+        """Show a claim as the API server delivered it again."""
+        if self._assumed.pop(key, None) is not None:
+            self._recount(key)
+
+    def hold(self, pod_uid: str) -> None:
+        """Take note that a pod has its place with all that it claims, until `let_go`."""
+        self._holders.add(pod_uid)
+
+    def let_go(self, pod_uid: str) -> None:
+        """Take note that a pod is bound, or has given its place back."""
+        self._holders.discard(pod_uid)
+
+    def start_allocation(self, claim: objects.ResourceClaim) -> None:
+        """Count the devices of a claim that is allocated in memory, until `end_allocation`."""
+        self.end_allocation(claim.metadata.uid)
+        uses = tuple(uses_of(claim.status.allocation))
+        self._in_flight[claim.metadata.uid] = (claim, uses)
+        self.allocated.add(uses)
+        self.version += 1
+
+    def end_allocation(self, uid: str) -> bool:
+        """Forget an allocation in memory: it was written, or it failed; return whether there was one."""
+        found = self._in_flight.pop(uid, None)
+        if found is None:
+            return False
+        self.allocated.discard(found[1])
+        self.version += 1
+        return True
+
+    def _recount(self, key: str) -> None:
+        self.version += 1
+        claim = self.get(key)
+        uses = tuple(uses_of(claim.status.allocation)) if claim is not None else ()
+        before = self._uses.pop(key, ())
+        if uses == before:
+            uses = before
+        else:
+            self.allocated.add(uses)
+            self.allocated.discard(before)
+        if uses:
+            self._uses[key] = uses
+
+    def _index(self, key: str, claim: objects.ResourceClaim, step: int) -> None:
+        if (claim.metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) != "true":
+            return
+        for owner in claim.metadata.owner_references or ():
+            if owner.controller:
+                keys = self._made_for_pods.setdefault(owner.uid, {})
+                if step > 0:
+                    keys[key] = None
+                else:
+                    keys.pop(key, None)
+                    if not keys:
+                        del self._made_for_pods[owner.uid]
+
+
+EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of claims that a scheduler made for a pod's extended resources."""
+
+
+def _older(claim: objects.ResourceClaim, other: objects.ResourceClaim) -> bool:
+    """Return whether a claim is an older version than the other; the same version is not."""
+    mine, theirs = version_number(claim.metadata.resource_version), version_number(other.metadata.resource_version)
+    return claim.metadata.uid == other.metadata.uid and 0 < mine < theirs

@@ -1,0 +1,329 @@
+"""The devices that drivers publish: ResourceSlices by node and pool, and the pools that each node can allocate from.
+
+Kept by events: what is derived from slices (which pools a node sees, what a selector says about a device) is thrown
+away with the slice or node that it came from, and with nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cel.selector import Match, Selector, problem_of
+from kube_policy_scheduler.cluster.exact_quantity import Quantity, QuantityError, parse
+from kube_policy_scheduler.cluster.journal import Journal
+from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_selector
+from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
+
+
+class DeviceID(NamedTuple):
+    """What names a device in the whole cluster."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+
+class PoolID(NamedTuple):
+    """What names a pool in the whole cluster."""
+
+    driver: str
+    pool: str
+
+    @property
+    def in_bytes(self) -> tuple[bytes, bytes]:
+        """Return what pools are sorted by."""
+        return self.driver.encode(), self.pool.encode()
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+
+CounterSets = Mapping[str, Mapping[str, int]]
+"""Amounts in billionths by counter, by counter set."""
+
+
+class SlicedDevice:
+    """One device of one version of a slice, with what selectors say about it."""
+
+    __slots__ = ("_matches", "_problem", "counters", "device", "id", "slice")
+
+    def __init__(self, slice_: SliceInfo, device: objects.Device) -> None:
+        spec = slice_.slice.spec
+        self.id = DeviceID(spec.driver, spec.pool.name, device.name)
+        self.device = device
+        self.slice = slice_
+        self.counters: CounterSets = {
+            consumed.counter_set: _amounts(consumed.counters) for consumed in device.consumes_counters or ()
+        }
+        """What it takes of shared counters."""
+        self._problem: str | None = None
+        self._matches: dict[Selector, Match] = {}
+
+    def match(self, selector: Selector) -> Match:
+        """Return what a selector says about the device; asked once."""
+        known = self._matches.get(selector)
+        if known is None:
+            if self._problem is None:
+                self._problem = problem_of(self.device)
+            problem = self._problem
+            known = Match(False, problem) if problem else selector.match(self.id.driver, self.device)
+            if len(self._matches) >= _MOST_MATCHES:
+                self._matches.clear()
+            self._matches[selector] = known
+        return known
+
+    def is_on(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Return whether a node may use the device, by its own node selection."""
+        device = self.device
+        return _node_matches(device.node_name, device.all_nodes, self.slice.device_selector(device), name, labels)
+
+
+_MOST_MATCHES = 64
+"""Answers of selectors that are kept for one device."""
+
+
+class SliceInfo:
+    """One version of a slice."""
+
+    __slots__ = ("_device_selectors", "counter_sets", "devices", "has_counters", "pool", "selector", "slice")
+
+    def __init__(self, slice_: objects.ResourceSlice) -> None:
+        spec = slice_.spec
+        self.slice = slice_
+        self.pool = PoolID(spec.driver, spec.pool.name)
+        self.devices = tuple(SlicedDevice(self, device) for device in spec.devices or ())
+        self.has_counters = bool(spec.shared_counters)
+        self.counter_sets = tuple((one.name, _amounts(one.counters)) for one in spec.shared_counters or ())
+        self.selector: NodeSelector | None = None if spec.node_selector is None else node_selector(spec.node_selector)
+        self._device_selectors: dict[int, NodeSelector] = {}
+
+    @property
+    def name(self) -> str:
+        """Return the name of the object."""
+        return self.slice.metadata.name
+
+    @property
+    def node_name(self) -> str:
+        """Return the only node that sees it, "" for slices of several nodes and for those with counters."""
+        return "" if self.has_counters else self.slice.spec.node_name or ""
+
+    @property
+    def generation(self) -> int:
+        """Return the generation of its pool."""
+        return self.slice.spec.pool.generation
+
+    def device_selector(self, device: objects.Device) -> NodeSelector | None:
+        """Return the node selector of one of its devices, compiled."""
+        if device.node_selector is None:
+            return None
+        known = self._device_selectors.get(id(device))
+        if known is None:
+            known = self._device_selectors[id(device)] = node_selector(device.node_selector)
+        return known
+
+    def is_on(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Return whether a node may use devices of it, or needs its counters."""
+        spec = self.slice.spec
+        if self.has_counters:
+            return True
+        if spec.node_name or spec.all_nodes or self.selector is not None:
+            return _node_matches(spec.node_name, spec.all_nodes, self.selector, name, labels)
+        return bool(spec.per_device_node_selection) and any(device.is_on(name, labels) for device in self.devices)
+
+
+def _node_matches(
+    node_name: str | None, all_nodes: bool | None, selector: NodeSelector | None, name: str, labels: Mapping[str, str]
+) -> bool:
+    if node_name:
+        return node_name == name
+    return bool(all_nodes) or (selector is not None and selector.matches(labels, name))
+
+
+def _amounts(counters: Mapping[str, objects.Counter] | None) -> dict[str, int]:
+    return {name: quantity_or_zero(counter.value).nanos for name, counter in (counters or {}).items()}
+
+
+_ZERO = parse("0")
+
+
+def quantity_or_zero(text: objects.Quantity) -> Quantity:
+    """Return an amount; what a server stored against its own rules counts as nothing."""
+    try:
+        return parse(text)
+    except QuantityError:
+        return _ZERO
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """A pool as one node sees it."""
+
+    id: PoolID
+    incomplete: bool = False
+    invalid: str = ""
+    """Why its slices contradict each other, "" where they do not."""
+    devices: tuple[SlicedDevice, ...] = ()
+    """Those that the node may use, in the order in which they are tried."""
+    elsewhere: tuple[SlicedDevice, ...] = ()
+    """Devices of the pool on other nodes that take of the same counters."""
+    counters: CounterSets = field(default_factory=dict)
+    has_binding_conditions: bool = False
+
+
+class ResourceSlices:
+    """All slices of the cluster."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self._nodes = nodes
+        self._slices: dict[str, SliceInfo] = {}
+        self._by_node: dict[str, dict[str, SliceInfo]] = {}
+        self._shared: dict[str, SliceInfo] = {}
+        self._by_pool: dict[PoolID, dict[str, SliceInfo]] = {}
+        self._pools: dict[str, tuple[Pool, ...]] = {}
+        self._pools_version = -1
+        self.version = 0
+        """Changes with every slice."""
+        self.changed: Journal[str | None] = Journal()
+        """Names of nodes that may see other devices than before; None: any may."""
+
+    def __len__(self) -> int:
+        return len(self._slices)
+
+    def __iter__(self) -> Iterator[SliceInfo]:
+        return iter(self._slices.values())
+
+    @property
+    def sees_labels(self) -> bool:
+        """Return whether labels of nodes may decide who sees which device."""
+        return bool(self._shared)
+
+    def set(self, slice_: objects.ResourceSlice) -> None:
+        """Add or update a slice."""
+        self._forget(slice_.metadata.name)
+        info = SliceInfo(slice_)
+        self._slices[info.name] = info
+        home = self._by_node.setdefault(info.node_name, {}) if info.node_name else self._shared
+        home[info.name] = info
+        self._by_pool.setdefault(info.pool, {})[info.name] = info
+        self._touch(info)
+
+    def remove(self, slice_: objects.ResourceSlice) -> None:
+        """Forget a slice."""
+        self._forget(slice_.metadata.name)
+
+    def _forget(self, name: str) -> None:
+        old = self._slices.pop(name, None)
+        if old is None:
+            return
+        if old.node_name:
+            there = self._by_node[old.node_name]
+            del there[name]
+            if not there:
+                del self._by_node[old.node_name]
+        else:
+            del self._shared[name]
+        self._touch(old)
+        pool = self._by_pool[old.pool]
+        del pool[name]
+        if not pool:
+            del self._by_pool[old.pool]
+
+    def _touch(self, info: SliceInfo) -> None:
+        """Forget what was derived for the nodes that a slice, or others of its pool, are seen by."""
+        self.version += 1
+        seen_by = {other.node_name for other in self._by_pool[info.pool].values()} | {info.node_name}
+        if "" in seen_by:
+            self._pools.clear()
+            self.changed.note(None)
+            return
+        for name in seen_by:
+            self._pools.pop(name, None)
+            self.changed.note(name)
+
+    def pools_of(self, row: int) -> tuple[Pool, ...]:
+        """Return the pools that a node of the table sees, in the order in which they are tried."""
+        if self._shared and self._pools_version != self._nodes.version:
+            self._pools.clear()
+            self._pools_version = self._nodes.version
+        info = self._nodes.infos[row]
+        known = self._pools.get(info.name)
+        if known is None:
+            known = self._pools[info.name] = self._gather(info.name, info.labels)
+        return known
+
+    def rows_of(self, device: DeviceID) -> Sequence[int] | None:
+        """Return the rows of the nodes that can see a device; None: any may."""
+        names = {info.node_name for info in self._by_pool.get(PoolID(device.driver, device.pool), {}).values()}
+        if "" in names:
+            return None
+        return [row for name in names if (row := self._nodes.rows.get(name)) is not None]
+
+    def rows_with_devices(self) -> BoolArray:
+        """Return `bool[nodes]`: the nodes that may see any device."""
+        if self._shared:
+            return np.ones(self._nodes.size, np.bool_)
+        result = np.zeros(self._nodes.size, np.bool_)
+        result[[row for name in self._by_node if (row := self._nodes.rows.get(name)) is not None]] = True
+        return result
+
+    # --- the pools of a node -------------------------------------------------------------------------
+
+    def _gather(self, name: str, labels: Mapping[str, str]) -> tuple[Pool, ...]:
+        newest: dict[PoolID, list[SliceInfo]] = {}
+        for info in (*self._by_node.get(name, {}).values(), *self._shared.values()):
+            if not info.is_on(name, labels):
+                continue
+            known = newest.setdefault(info.pool, [])
+            if known and info.generation < known[0].generation:
+                continue
+            if known and info.generation > known[0].generation:
+                known.clear()
+            known.append(info)
+        pools = [pool for one in newest.items() if (pool := self._pool(*one)) is not None]
+        return tuple(sorted(pools, key=lambda pool: (pool.has_binding_conditions, *pool.id.in_bytes)))
+
+    def _pool(self, identity: PoolID, slices: list[SliceInfo]) -> Pool | None:
+        """Return a pool from the slices that a node sees; None where a newer generation stands elsewhere."""
+        count, generation = slices[0].slice.spec.pool.resource_slice_count, slices[0].generation
+        everywhere: list[SliceInfo] | None = None
+        if len(slices) != count:
+            others = self._by_pool[identity].values()
+            if any(info.generation > generation for info in others):
+                return None
+            everywhere = [info for info in others if info.generation == generation]
+            if len(everywhere) != count:
+                return Pool(identity, incomplete=True)
+        slices = sorted(slices, key=lambda info: info.name.encode())
+        offering = [info for info in slices if not info.has_counters]
+        devices = tuple(device for info in offering for device in info.devices)
+        names = {device.device.name for device in devices}
+        if len(names) < len(devices):
+            return Pool(identity, invalid="duplicate device name")
+        counters: dict[str, Mapping[str, int]] = {}
+        for info in slices:
+            for set_name, amounts in info.counter_sets:
+                if set_name in counters:
+                    return Pool(identity, invalid=f"duplicate counter set name {set_name}")
+                counters[set_name] = amounts
+        elsewhere: tuple[SlicedDevice, ...] = ()
+        if everywhere is not None and len(everywhere) != len(slices):
+            here = {info.name for info in slices}
+            elsewhere = tuple(device for info in everywhere if info.name not in here for device in info.devices)
+        for device in (*(device for info in slices for device in info.devices), *elsewhere):
+            for set_name, consumed in device.counters.items():
+                there = counters.get(set_name)
+                if there is None:
+                    return Pool(identity, invalid=f"counter set {set_name} not found")
+                missing = next((counter for counter in consumed if counter not in there), None)
+                if missing is not None:
+                    return Pool(identity, invalid=f"counter {missing} not found in counter set {set_name}")
+        binding = any(device.device.binding_conditions is not None for device in devices)
+        return Pool(identity, False, "", devices, elsewhere, counters, binding)

@@ -1,0 +1,141 @@
+"""Label selectors and node selector terms, compiled once and asked many times.
+
+A compiled selector is a value: equal selectors compare equal, so counters and caches can be keyed by them.
+Rules: `k8s.io/apimachinery/pkg/labels` and `component-helpers/scheduling/corev1/nodeaffinity`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.label_errors import requirement_error
+
+
+class SelectorError(ValueError):
+    """A selector that the API server would refuse, such as an unknown operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One requirement on one label: `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def test(self) -> Callable[[str | None], bool]:
+        """Return the predicate on the label's value, None where the label is absent."""
+        values = self.values
+        match self.operator:
+            case "In":
+                return lambda value: value in values
+            case "NotIn":
+                return lambda value: value is None or value not in values
+            case "Exists":
+                return lambda value: value is not None
+            case "DoesNotExist":
+                return lambda value: value is None
+            case "Gt" | "Lt":
+                bound = parse_integer(next(iter(values), ""))
+                if bound is None:
+                    return lambda value: False
+                if self.operator == "Gt":
+                    return lambda value: (number := parse_integer(value)) is not None and number > bound
+                return lambda value: (number := parse_integer(value)) is not None and number < bound
+        raise SelectorError(f"{self.operator!r} is not a valid label selector operator")
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the labels meet this requirement."""
+        return self.test()(labels.get(self.key))
+
+
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_MAX_INTEGER_LENGTH = 64
+"""Longer than any label value."""
+
+
+def parse_integer(text: str | None) -> int | None:
+    """Parse as Go's `strconv.ParseInt(text, 10, 64)` does; None where it would fail."""
+    if text is None or len(text) > _MAX_INTEGER_LENGTH or not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A conjunction of requirements; without any it matches everything. `None` stands for "nothing"."""
+
+    expressions: tuple[Expression, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Return whether this is the selector `{}`, which matches everything."""
+        return not self.expressions
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the labels meet every requirement."""
+        for expression in self.expressions:
+            value = labels.get(expression.key)
+            match expression.operator:
+                case "In":
+                    if value not in expression.values:
+                        return False
+                case "NotIn":
+                    if value is not None and value in expression.values:
+                        return False
+                case "Exists":
+                    if value is None:
+                        return False
+                case "DoesNotExist":
+                    if value is not None:
+                        return False
+                case _:
+                    if not expression.test()(value):
+                        return False
+        return True
+
+    def also(self, expressions: Iterable[Expression]) -> Selector:
+        """Return this selector with more requirements."""
+        return _selector((*self.expressions, *expressions))
+
+
+def _selector(expressions: Iterable[Expression]) -> Selector:
+    """Build a selector in canonical order, so that equal meanings written in another order are equal."""
+    unique = set(expressions)
+    return Selector(tuple(sorted(unique, key=lambda e: (e.key, e.operator, sorted(e.values)))))
+
+
+def equality(labels: Mapping[str, str]) -> Selector:
+    """Return the selector of a plain map, as a Service has it."""
+    return _selector(Expression(key, "In", frozenset((value,))) for key, value in labels.items())
+
+
+def label_selector(selector: objects.LabelSelector | None) -> Selector | None:
+    """Compile an API label selector; None (absent) matches nothing, `{}` everything.
+
+    Raises:
+        SelectorError: an operator is unknown, a key or value is not a label's, or In/NotIn comes without values.
+    """
+    if selector is None:
+        return None
+    labels = (selector.match_labels or {}).items()
+    requirements = [objects.Requirement(key=key, operator="In", values=[value]) for key, value in labels]
+    expressions = []
+    for requirement in (*requirements, *(selector.match_expressions or ())):
+        expressions.append(_label_requirement(requirement))
+    return _selector(expressions)
+
+
+def _label_requirement(requirement: objects.Requirement) -> Expression:
+    values = requirement.values or []
+    if requirement.operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
+        raise SelectorError(f"{json.dumps(requirement.operator)} is not a valid label selector operator")
+    problem = requirement_error(requirement.key, requirement.operator, values)
+    if problem is not None:
+        raise SelectorError(problem)
+    return Expression(requirement.key, requirement.operator, frozenset(values))

@@ -1,0 +1,67 @@
+"""Columns of sums of amounts that people write: exact, whatever they write. Knows nothing of who counts.
+
+`8Ei` is a legal request, and two of them are more than int64 holds: added up carelessly they leave a node with all its
+room free.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kube_policy_scheduler.cluster.quantity import MAX_INT64
+
+_Column = NDArray[np.int64]
+
+
+class SumColumn:
+    """One sum per row. What is shown is at most `most`; sums beyond it are kept exactly, beside the column."""
+
+    __slots__ = ("_beyond", "_most", "whole")
+
+    def __init__(self, capacity: int, *, most: int = MAX_INT64) -> None:
+        self.whole: _Column = np.zeros(capacity, np.int64)
+        """`int64[capacity]`"""
+        self._most = most
+        self._beyond: dict[int, int] = {}
+        """Sums that the column cannot show, by row."""
+
+    def add(self, row: int, amount: int) -> None:
+        """Add an amount, which may be negative."""
+        beyond = self._beyond
+        total = amount + (beyond.pop(row) if row in beyond else self.whole.item(row))
+        if total > self._most or total < -self._most:
+            beyond[row] = total
+            total = self._most if total > 0 else -self._most
+        self.whole[row] = total
+
+    def beyond(self) -> list[int]:
+        """Return the rows whose sum is not what is shown."""
+        return list(self._beyond)
+
+    def clear(self, row: int) -> None:
+        """Set a row's sum to 0."""
+        self._beyond.pop(row, None)
+        self.whole[row] = 0
+
+    def move(self, source: int, target: int) -> None:
+        """Follow a row to another place; 0 is left behind."""
+        self.clear(target)
+        self.whole[target], self.whole[source] = self.whole[source], 0
+        if source in self._beyond:
+            self._beyond[target] = self._beyond.pop(source)
+
+    def extend(self, capacity: int) -> None:
+        """Make room for so many rows."""
+        self.whole = np.concatenate((self.whole, np.zeros(capacity - len(self.whole), np.int64)))
+
+
+def plus(column: _Column, amount: int) -> _Column:
+    """Return a column plus an amount of at least 0, at most the largest int64."""
+    result: _Column = np.minimum(column, MAX_INT64 - amount) + amount
+    return result
+
+
+def exact_sum(column: _Column) -> int:
+    """Return the sum of a column, which need not fit into int64."""
+    return sum(column.tolist())

@@ -1,0 +1,108 @@
+"""Taints of nodes and tolerations of pods, tested once per distinct set of taints.
+
+Rules: `Toleration.ToleratesTaint` of Kubernetes 1.36 with the gate TaintTolerationComparisonOperators off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.nodes import IntArray, NodeTable
+from kube_policy_scheduler.cluster.pods import PodTemplate
+
+UNSCHEDULABLE_KEY = "node.kubernetes.io/unschedulable"
+"""The taint that `spec.unschedulable` amounts to, with effect NoSchedule."""
+
+
+class TaintKey(NamedTuple):
+    """A taint as a value."""
+
+    key: str
+    value: str
+    effect: str
+
+
+CORDONED = TaintKey(UNSCHEDULABLE_KEY, "", "NoSchedule")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaintSets:
+    """The distinct sets of taints in a node table; compared by identity."""
+
+    codes: IntArray
+    """`int64[nodes]`: index into `sets`."""
+    sets: tuple[tuple[TaintKey, ...], ...]
+
+
+def taint_sets(nodes: NodeTable) -> TaintSets:
+    """Return the taints of all nodes, kept until something static changes."""
+    return nodes.derive("taint-sets", lambda: _taint_sets(nodes))
+
+
+def _taint_sets(nodes: NodeTable) -> TaintSets:
+    column = nodes.coded("taints", lambda info: tuple(TaintKey(t.key, t.value, t.effect) for t in info.taints))
+    return TaintSets(column.codes.astype(np.int64), tuple(column.values))
+
+
+def tolerates(toleration: objects.Toleration, taint: TaintKey) -> bool:
+    """Return whether the toleration matches the taint; an empty effect or key stands for all.
+
+    The operators Lt and Gt are behind an alpha gate that is off: they match nothing.
+    """
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case "Exists":
+            return True
+    return False
+
+
+def tolerated(tolerations: Iterable[objects.Toleration], taint: TaintKey) -> bool:
+    """Return whether any of the tolerations matches the taint."""
+    return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def tolerance(template: PodTemplate) -> tuple[tuple[str, str, str, str], ...]:
+    """Return the pod's tolerations as a value: templates where it is equal tolerate the same taints."""
+    return tuple((t.key, t.operator, t.value, t.effect) for t in template.spec.tolerations or ())
+
+
+def untolerated_hard(template: PodTemplate, nodes: NodeTable) -> IntArray:
+    """Return `int64[sets]`: per distinct taint set, NoSchedule and NoExecute taints that pods do not tolerate."""
+    tolerations = template.spec.tolerations or ()
+    return _counts(
+        template,
+        nodes,
+        "untolerated-hard",
+        lambda t: t.effect in ("NoSchedule", "NoExecute") and not tolerated(tolerations, t),
+    )
+
+
+def untolerated_soft(template: PodTemplate, nodes: NodeTable) -> IntArray:
+    """Return `int64[sets]`: per distinct taint set, PreferNoSchedule taints that pods do not tolerate."""
+    tolerations = template.spec.tolerations or ()
+    return _counts(
+        template,
+        nodes,
+        "untolerated-soft",
+        lambda t: t.effect == "PreferNoSchedule" and not tolerated(tolerations, t),
+    )
+
+
+def _counts(template: PodTemplate, nodes: NodeTable, name: str, test: Callable[[TaintKey], bool]) -> IntArray:
+    """Return how many taints of each distinct set meet the test, kept in the template while the sets stay."""
+    sets = taint_sets(nodes)
+    known: tuple[TaintSets, IntArray] | None = template.memo.get(name)
+    if known is None or known[0] is not sets:
+        counts = np.fromiter((sum(map(test, taints)) for taints in sets.sets), np.int64, len(sets.sets))
+        known = template.memo[name] = (sets, counts)
+    return known[1]

@@ -1,0 +1,52 @@
+"""`policy-scheduler config`: every setting with its default, or what a configuration file comes to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from kube_policy_scheduler.daemon.configuration.settings import Settings, load_settings
+from kube_policy_scheduler.daemon.configuration.settings_text import defaults_text, settings_text
+from kube_policy_scheduler.daemon.serving.server import without_password
+from kube_policy_scheduler.documents.yaml_document import DocumentError
+
+EPILOG = """
+\b
+Examples:
+  policy-scheduler config --print-defaults > config.yaml
+  policy-scheduler config config.yaml                    # complains, or prints what is in force
+  policy-scheduler --http-plain config config.yaml       # with flags, as the Deployment gives them
+
+\b
+Exit codes: 0 all is well; 2 the file cannot be used: each problem has its line.
+"""
+
+
+@click.command(epilog=EPILOG, short_help="Check a configuration file, or print every setting.")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--print-defaults", is_flag=True, help="Print a file with every setting, its default and its meaning.")
+@click.pass_obj
+def config(given: Callable[[Settings], Settings], file: Path | None, print_defaults: bool) -> None:
+    """Check a configuration file and print the settings in force; a password in a URL is left out.
+
+    What is printed is a configuration file itself.
+    """
+    if print_defaults == (file is not None):
+        raise click.UsageError("give a FILE to check, or --print-defaults")
+    if file is None:
+        click.echo(defaults_text(), nl=False)
+        return
+    try:
+        settings = given(load_settings(file))
+    except DocumentError as error:
+        click.echo(str(error), err=True)
+        sys.exit(2)
+    settings = replace(settings, http=settings.http.in_force())
+    if settings.prometheus is not None:
+        shown = replace(settings.prometheus, url=without_password(settings.prometheus.url))
+        settings = replace(settings, prometheus=shown)
+    click.echo(settings_text(settings), nl=False)

@@ -1,0 +1,183 @@
+"""`policy-scheduler webhook`: a server that keeps broken policies out of ConfigMaps. It schedules nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from kube_policy_scheduler.adapters.http_server import ServerError
+from kube_policy_scheduler.adapters.kube.errors import KubeError
+from kube_policy_scheduler.adapters.loops import Loops
+from kube_policy_scheduler.adapters.output_file import OutputError, write_file
+from kube_policy_scheduler.adapters.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.serving_certificate import CertificateError, ServingCertificate
+from kube_policy_scheduler.daemon import logs
+from kube_policy_scheduler.daemon.configuration.addresses import host_and_port
+from kube_policy_scheduler.daemon.configuration.settings import LogSettings
+from kube_policy_scheduler.daemon.ending import end_on_signals
+from kube_policy_scheduler.daemon.replicas.leading import own_namespace
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.adapters.kube.webhook_certificate import WebhookNames
+
+logger = logging.getLogger(__name__)
+
+EPILOG = """
+\b
+Examples:
+  policy-scheduler webhook --certificate-file tls.crt --key-file tls.key     # from cert-manager, for example
+  policy-scheduler webhook --self-managed-certificate                        # made, stored and renewed by itself
+
+\b
+The manifests are in deploy/components/webhook-self-managed and webhook-cert-manager. Both files are read again when
+they change.
+
+\b
+Exit codes: 0 ended by SIGTERM, SIGHUP or Ctrl-C; 1 the API server refuses what a self-managed certificate needs;
+2 a wrong flag or certificate.
+"""
+NAME = "policy-scheduler-webhook"
+FIRST_TRY_SECONDS = 60.0
+"""For the API server to answer at the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    host: str
+    port: int
+    address_file: Path | None
+    proof: PolicyProof | None
+
+
+@click.command(epilog=EPILOG, short_help="Refuse ConfigMaps whose policies have errors.")
+@click.option("--address", default="0.0.0.0:8443", show_default=True, metavar="HOST:PORT", help="Where to listen.")
+@click.option("--address-file", type=click.Path(path_type=Path), help="Write the real HOST:PORT here.")
+@click.option("--certificate-file", type=click.Path(path_type=Path), help="PEM; needs --key-file.")
+@click.option("--key-file", type=click.Path(path_type=Path), help="PEM, without a password.")
+@click.option(
+    "--self-managed-certificate",
+    is_flag=True,
+    help="Make a certificate, keep it in a Secret, renew it, and tell the API server to trust it.",
+)
+@click.option("--namespace", help="Of Secret and Service; default: the pod's own.")
+@click.option("--secret", default=f"{NAME}-tls", show_default=True, help="Has to be there; may be empty.")
+@click.option("--service", default=NAME, show_default=True, help="The certificate is for its names.")
+@click.option("--configuration", default=NAME, show_default=True, help="The ValidatingWebhookConfiguration.")
+@click.option("--checksums", is_flag=True, help="As `policies.checksums` of the scheduler's configuration.")
+@click.option("--public-key-file", type=click.Path(path_type=Path), help="As `policies.publicKeyFile`.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl, or the service account.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def webhook(
+    address: str,
+    address_file: Path | None,
+    certificate_file: Path | None,
+    key_file: Path | None,
+    self_managed_certificate: bool,
+    namespace: str | None,
+    secret: str,
+    service: str,
+    configuration: str,
+    checksums: bool,
+    public_key_file: Path | None,
+    kubeconfig: Path | None,
+    log_format: Literal["text", "json"],
+) -> None:
+    """Answer API servers that ask whether a ConfigMap may be written: not if its policies have errors.
+
+    What is wrong with them is shown by kubectl; warnings are shown, too, and hinder nothing.
+    """
+    from kube_policy_scheduler.adapters.kube.webhook_certificate import WebhookNames
+
+    if self_managed_certificate == (certificate_file is not None) or (certificate_file is None) != (key_file is None):
+        raise click.UsageError("give --certificate-file and --key-file, or --self-managed-certificate")
+    logs.configure(LogSettings(format=log_format))
+    proof = PolicyProof(public_key_file) if checksums or public_key_file is not None else None
+    options = _Options(*host_and_port(address, hint="--address"), address_file, proof)
+    home = namespace or own_namespace()
+    if self_managed_certificate and home is None:
+        raise click.UsageError("--self-managed-certificate outside a pod needs --namespace")
+    names = WebhookNames(home, secret, service, configuration) if self_managed_certificate and home else None
+    try:
+        sys.exit(asyncio.run(_run(options, names, certificate_file, key_file, kubeconfig)))
+    except (CertificateError, OutputError, ServerError) as error:
+        click.echo(f"policy-scheduler webhook: {error}", err=True)
+        sys.exit(2)
+    except KubeError as error:
+        click.echo(f"policy-scheduler webhook: {error}", err=True)
+        sys.exit(1)
+
+
+async def _run(
+    options: _Options,
+    names: WebhookNames | None,
+    certificate_file: Path | None,
+    key_file: Path | None,
+    kubeconfig: Path | None,
+) -> int:
+    stopped, loops = asyncio.Event(), Loops()
+    end_on_signals(stopped.set, what="reviews under way are answered")
+    async with contextlib.AsyncExitStack() as stack:
+        if names is not None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            certificate_file = key_file = folder / "serving.pem"
+            await _look_after(names, certificate_file, kubeconfig, stack, loops)
+        certificate = ServingCertificate(certificate_file=certificate_file, key_file=key_file)
+        await _serve(options, certificate, stack, loops)
+        await stopped.wait()
+    logger.info("ended in order")
+    return 0
+
+
+async def _serve(
+    options: _Options, certificate: ServingCertificate, stack: contextlib.AsyncExitStack, loops: Loops
+) -> None:
+    from kube_policy_scheduler.daemon.webhook.checking import ReviewChecker
+    from kube_policy_scheduler.daemon.webhook.server import CHECKS_AT_ONCE, Webhook
+
+    server = Webhook(
+        host=options.host,
+        port=options.port,
+        certificate=certificate,
+        checkers=[ReviewChecker(options.proof) for _ in range(CHECKS_AT_ONCE)],
+        version=version("kube-policy-scheduler"),
+        loops=loops,
+    )
+    await stack.enter_async_context(server)
+    logger.info("serving reviews", extra={"url": server.http.url})
+    if options.address_file is not None:
+        write_file(options.address_file, [server.http.url.partition("://")[2] + "\n"])
+
+
+async def _look_after(
+    names: WebhookNames, file: Path, kubeconfig: Path | None, stack: contextlib.AsyncExitStack, loops: Loops
+) -> None:
+    from kube_policy_scheduler.adapters.kube.credentials import find_credentials
+    from kube_policy_scheduler.adapters.kube.errors import ApiError, CredentialsError, ServerError
+    from kube_policy_scheduler.adapters.kube.transport import Transport
+    from kube_policy_scheduler.adapters.kube.webhook_certificate import RETRY_SECONDS, WebhookCertificate
+
+    credentials = find_credentials(kubeconfig=str(kubeconfig) if kubeconfig else None, context=None)
+    transport = Transport(credentials, max_connections=2)
+    stack.push_async_callback(transport.close)
+    certificate = WebhookCertificate(transport, names, file=file)
+    deadline = asyncio.get_running_loop().time() + FIRST_TRY_SECONDS
+    while True:
+        try:
+            await certificate.ensure()
+            break
+        except KubeError as error:
+            final = isinstance(error, (ApiError, CredentialsError)) and not isinstance(error, ServerError)
+            if final or asyncio.get_running_loop().time() > deadline:
+                raise
+            logger.warning("the API server cannot be asked: %s", error)
+            await asyncio.sleep(RETRY_SECONDS)
+    stack.push_async_callback(loops.end, loops.start("webhook-certificate", certificate.keep, restarts=True))

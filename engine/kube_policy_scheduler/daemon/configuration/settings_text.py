@@ -1,0 +1,127 @@
+"""Settings written as a configuration file, with what each key means as comments. Knows no key by name.
+
+The texts are the docstrings below the fields of `daemon.configuration.settings`; they are read from its source.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import json
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from kube_policy_scheduler.daemon.configuration.setting_types import Duration, PositiveDuration
+from kube_policy_scheduler.daemon.configuration.settings import API_VERSION, KIND, Settings
+from kube_policy_scheduler.documents.shape import key_of
+
+WIDTH = 112
+"""Of comments, without their indentation."""
+_UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+_PLACEHOLDERS = {"url": "http://prometheus.monitoring:9090", "endpoint": "http://collector.monitoring:4318"}
+"""What stands for a value that has no default, in a section that is commented out."""
+
+
+def defaults_text() -> str:
+    """Return a configuration file with every key, its default and its meaning; it loads to the defaults."""
+    head = [
+        "# Everything that can be set, with its default: `policy-scheduler config --print-defaults`.",
+        "# All but apiVersion and kind may be left out. Relative paths start at this file's folder.",
+    ]
+    lines = [*head, *_head(), *_section(Settings, Settings(), indent="", comments=True)]
+    return "\n".join(lines) + "\n"
+
+
+def settings_text(settings: Settings) -> str:
+    """Return a configuration file that loads to these settings."""
+    return "\n".join([*_head(), *_section(Settings, settings, indent="", comments=False)]) + "\n"
+
+
+def field_docs(kind: type) -> dict[str, str]:
+    """Return the docstring below each field of a dataclass, in one line each; `None` is written as YAML does."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(body, ast.ClassDef)
+    docs = {}
+    for before, after in zip(body.body, body.body[1:], strict=False):
+        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and isinstance(after, ast.Expr):
+            text = ast.literal_eval(after.value)
+            docs[before.target.id] = " ".join(text.split()).replace("None:", "null:")
+    return docs
+
+
+def _head() -> list[str]:
+    return [f"apiVersion: {API_VERSION}", f"kind: {KIND}"]
+
+
+def _section(kind: type, value: Any, *, indent: str, comments: bool) -> Iterator[str]:
+    """Yield the lines of a section; value None: one that is not set, whose lines show what could be."""
+    hints = get_type_hints(kind, include_extras=True)
+    docs = field_docs(kind) if comments else {}
+    for field in dataclasses.fields(kind):
+        hint = hints[field.name]
+        key = key_of(field.name)
+        inner = _dataclass_in(hint)
+        about = docs.get(field.name) or (_docstring(inner) if inner is not None and comments else "")
+        if comments and not indent:
+            yield ""
+        yield from (f"{indent}# {line}" for line in textwrap.wrap(about, WIDTH))
+        written = getattr(value, field.name) if value is not None else _default(field)
+        if inner is None:
+            yield f"{indent}{key}: {_scalar(hint, written)}"
+        elif written is not None:
+            yield f"{indent}{key}:"
+            yield from _section(inner, written, indent=indent + "  ", comments=comments)
+        else:
+            yield f"{indent}{key}: null"
+            if comments:
+                yield f"{indent}# {key}:"
+                shown = _section(inner, None, indent="  ", comments=True)
+                yield from (f"{indent}# {line}".rstrip() for line in shown)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return _PLACEHOLDERS[field.name]
+
+
+def _dataclass_in(hint: Any) -> type | None:
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = (one for one in get_args(hint) if one is not NoneType)
+    return hint if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
+
+
+def _docstring(kind: type) -> str:
+    return " ".join((kind.__doc__ or "").split())
+
+
+def _scalar(hint: Any, value: Any) -> str:
+    """Return a value on one line. JSON is YAML; plain words go without quotes."""
+    if value is not None and _is_duration(hint):
+        return duration_text(value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(_scalar(None, item) for item in value)}]"
+    if isinstance(value, Path):
+        value = str(value)
+    text = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and value.replace("-", "a").replace("/", "a").replace("_", "a").isalpha():
+        return value if value not in ("true", "false", "null", "yes", "no", "on", "off", "y", "n") else text
+    return text
+
+
+def _is_duration(hint: Any) -> bool:
+    return hint in (Duration, PositiveDuration)
+
+
+def duration_text(seconds: float) -> str:
+    """Return seconds as configuration files write them: `15s`, `5min`, `250ms`."""
+    for unit, length in _UNITS:
+        if seconds and seconds % length == 0:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{1000 * seconds:g}ms" if seconds else "0s"

@@ -1,0 +1,391 @@
+"""The daemon: puts the adapters and the scheduler together, starts them in order, ends them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from kube_policy_scheduler.adapters.http_server import Remark
+from kube_policy_scheduler.adapters.kube.binding import Binder
+from kube_policy_scheduler.adapters.kube.eviction import Evictor
+from kube_policy_scheduler.adapters.kube.resource_claims import ResourceClaimWriter
+from kube_policy_scheduler.adapters.loops import Loop, Loops
+from kube_policy_scheduler.adapters.open_telemetry import SpanExporter
+from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
+from kube_policy_scheduler.adapters.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.settable_clock import SettableClock
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.daemon.configuration.settings import PolicySettings, Settings
+from kube_policy_scheduler.daemon.dynamic_resources.claim_binder import ClaimBinder
+from kube_policy_scheduler.daemon.modes.selection import make_mode, make_scheduler
+from kube_policy_scheduler.daemon.observing.live_metrics import PendingCensus
+from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
+from kube_policy_scheduler.daemon.observing.observers import Observers
+from kube_policy_scheduler.daemon.observing.telling import Telling
+from kube_policy_scheduler.daemon.observing.tracing import Tracing
+from kube_policy_scheduler.daemon.policies.canaries import Canaries
+from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
+from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
+from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadRecord
+from kube_policy_scheduler.daemon.policies.signal_feed import SignalFeed
+from kube_policy_scheduler.daemon.replicas.leading import Leading
+from kube_policy_scheduler.daemon.replicas.sharding import Sharding
+from kube_policy_scheduler.daemon.scheduling.recounting import Recounting
+from kube_policy_scheduler.daemon.scheduling.volumes import VolumeBinder
+from kube_policy_scheduler.daemon.serving.server import Serving
+from kube_policy_scheduler.daemon.serving.status_snapshot import Replica
+from kube_policy_scheduler.daemon.watching.api_server import ApiServer
+from kube_policy_scheduler.daemon.watching.device_trust import DeviceTrust
+from kube_policy_scheduler.daemon.watching.first_lists import FirstLists
+from kube_policy_scheduler.daemon.watching.freshness import Freshness
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.queue import SchedulingQueue
+
+logger = logging.getLogger(__name__)
+
+POLICIES_FIRST_SECONDS = 1.0
+"""Pods wait so long at a start for policies, lest all be sorted twice; the first values of metrics may take longer."""
+IDLE_SECONDS = 30.0
+"""The loop that decides has a turn at least every five."""
+IN_FLIGHT_SECONDS = 900.0
+"""Volumes may take ten minutes, and a binding is asked after for two."""
+DRAIN_SECONDS = 10.0
+"""Time for all bindings and events under way when the daemon ends. Kubernetes gives a pod 30 s in all."""
+CONDITIONS_SECONDS = 0.5
+"""Of these, for conditions and nominations before the lease is given back: who comes next writes what is missing."""
+
+
+class Daemon:
+    """One replica of the scheduler."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        api_server: ApiServer,
+        *,
+        checker: PolicyChecker,
+        version: str,
+        random: Random,
+        loops: Loops,
+    ) -> None:
+        self._settings = settings = settings.effective()
+        self._random = random
+        self._loops = loops
+        self._identity = f"{socket.gethostname()}_{uuid4()}"
+        self.metrics = SchedulerMetrics(version=version)
+        self.observers = Observers([self.metrics])
+        """Told what is decided, bound and reloaded; more of them may be added before `run`."""
+        self._api_server = api_server
+        self._transport = api_server.transport
+        sharing = settings.sharding
+        self._leading = Leading(settings.leader_election, shares=sharing.enabled, identity=self._identity)
+        self._binder = Binder(
+            self._transport,
+            random=self._random,
+            concurrency=settings.scheduling.parallel_binds,
+            may_bind=self._leading.may_act,
+        )
+        cluster = Cluster()
+        trusts = settings.scheduling.device_annotation == "trusted"
+        self._device_trust = None if trusts else DeviceTrust(self._transport, cluster.devices)
+        self._telling = Telling(
+            settings,
+            transport=self._transport,
+            cluster=cluster,
+            identity=self._identity,
+            namespace=self._leading.namespace,
+            random=self._random,
+            busy=lambda: self._binder.unfinished > 0,
+            may_act=self._leading.may_act,
+        )
+        self._queue = SchedulingQueue()
+        clock = SettableClock()
+        self._view = Freshness(api_server.reflectors, is_reachable=lambda: self._transport.is_reachable)
+        self._scheduler = make_scheduler(
+            settings,
+            cluster,
+            self._queue,
+            cycle=Cycle(seed=settings.scheduling.seed),
+            binder=self._binder,
+            evictor=Evictor(
+                self._transport,
+                controller=settings.scheduler_names[0],
+                may_evict=lambda: self._leading.may_act() and self._view(),
+            ),
+            volumes=VolumeBinder(self._transport, cluster, may_bind=self._leading.may_act),
+            claims=ClaimBinder(
+                ResourceClaimWriter(self._transport, random=self._random, may_write=self._leading.may_act),
+                cluster,
+                clock=clock,
+                pending=self._telling.reporter.devices_pending,
+            ),
+            reporter=self._telling.reporter,
+            observer=self.observers,
+            nominator=self._telling.statuses if sharing.enabled else None,
+            view=self._view,
+            clock=clock,
+        )
+        clock.on_set(self._scheduler.clock_was_set)
+        self._recounting = Recounting(
+            cluster,
+            self._queue,
+            informer=self._scheduler.informer,
+            is_under_way=self._scheduler.is_under_way,
+            settle=self._scheduler.bindings.settle,
+            is_current=lambda: not self._view.problems(),
+            found=self.metrics.violated,
+            clock=clock,
+            stopwatch=time.perf_counter,
+        )
+        if sharing.enabled:
+            unit = partial(self._scheduler.deciding.unit, by_pod=sharing.unit == "pod")
+            self._scheduler.deciding.sharding = Sharding(self._identity, unit=unit)
+        self._leading.attach(self._scheduler, api_server.reflectors, transport=self._transport, random=self._random)
+        self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals, clock=clock, loops=loops)
+        self._reloader = PolicyReloader(
+            compile_policies=PolicyCompiler(
+                frozenset(settings.scheduler_names), watched=settings.watched, checker=checker
+            ),
+            activate=self._activate,
+            report=self._report_reload,
+            clock=time.time,
+            prepare=self._prime,
+            former=partial(self._telling.former_policies, proof=_proof(settings.policies)),
+            loops=loops,
+        )
+        self._lists = FirstLists(api_server.reflectors, counts=self._counts)
+        mode = make_mode(
+            settings,
+            scheduler=self._scheduler,
+            binder=self._binder,
+            metrics=self.metrics,
+            observer=self.observers,
+            problem=lambda: self._lists.problem() or self._check_policies(),
+        )
+        self._serving = Serving(
+            settings,
+            scheduler=self._scheduler,
+            reloader=self._reloader,
+            transport=self._transport,
+            metrics=self.metrics,
+            ready={
+                "sync": self._lists.problem,
+                "policies": self._look_at_policies,
+                "shards": self._leading.problem,
+                "loops": self._look_at_loops,
+                "bindings": self._look_at_bindings,
+                "writes": self._look_at_writes,
+            },
+            replica=partial(self._describe, version, time.time()),
+            signals=self._signals.rows,
+            identity=self._identity,
+            mode=mode,
+            loops=loops,
+        )
+        self._canaries = Canaries(
+            self.metrics.registry, decide=self._scheduler.deciding.would_decide, stopwatch=time.perf_counter
+        )
+        for observer in (*self._serving.observers, self._canaries, *mode.observers):
+            self.observers.add(observer)
+        self._spans = self._make_spans(version)
+        if self._spans is not None and settings.tracing is not None:
+            self.observers.add(Tracing(self._spans, share=settings.tracing.sampled_share))
+        self._observe_live_state()
+
+    def _make_spans(self, version: str) -> SpanExporter | None:
+        tracing = self._settings.tracing
+        if tracing is None or not tracing.sampled_share:
+            return None
+        return SpanExporter(
+            tracing.endpoint, service=self._settings.scheduler_names[0], instance=self._identity, version=version
+        )
+
+    # --- life ----------------------------------------------------------------------------------------
+
+    async def run(self, *, announce: Callable[[str], None]) -> int:
+        """Run until cancelled, or until the lease is lost or a loop breaks; then return 1: a new process starts afresh.
+
+        Args:
+            announce: told the address of the HTTP server once it listens.
+
+        Raises:
+            ServerError: the HTTP address is taken.
+        """
+        self._api_server.observe(self._observe_request)
+        async with contextlib.AsyncExitStack() as stack:
+            if self._spans is not None:
+                stack.push_async_callback(asyncio.to_thread, self._spans.close)
+            await stack.enter_async_context(self._serving)
+            announce(self._serving.http.url)
+            background = self._telling.start(self._loops)
+            if self._device_trust is not None:
+                background.append(self._loops.start("device-annotations", self._device_trust.run, restarts=True))
+            if every := self._settings.scheduling.recount_every:
+                recount = partial(self._recounting.run, every_seconds=every)
+                background.append(self._loops.start("recount", recount, restarts=True))
+            stack.push_async_callback(self._loops.end, *background)
+            await stack.enter_async_context(self._signals)
+            await stack.enter_async_context(self._reloader)
+            await stack.enter_async_context(self._policy_directory())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLICIES_FIRST_SECONDS):
+                    await self._reloader.has_ended.wait()
+            self._api_server.tell(self._scheduler.informer)
+            await self._lists.wait()
+            if self._device_trust is not None:
+                await self._device_trust.first_look()
+            scheduling = self._loops.start("scheduling", self._scheduler.run, restarts=False)
+            leading = self._loops.start("lease", self._lead, restarts=False)
+            stack.push_async_callback(self._end, scheduling, leading)
+            logger.error("stopping: %s", await self._loops.lost())
+            return 1
+
+    async def _end(self, scheduling: Loop, leading: Loop) -> None:
+        """Let what is under way come to its end, say what only a leader may, give the lease back, then say the rest."""
+        deadline = asyncio.get_running_loop().time() + DRAIN_SECONDS
+        await self._loops.end(scheduling)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._scheduler.drained()
+        await self._telling.drain_conditions(timeout_seconds=CONDITIONS_SECONDS)
+        await self._loops.end(leading)
+        await self._telling.drain(timeout_seconds=max(1.0, deadline - asyncio.get_running_loop().time()))
+
+    async def _lead(self) -> str:
+        """Act where we may, once there is something to decide by; return why not any longer.
+
+        A leader without policies would keep others from it.
+        """
+        if not self._reloader.in_force.is_set() and self._leading.is_needed:
+            logger.warning("not taking part in the election of a leader: there are no policies to decide by")
+        await self._reloader.in_force.wait()
+        return await self._leading.run()
+
+    # --- policies and signals ------------------------------------------------------------------------
+
+    async def _prime(self, policies: LivePolicies) -> None:
+        await self._signals.prime(policies.queries)
+
+    def _activate(self, policies: LivePolicies, record: ReloadRecord) -> None:
+        self._signals.use(policies.queries)
+        self._scheduler.use_policies(policies)
+        self._serving.use_policies(policies.policy_set, hash=record.hash or "")
+        self._canaries.use_policies(policies.policy_set)
+
+    def _policy_directory(self) -> PolicyDirectory:
+        policies = self._settings.policies
+        return PolicyDirectory(policies.path, deliver=self._reloader.offer, proof=_proof(policies), loops=self._loops)
+
+    def _report_reload(self, record: ReloadRecord) -> None:
+        self.observers.on_reloaded(record)
+        self._telling.reloaded(record)
+
+    # --- what others may ask -------------------------------------------------------------------------
+
+    def _check_policies(self) -> str | None:
+        return None if self._reloader.ready else self._reloader.problem()
+
+    def _look_at_policies(self) -> str | None:
+        """Return why nothing can be decided, or as a remark why the newest policies do not decide."""
+        problem = self._reloader.problem()
+        return problem if problem is None or not self._reloader.ready else Remark(problem)
+
+    def _look_at_loops(self) -> str | None:
+        """Return why nothing is decided though it should be, or as a remark which other loops are broken."""
+        broken = [loop.problem for loop in self._loops if loop.problem]
+        for loop in self._loops:
+            if loop.name == "scheduling" and loop.idle_seconds > IDLE_SECONDS:
+                return f"the loop that decides has had no turn for {loop.idle_seconds:.0f} s"
+        return Remark("; ".join(broken)) if broken else None
+
+    def _look_at_bindings(self) -> str | None:
+        """Return whether a pod is in flight for longer than any time-out, or as a remark how long the oldest is."""
+        bindings, assumed = self._scheduler.bindings, self._scheduler.informer.assumed
+        if bindings.oldest_seconds > IN_FLIGHT_SECONDS:
+            return f"a pod has been in flight for {bindings.oldest_seconds:.0f} s; see the log, and /debug/state"
+        if not assumed and not len(bindings):
+            return None
+        return Remark(
+            f"{len(bindings)} pods in flight, the oldest for {bindings.oldest_seconds:.1f} s; {len(assumed)} assumed,"
+            f" the oldest for {assumed.oldest_seconds:.1f} s"
+        )
+
+    def _look_at_writes(self) -> str | None:
+        """Return as a remark what is still to be written: it says nothing about whether pods are placed."""
+        told = [
+            f"{backlog.items} of {kind} to be sent, {backlog.failing} of them failing,"
+            f" the oldest for {backlog.oldest_seconds:.0f} s"
+            for kind, backlog in self._telling.backlogs().items()
+            if backlog.items
+        ]
+        return Remark("; ".join(told)) if told else None
+
+    def _describe(self, version: str, started: float) -> Replica:
+        """Return what the status page tells about this process."""
+        checks = (self._lists.problem(), self._check_policies(), self._leading.problem())
+        return Replica(
+            version=version,
+            identity=self._identity,
+            started=started,
+            scheduler_names=self._settings.scheduler_names,
+            leading=self._scheduler.leading,
+            leader=self._leading.leader,
+            elects=self._leading.is_needed,
+            reachable=self._transport.is_reachable,
+            server=self._transport.server,
+            part=self._leading.part(),
+            problems=tuple(problem for problem in checks if problem is not None),
+            mode=self._settings.mode,
+        )
+
+    def print_state(self) -> None:
+        """Write what the scheduler believes to standard error."""
+        self._serving.print_state()
+
+    def _observe_request(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        credentials = self._api_server.credentials.current
+        host = urlsplit(credentials.server).netloc if credentials is not None else ""
+        self.metrics.api_request(verb=verb.lower(), resource=resource, code=code, host=host, seconds=seconds)
+
+    def _observe_live_state(self) -> None:
+        live, scheduler = self.metrics.live, self._scheduler
+        census = PendingCensus(self._queue)
+        live.before_scrape = census.steps
+        live.pending_pods = census.places
+        live.cache_size = lambda: {
+            "nodes": scheduler.cluster.nodes.size,
+            "pods": len(scheduler.cluster.pods),
+            "assumed_pods": len(scheduler.informer.assumed),
+        }
+        live.unschedulable_pods = census.rejections
+        live.oldest_pods = lambda: {
+            "in_flight": scheduler.bindings.oldest_seconds,
+            "assumed": scheduler.informer.assumed.oldest_seconds,
+        }
+        live.backlogs = self._telling.backlogs
+        live.loops = lambda: self._loops
+        if (trust := self._device_trust) is not None:
+            live.device_annotation_protected = lambda: trust.protected
+        live.watch_restarts = lambda: {
+            reflector.resource.plural: max(0, reflector.counts.watches - 1) for reflector in self._api_server.reflectors
+        }
+        self.metrics.replica.elected = self._leading.elected
+        self.metrics.replica.part = self._leading.part
+
+    def _counts(self) -> dict[str, int]:
+        cluster = self._scheduler.cluster
+        return {"nodes": cluster.nodes.size, "pods": len(cluster.pods), "pending": len(self._queue)}
+
+
+def _proof(policies: PolicySettings) -> PolicyProof | None:
+    """Return what has to vouch for policies, None where nothing has to."""
+    vouched = policies.checksums or policies.public_key_file is not None
+    return PolicyProof(policies.public_key_file) if vouched else None

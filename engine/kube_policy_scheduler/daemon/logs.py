@@ -1,0 +1,88 @@
+"""How the daemon logs: text for people, or one JSON object a line for collectors.
+
+One record is one line, whatever a pod, a policy or an API server put into it; only tracebacks have more.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from kube_policy_scheduler.daemon.configuration.settings import LogSettings
+
+MOST_CHARACTERS = 4096
+"""Of one value; an API server's answer, say, can be longer."""
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_PLAIN = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def configure(settings: LogSettings) -> None:
+    """Send all logs to standard error in the wanted form."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if settings.format == "json" else TextLines())
+    logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
+    for noisy in ("aiohttp.access", "urllib3", "asyncio", "watchdog"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+class TextLines(logging.Formatter):
+    """`TIME LEVEL message key=value …`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one line, and the traceback below it if there is one."""
+        at = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
+        pairs = "".join(f" {key}={_shown(value)}" for key, value in _extra(record).items())
+        text = f"{at}Z {record.levelname:<7} {_escaped(_cut(record.getMessage()))}{pairs}"
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+
+
+class JsonLines(logging.Formatter):
+    """One object a line: time, level, logger, message, and what the caller added."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one line."""
+        entry: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _cut(record.getMessage()),
+        }
+        # what a caller adds cannot pass for the time or the message
+        entry |= {key if key not in entry else f"{key}_": _bounded(value) for key, value in _extra(record).items()}
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        try:
+            return _escaped(orjson.dumps(entry, default=str).decode())
+        except TypeError:  # half a surrogate pair, a number beyond 64 bits
+            return json.dumps(entry, default=str)
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
+
+
+def _bounded(value: object) -> object:
+    return _cut(value) if isinstance(value, str) else value
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}… ({len(text)} characters)"
+
+
+def _shown(value: object) -> str:
+    """Return a value as a word, or in quotes with escapes, as klog does it."""
+    text = _cut(str(value))
+    if _PLAIN.fullmatch(text):
+        return text
+    return '"' + _escaped(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def _escaped(text: str) -> str:
+    return _CONTROL.sub(lambda found: json.dumps(found[0])[1:-1], text)

@@ -1,0 +1,278 @@
+"""The command `policy-scheduler`: settings from file and flags, signals, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from kube_policy_scheduler.adapters.output_file import OutputError, write_file
+from kube_policy_scheduler.daemon import logs
+from kube_policy_scheduler.daemon.configuration.addresses import host_and_port, url
+from kube_policy_scheduler.daemon.configuration.settings import PrometheusSettings, Settings, TlsSettings, load_settings
+from kube_policy_scheduler.daemon.ending import end_on_signals
+from kube_policy_scheduler.documents.yaml_document import DocumentError
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.adapters.loops import Loops
+    from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
+    from kube_policy_scheduler.daemon.watching.api_server import ApiServer
+
+logger = logging.getLogger(__name__)
+DISTRIBUTION = "kube-policy-scheduler"
+IMPORTED_MEANWHILE = (
+    "numpy",
+    "kube_policy_scheduler.cluster.cluster",
+    "kube_policy_scheduler.framework.profile",
+    "kube_policy_scheduler.framework.kubernetes",
+    "lark",
+    "kube_policy_scheduler.lang.expressions",
+    "kube_policy_scheduler.lang.syntax",
+    "kube_policy_scheduler.lang.typed",
+    "kube_policy_scheduler.lang.checked",
+    "kube_policy_scheduler.lang.compiling.compiled",
+    "kube_policy_scheduler.lang.load",
+    "kube_policy_scheduler.builtins.environment",
+    "kube_policy_scheduler.policy.policy_set",
+    "urllib.request",
+    "attr",
+    "yarl",
+    "aiohttp",
+    "aiohttp.web",
+    "prometheus_client",
+    "kube_policy_scheduler.adapters.kube.binding",
+    "kube_policy_scheduler.daemon.scheduling.scheduler",
+    "kube_policy_scheduler.daemon.serving.server",
+    "kube_policy_scheduler.daemon.daemon",
+)
+"""What the daemon rests on, in pieces of some 20 ms between which answers of the API server are read."""
+TURNS = 4
+"""Of the event loop after each piece; a turn reads up to 256 KiB of an answer."""
+
+SWITCH_SECONDS = 0.0005
+"""For so long the event loop waits for a thread that runs Python, such as one that reads metrics; 5 ms by default."""
+
+EPILOG = """
+\b
+Examples:
+  policy-scheduler --policies ./policies                       # your current kubectl context
+  policy-scheduler --config /etc/policy-scheduler/config.yaml  # as the manifests in deploy/ do
+  policy-scheduler --policies ./policies --prometheus-url http://localhost:9090
+  policy-scheduler --policies ./policies --shadow              # what would it do with kube-scheduler's pods?
+  policy-scheduler config --print-defaults > config.yaml       # every setting, with what it means
+  policy-scheduler config config.yaml                          # is it right, and what is in force
+
+\b
+Exit codes: 0 ended by SIGTERM, SIGHUP or Ctrl-C; 1 the lease was lost, something broke, or a second signal came;
+2 a wrong flag, configuration or kubeconfig.
+"""
+
+
+class _Commands(click.Group):
+    """Imports a subcommand when it is asked for: a start needs none."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return ["config", "webhook"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        if cmd_name not in (known := self.list_commands(ctx)):
+            ctx.fail(f"unknown command `{cmd_name}`: there are {' and '.join(known)}")
+        found: click.Command = getattr(import_module(f"kube_policy_scheduler.daemon.commands.{cmd_name}"), cmd_name)
+        return found
+
+
+@click.group(
+    cls=_Commands,
+    epilog=EPILOG,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name=DISTRIBUTION)
+@click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="Configuration file (YAML).")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl, or the service account.")
+@click.option("--context", help="Context of the kubeconfig.")
+@click.option("--policies", type=click.Path(path_type=Path), help="Directory of .policy files, or one file.")
+@click.option("--prometheus-url", help="Where promql(…) is asked, such as http://prometheus:9090.")
+@click.option("--scheduler-name", multiple=True, help="spec.schedulerName to serve; may be given more than once.")
+@click.option(
+    "--http-address", metavar="HOST:PORT", help="Where probes and metrics are served; port 0 takes a free one."
+)
+@click.option(
+    "--http-secure/--http-plain",
+    default=None,
+    help="HTTPS (with a certificate made at the start, where the configuration names none), and tokens for all but"
+    " probes, as with kube-scheduler's port; or HTTP, for whoever can connect. Default: secure unless only this machine"
+    " can connect.",
+)
+@click.option("--http-address-file", type=click.Path(path_type=Path), help="Write the real HOST:PORT here.")
+@click.option(
+    "--leader-election/--no-leader-election", default=None, help="Whether replicas agree on one that decides."
+)
+@click.option(
+    "--sharding/--no-sharding", default=None, help="Whether replicas share the work instead of electing a leader."
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["scheduler", "shadow", "extender"]),
+    help="scheduler (default): place pods. shadow: decide what another scheduler places, and report. extender: answer"
+    " kube-scheduler.",
+)
+@click.option("--shadow", "mode", flag_value="shadow", help="Short for --mode shadow: binds nothing, writes nothing.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Default: info.")
+@click.pass_context
+def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | None, **flags: Any) -> None:
+    """Schedule pods by policies: watch the cluster, decide, bind."""
+    if ctx.invoked_subcommand is not None:
+        ctx.obj = partial(override, **flags)  # flags before a subcommand count there too
+        if config is not None or http_address_file is not None:
+            raise click.UsageError(f"--config and --http-address-file are not for `{ctx.invoked_subcommand}`")
+        return
+    try:
+        settings = load_settings(config) if config is not None else Settings()
+    except DocumentError as error:
+        sys.exit(_fail(str(error)))
+    settings = override(settings, **flags)
+    if flags["policies"] is not None and not flags["policies"].exists():
+        raise click.BadParameter(f"{flags['policies']} does not exist", param_hint="--policies")
+    logs.configure(settings.log)
+    sys.exit(asyncio.run(_run(settings, http_address_file)))
+
+
+def override(
+    settings: Settings,
+    *,
+    kubeconfig: Path | None,
+    context: str | None,
+    policies: Path | None,
+    prometheus_url: str | None,
+    scheduler_name: tuple[str, ...],
+    http_address: str | None,
+    http_secure: bool | None,
+    leader_election: bool | None,
+    sharding: bool | None,
+    mode: Literal["scheduler", "shadow", "extender"] | None,
+    log_format: Literal["text", "json"] | None,
+    log_level: Literal["debug", "info", "warning", "error"] | None,
+) -> Settings:
+    """Return the settings with what the command line says."""
+    changes: dict[str, Any] = {}
+    if kubeconfig is not None or context is not None:
+        changes["kubernetes"] = replace(
+            settings.kubernetes,
+            kubeconfig=kubeconfig or settings.kubernetes.kubeconfig,
+            context=context or settings.kubernetes.context,
+        )
+    if policies is not None:
+        changes["policies"] = replace(settings.policies, path=policies)
+    if prometheus_url is not None:
+        address = url(prometheus_url, hint="--prometheus-url")
+        before = settings.prometheus
+        changes["prometheus"] = replace(before, url=address) if before else PrometheusSettings(url=address)
+    if scheduler_name:
+        changes["scheduler_names"] = scheduler_name
+    http = settings.http
+    if http_address is not None:
+        host, port = host_and_port(http_address, hint="--http-address")
+        http = replace(http, host=host, port=port)
+    if http_secure:
+        http = replace(http, tls=http.tls or TlsSettings(), authentication="kubernetes")
+    elif http_secure is False:
+        http = replace(http, tls=None, authentication="none")
+    changes["http"] = http
+    if leader_election is not None:
+        changes["leader_election"] = replace(settings.leader_election, enabled=leader_election)
+    if sharding is not None:
+        changes["sharding"] = replace(settings.sharding, enabled=sharding)
+    if mode is not None:
+        changes["mode"] = mode
+    log = settings.log
+    changes["log"] = replace(log, format=log_format or log.format, level=log_level or log.level)
+    return replace(settings, **changes)
+
+
+async def _run(settings: Settings, address_file: Path | None) -> int:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy comes: its threads take 40 ms, and help nothing
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.disable()  # until the first lists are in: it finds nothing in modules and objects that come to stay
+    running = asyncio.create_task(_schedule(settings, address_file))
+    end_on_signals(running.cancel, what="bindings and events under way are finished")
+    try:
+        return await running
+    except asyncio.CancelledError:
+        logger.info("ended in order")
+        return 0
+
+
+async def _schedule(settings: Settings, address_file: Path | None) -> int:
+    """Ask the API server for what there is, import what decides while it answers, then do it."""
+    from kube_policy_scheduler.adapters.kube.errors import CredentialsError
+    from kube_policy_scheduler.adapters.loops import Loops
+    from kube_policy_scheduler.adapters.worker_process import WorkerLost
+    from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
+    from kube_policy_scheduler.daemon.watching.api_server import ApiServer
+
+    random, loops = Random(), Loops()
+    checker = PolicyChecker()
+    with contextlib.suppress(WorkerLost):  # it is tried again, and told, when there is something to check
+        checker.start()  # it imports what we do, on another core
+    try:
+        async with ApiServer(settings, random=random, loops=loops) as api_server:
+            for module in IMPORTED_MEANWHILE:
+                import_module(module)
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
+            return await _decide(settings, api_server, address_file, checker=checker, random=random, loops=loops)
+    except CredentialsError as error:
+        return _fail(f"policy-scheduler: {error}")
+    finally:
+        checker.stop()
+
+
+async def _decide(
+    settings: Settings,
+    api_server: ApiServer,
+    address_file: Path | None,
+    *,
+    checker: PolicyChecker,
+    random: Random,
+    loops: Loops,
+) -> int:
+    from kube_policy_scheduler.adapters.http_server import ServerError
+    from kube_policy_scheduler.adapters.open_telemetry import TracingUnavailable
+    from kube_policy_scheduler.adapters.rotating_file import FileError
+    from kube_policy_scheduler.adapters.serving_certificate import CertificateError
+    from kube_policy_scheduler.daemon.daemon import Daemon
+
+    try:
+        daemon = Daemon(
+            settings, api_server, checker=checker, version=version(DISTRIBUTION), random=random, loops=loops
+        )
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, daemon.print_state)
+        return await daemon.run(announce=lambda url: _announce(url, address_file))
+    except (CertificateError, FileError, OutputError, ServerError, TracingUnavailable) as error:
+        return _fail(f"policy-scheduler: {error}")
+
+
+def _announce(url: str, address_file: Path | None) -> None:
+    logger.info("serving probes and metrics", extra={"url": url})
+    if address_file is not None:
+        write_file(address_file, [url.partition("://")[2] + "\n"])  # whole at once: others wait for it
+
+
+def _fail(text: str) -> int:
+    click.echo(text, err=True)
+    return 2

@@ -1,0 +1,149 @@
+"""The pods that kube-scheduler asks about: what is known of each, who judges it, what was said. Judges nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
+from kube_policy_scheduler.cluster.nodes import IntArray
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.daemon.observing.observers import Answered, Observer
+from kube_policy_scheduler.daemon.policies.live import LivePolicies
+from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.policy.extension import own_profile
+from kube_policy_scheduler.policy.policy import Policy
+from kube_policy_scheduler.tooling.decision_record import Outcome
+
+logger = logging.getLogger(__name__)
+
+KNOWN_PODS = 10_000
+"""Pods kept from the requests about them: more than kube-scheduler decides while one of them is being bound."""
+KNOWN_BYTES = 16 * 2**20
+"""What their authors wrote, together."""
+
+
+@dataclass(slots=True)
+class AskedPod:
+    """A pod that we were asked about."""
+
+    pod: PodInfo
+    since: float
+    """Unix seconds of the first request."""
+    attempts: int = 0
+    filtered: dict[str, Any] = field(default_factory=dict)
+    """How many nodes its last `filter` was about, how many passed, and why the others did not: what is asked next is
+    about the same attempt."""
+
+
+class AskedPods:
+    """The last pods that we were asked about, who judges them, and what was said."""
+
+    def __init__(
+        self, scheduler: Scheduler, *, observer: Observer, clock: Callable[[], float], kubernetes_rules: bool
+    ) -> None:
+        """Arguments as of `Extender`."""
+        self._cluster = scheduler.cluster
+        self._deciding = scheduler.deciding
+        self._observer = observer
+        self._clock = clock
+        self._kubernetes_rules = kubernetes_rules
+        self._pods: BoundedCache[str, AskedPod] = BoundedCache(
+            most=KNOWN_PODS, most_bytes=KNOWN_BYTES, size_of=lambda uid, known: known.pod.size
+        )
+        self._profiles: WeakKeyDictionary[Policy, Profile] = WeakKeyDictionary()
+
+    # --- who -----------------------------------------------------------------------------------------
+
+    def meet(self, pod: objects.Pod) -> AskedPod:
+        """Return a pod as a request shows it, with what is known of it."""
+        info = self._cluster.templates.pod(pod)
+        known = self._pods.get(info.uid) or self.add(info)
+        known.pod = info
+        return known
+
+    def add(self, pod: PodInfo) -> AskedPod:
+        """Keep a pod that nobody has asked about yet."""
+        known = AskedPod(pod, self._clock())
+        self._pods.set(pod.uid, known)
+        return known
+
+    def get(self, uid: str) -> AskedPod | None:
+        """Return a pod that we were asked about; None for one that is not known, or not any more."""
+        return self._pods.get(uid)
+
+    # --- by what it is judged ------------------------------------------------------------------------
+
+    def policy(self, pod: PodInfo) -> Policy | None:
+        """Return the policy that governs a pod, None where none does; there must be policies in force."""
+        policies = self._deciding.policies
+        assert isinstance(policies, LivePolicies), "not ready"
+        return policies.policy_set.governing(pod)
+
+    def profile(self, policy: Policy) -> Profile:
+        """Return the plugins that are asked about the pods of a policy."""
+        found = self._profiles.get(policy)
+        if found is None:
+            found = policy.profile if self._kubernetes_rules else own_profile(policy.profile)
+            self._profiles[policy] = found
+            unheard = [word for word, is_there in (("gang", policy.gangs), ("order", policy.order)) if is_there]
+            for word in unheard:
+                logger.warning("kube-scheduler cannot be told of `%s`: policy %s is without it here", word, policy.name)
+        return found
+
+    def frame(self, known: AskedPod) -> Frame:
+        """Return what rules may look at for a pod, now."""
+        return Frame(
+            known.pod,
+            self._cluster,
+            self._clock(),
+            signals=self._deciding.signals,
+            queued=known.since,
+            attempts=max(0, known.attempts - 1),
+        )
+
+    # --- what was said -------------------------------------------------------------------------------
+
+    def tell(
+        self,
+        known: AskedPod,
+        verb: str,
+        outcome: Outcome,
+        *,
+        profile: Profile | None = None,
+        rows: IntArray | None = None,
+        **answer: Any,
+    ) -> None:
+        """Tell the observer an answer; what follows a `filter` is told with what that said.
+
+        Args:
+            known: the pod.
+            verb: that was asked.
+            outcome: of this question.
+            profile: the plugins that were asked, None where none were.
+            rows: `int64[nodes]`, the nodes that were asked about; -1 for those we have not seen.
+            answer: fields of `Answered`.
+        """
+        policy = self.policy(known.pod)
+        if verb == "filter":
+            known.filtered = {name: answer.get(name, ()) for name in ("nodes", "passed", "reasons")}
+        answer = known.filtered | answer
+        told = Answered(
+            known.pod,
+            verb,
+            outcome,
+            policy=policy.name if policy is not None else None,
+            profile=profile,
+            rows=rows[rows >= 0] if rows is not None else None,
+            frame=self.frame(known),
+            attempts=max(1, known.attempts),
+            queued=known.since,
+            **answer,
+        )
+        self._observer.on_answered(told)

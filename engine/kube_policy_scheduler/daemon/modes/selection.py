@@ -1,0 +1,109 @@
+"""What a daemon has besides where another scheduler places the pods: a shadow's report, an extender's routes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from aiohttp import web
+
+from kube_policy_scheduler.adapters.http_server import Handler
+from kube_policy_scheduler.adapters.loopback import is_loopback
+from kube_policy_scheduler.daemon.configuration.settings import Settings
+from kube_policy_scheduler.daemon.modes.extender import Extender
+from kube_policy_scheduler.daemon.modes.extender_routes import ExtenderRoutes
+from kube_policy_scheduler.daemon.modes.shadow import ShadowScheduler
+from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
+from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
+from kube_policy_scheduler.daemon.observing.observers import Observer
+from kube_policy_scheduler.daemon.scheduling.collaborators import Binder
+from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+
+DEFAULT_LIMIT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a mode adds to the port, and who looks on."""
+
+    routes: Mapping[str, Handler] = field(default_factory=dict)
+    posts: Mapping[str, Handler] = field(default_factory=dict)
+    observers: tuple[Observer, ...] = ()
+    shadow: ShadowReport | None = None
+
+
+def make_scheduler(settings: Settings, *given: Any, **named: Any) -> Scheduler:
+    """Return the scheduler of a mode; arguments as of `Scheduler`."""
+    if settings.mode != "shadow":
+        return Scheduler(*given, **named)
+    for hand in ("binder", "evictor", "volumes", "claims", "reporter", "nominator"):
+        del named[hand]
+    return ShadowScheduler(*given, give_up_seconds=settings.shadow.give_up_after, **named)
+
+
+def make_mode(
+    settings: Settings,
+    *,
+    scheduler: Scheduler,
+    binder: Binder,
+    metrics: SchedulerMetrics,
+    observer: Observer,
+    problem: Callable[[], str | None],
+) -> Mode:
+    """Return what the mode of the settings adds.
+
+    Args:
+        settings: of the daemon.
+        scheduler: as `make_scheduler` made it.
+        binder: binds for an extender.
+        metrics: of the daemon.
+        observer: told what an extender answers.
+        problem: why nothing may be decided at present, None where it may.
+    """
+    match settings.mode:
+        case "scheduler":
+            return Mode()
+        case "shadow":
+            names = settings.shadow.scheduler_names
+            report = ShadowReport(metrics.shadow, kept=settings.shadow.kept, clock=time.time, names=names)
+            return Mode({"/debug/shadow": _shown(report)}, observers=(report,), shadow=report)
+        case "extender":
+            asked = settings.extender
+            extender = Extender(
+                scheduler,
+                binder=binder,
+                problem=problem,
+                metrics=metrics.extender,
+                observer=observer,
+                clock=time.time,
+                stopwatch=time.perf_counter,
+                kubernetes_rules=asked.kubernetes_rules,
+            )
+            routes = ExtenderRoutes(
+                extender,
+                metrics=metrics.extender,
+                max_bytes=asked.max_request_mebibytes * 2**20,
+                binds=knows_clients(settings),
+            )
+            return Mode(posts=routes.handlers(asked.path))
+        case _:
+            assert_never(settings.mode)
+
+
+def knows_clients(settings: Settings) -> bool:
+    """Return whether those who reach the verbs are known, or are on this machine."""
+    http = settings.http
+    has_authority = http.tls is not None and http.tls.client_ca_file is not None
+    return has_authority or http.authentication != "none" or is_loopback(http.host)
+
+
+def _shown(report: ShadowReport) -> Handler:
+    async def show(request: web.Request) -> web.Response:
+        limit = request.query.get("limit", str(DEFAULT_LIMIT))
+        if not limit.isascii() or not limit.isdecimal() or len(limit) > 7:
+            return web.Response(status=400, text=f"expected limit to be a number such as 100, got {limit[:40]}\n")
+        return web.json_response({**report.summary(), "last": report.last(int(limit))})
+
+    return show

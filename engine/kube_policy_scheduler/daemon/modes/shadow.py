@@ -1,0 +1,236 @@
+"""The scheduler that only looks on: it decides the pods of another scheduler, and places none of them.
+
+A pod is decided when it comes, and again when something happens that may help it; nothing of that counts in the
+cluster. When the watch shows where the other has put it, the two are compared (`comparing`), and the
+other's placement is what counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from kube_policy_scheduler.adapters.kube.binding import Unknown
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.objects import ResourceClaim
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.daemon.modes.comparing import Comparing
+from kube_policy_scheduler.daemon.modes.shadow_report import facts
+from kube_policy_scheduler.daemon.observing.observers import Compared, Observer, Verdict
+from kube_policy_scheduler.daemon.scheduling.collaborators import Policies
+from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.dynamic_resources.reservation import ClaimReservation
+from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_SECONDS = 1.0
+"""How late a pod may be given up; thousands of pods may wait, so they are not gone through at each turn."""
+
+
+@dataclass(slots=True)
+class _Note:
+    """What we said about a pod that waits."""
+
+    queued: QueuedPod
+    decision: Decision
+    policy: str | None
+    at: float
+    """Unix seconds of the decision."""
+    given_up: bool = False
+
+
+class ShadowScheduler(Scheduler):
+    """A scheduler without hands."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        *,
+        cycle: Cycle,
+        observer: Observer,
+        give_up_seconds: float,
+        clock: Callable[[], float],
+        **more: Any,
+    ) -> None:
+        """Make one; arguments as of `Scheduler`.
+
+        Args:
+            cluster: what decisions read.
+            queue: pods of the other scheduler that wait.
+            cycle: decides.
+            observer: told each comparison.
+            give_up_seconds: after this long a pod that we would place counts as not bound.
+            clock: unix seconds.
+            more: further arguments of `Scheduler`.
+        """
+        nobody = _Nobody()
+        super().__init__(
+            cluster,
+            queue,
+            cycle=cycle,
+            binder=nobody,
+            evictor=nobody,
+            volumes=nobody,
+            claims=nobody,
+            reporter=nobody,
+            observer=observer,
+            clock=clock,
+            **more,
+        )
+        self._observer = observer
+        self._give_up_seconds = give_up_seconds
+        self._comparing = Comparing(cluster, deciding=self.deciding, clock=clock)
+        self._looked_at = 0.0
+        self._notes: dict[str, _Note] = {}
+        """By uid, of pods that were decided and wait; the oldest decision first."""
+
+    def use_policies(self, policies: Policies) -> None:
+        """Decide by these from the next pod on, and what was decided by others anew."""
+        super().use_policies(policies)
+        for note in self._notes.values():
+            if note.queued.place is Place.IN_FLIGHT:
+                self.queue.activate(note.queued, self._clock())
+
+    # --- while a pod waits ---------------------------------------------------------------------------
+
+    def is_under_way(self, uid: str) -> bool:
+        """Return True: the other is at it."""
+        return True
+
+    def _attempt(self, queued: QueuedPod) -> None:
+        try:
+            self._decide(queued)
+        except Exception as error:
+            logger.exception("unexpected error in an attempt", extra={"pod": queued.pod.key})
+            self.bindings.broken(queued, f"internal error: {error!r}; see the scheduler's log", began=self._stopwatch())
+
+    def _decide(self, queued: QueuedPod) -> None:
+        pod = queued.pod
+        if pod.nominated_node:
+            return  # the other keeps room for it: our word of before stands
+        decision = self.deciding.decide(queued)
+        self._notes.pop(pod.uid, None)
+        profile = self.deciding.profile(pod)
+        policy = profile.name if profile is not None else None
+        self._notes[pod.uid] = _Note(queued, decision, policy, self._clock())
+        if decision.host is None:
+            logger.debug("would not place pod", extra={"pod": pod.key, "why": decision.message})
+            self._rejecting.reject(queued, replace(decision, preemption=None))
+        else:
+            # it stays in flight, as if it were being bound: that is what the other is at
+            logger.debug("would place pod", extra={"pod": pod.key, "node": decision.host})
+
+    def _keep_queue(self) -> None:
+        super()._keep_queue()
+        now = self._clock()
+        if 0 <= now - self._looked_at < LOOK_EVERY_SECONDS:
+            return
+        self._looked_at = now
+        for note in self._notes.values():
+            if now - note.at < self._give_up_seconds:
+                break
+            if note.decision.host is not None and not note.given_up:
+                note.given_up = True
+                self._tell(_unplaced(note, Verdict.NOT_BOUND, now))
+
+    # --- what becomes of it --------------------------------------------------------------------------
+
+    def _placed(self, pod: PodInfo) -> None:
+        queued = self.queue.get(pod.uid)
+        note = self._notes.pop(pod.uid, None)
+        if queued is None or self.deciding.policies is None:
+            return  # it was on its node when we first saw it, or is not to be looked at
+        before = note.decision if note is not None else None
+        try:
+            self._tell(self._comparing.compare(queued, pod.node_name, before=before))
+        except Exception:
+            logger.exception("comparing broke", extra={"pod": pod.key})
+
+    def _left(self, uid: str) -> None:
+        super()._left(uid)
+        note = self._notes.pop(uid, None)
+        if note is not None and note.decision.host is not None and not note.given_up:
+            self._tell(_unplaced(note, Verdict.GONE, self._clock()))
+
+    def _tell(self, compared: Compared) -> None:
+        self._observer.on_compared(compared)
+        logger.info("Compared pod", extra=facts(compared))
+
+
+def _unplaced(note: _Note, verdict: Verdict, now: float) -> Compared:
+    queued, decision = note.queued, note.decision
+    return Compared(
+        queued.pod,
+        verdict,
+        note.policy,
+        at=now,
+        queued=queued.queued,
+        ours=decision.host or "",
+        score=decision.score,
+    )
+
+
+class _Nobody:
+    """Does nothing for a scheduler, and breaks where it is asked to change the cluster: that must not happen."""
+
+    async def bind(
+        self,
+        reservation: VolumeReservation | ClaimReservation | None = None,
+        *,
+        namespace: str = "",
+        name: str = "",
+        uid: str = "",
+        node: str = "",
+        annotations: Mapping[str, str] | None = None,
+        after: Unknown | None = None,
+        still_holds: Callable[[], bool] | None = None,
+    ) -> NoReturn:
+        """Refuse."""
+        raise AssertionError("a shadow binds nothing")
+
+    async def settle(self, *, namespace: str, name: str, uid: str, node: str, after: Unknown) -> NoReturn:
+        """Refuse."""
+        raise AssertionError("a shadow has bound nothing")
+
+    async def unreserve(self, reservation: ClaimReservation) -> NoReturn:
+        """Refuse."""
+        raise AssertionError("a shadow has reserved nothing")
+
+    async def deallocate(self, claim: ResourceClaim) -> NoReturn:
+        """Refuse."""
+        raise AssertionError("a shadow deallocates nothing")
+
+    async def delete(self, claim: ResourceClaim) -> NoReturn:
+        """Refuse."""
+        raise AssertionError("a shadow deletes nothing")
+
+    async def evict(self, victim: PodInfo) -> NoReturn:
+        """Refuse."""
+        raise AssertionError("a shadow evicts nobody")
+
+    def bound(self, pod: PodInfo, node_name: str) -> None:
+        """Tell nobody."""
+
+    def unschedulable(self, decision: Decision) -> None:
+        """Tell nobody."""
+
+    def held(self, pod: PodInfo, why: str) -> None:
+        """Tell nobody."""
+
+    def waiting(self, pod: PodInfo, why: str) -> None:
+        """Tell nobody."""
+
+    def failed(self, pod: PodInfo, why: str) -> None:
+        """Tell nobody."""
+
+    def preempted(self, victim: PodInfo, *, by: PodInfo, node_name: str) -> None:
+        """Tell nobody."""
+
+    def nominated(self, pod: PodInfo, node_name: str) -> None:
+        """Tell nobody."""

@@ -1,0 +1,111 @@
+"""What a shadow has found so far: totals by policy, the last comparisons, metrics. Decides nothing.
+
+Noting one takes microseconds; the text is made when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+from kube_policy_scheduler.daemon.observing.mode_metrics import ShadowMetrics
+from kube_policy_scheduler.daemon.observing.observers import Compared, Observer, Verdict
+
+MOST_CLAUSES = 10
+
+
+class ShadowReport(Observer):
+    """Counts comparisons since the start."""
+
+    def __init__(
+        self, metrics: ShadowMetrics, *, kept: int, clock: Callable[[], float], names: tuple[str, ...] = ()
+    ) -> None:
+        """Make an empty report.
+
+        Args:
+            metrics: counts too.
+            kept: comparisons kept.
+            clock: unix seconds.
+            names: of the schedulers that are looked at.
+        """
+        self._metrics = metrics
+        self._since = clock()
+        self.names = names
+        self._totals: Counter[tuple[str, Verdict]] = Counter()
+        self._clauses: Counter[tuple[str, str]] = Counter()
+        self._margins: defaultdict[str, float] = defaultdict(float)
+        """Sums by policy."""
+        self._rated: Counter[str] = Counter()
+        self._late = 0
+        self._last: deque[dict[str, Any]] = deque(maxlen=kept)
+        """As plain values: the pods themselves may be large, and gone."""
+
+    def on_compared(self, compared: Compared) -> None:
+        """Count it, and keep what the report says of it."""
+        policy = compared.policy or ""
+        self._totals[policy, compared.verdict] += 1
+        self._metrics.pods.labels(policy, compared.verdict.value).inc()
+        for clause in compared.clauses:
+            self._clauses[policy, clause] += 1
+            self._metrics.refusals.labels(policy, clause).inc()
+        if compared.margin is not None:
+            self._margins[policy] += compared.margin
+            self._rated[policy] += 1
+            self._metrics.margin.labels(policy).observe(compared.margin)
+        if compared.late:
+            self._late += 1
+            self._metrics.late.inc()
+        self._last.append({"time": compared.at, **facts(compared)})
+
+    @property
+    def total(self) -> int:
+        """Return how many pods were compared."""
+        return sum(self._totals.values())
+
+    def summary(self) -> dict[str, Any]:
+        """Return the totals as plain values."""
+        policies = sorted({policy for policy, _ in self._totals})
+        return {
+            "schedulers": list(self.names),
+            "since": self._since,
+            "pods": self.total,
+            "late": self._late,
+            "verdicts": {verdict.value: self._count(verdict) for verdict in Verdict},
+            "policies": {policy: self._of(policy) for policy in policies},
+        }
+
+    def _count(self, verdict: Verdict) -> int:
+        return sum(number for (_, each), number in self._totals.items() if each is verdict)
+
+    def _of(self, policy: str) -> dict[str, Any]:
+        rated = self._rated[policy]
+        clauses = Counter({clause: n for (named, clause), n in self._clauses.items() if named == policy})
+        return {
+            "verdicts": {verdict.value: self._totals[policy, verdict] for verdict in Verdict},
+            "meanMargin": round(self._margins[policy] / rated, 4) if rated else None,
+            "refusingClauses": dict(clauses.most_common(MOST_CLAUSES)),
+        }
+
+    def last(self, limit: int) -> list[dict[str, Any]]:
+        """Return the newest comparisons, the newest first, as plain values."""
+        newest = list(self._last)[-limit:] if limit else []
+        return newest[::-1]
+
+
+def facts(compared: Compared) -> dict[str, Any]:
+    """Return a comparison as plain values, without what is empty."""
+    values = {
+        "pod": compared.pod.key,
+        "verdict": compared.verdict.value,
+        "policy": compared.policy,
+        "ours": compared.ours,
+        "theirs": compared.theirs,
+        "why": compared.why,
+        "clauses": sorted(compared.clauses) or None,
+        "score": compared.score,
+        "theirScore": compared.their_score,
+        "margin": round(compared.margin, 4) if compared.margin is not None else None,
+        "late": compared.late,
+    }
+    return {name: value for name, value in values.items() if value is not None and value is not False and value != ""}

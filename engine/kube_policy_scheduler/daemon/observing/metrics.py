@@ -1,0 +1,237 @@
+"""Everything that is exported to Prometheus: names, labels, buckets. Knows no scheduling.
+
+`scheduler_*` and `rest_client_*` mean what they mean in kube-scheduler, so that its dashboards work;
+`policy_scheduler_*` is ours. What the hot path counts is a cached child (0.3 µs instead of 1.2 µs through
+`.labels()`); what can be asked for at any time (queue lengths, ages) is asked for when a scrape comes.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.process_collector import ProcessCollector
+
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.daemon.observing.live_metrics import LiveMetrics, LiveState
+from kube_policy_scheduler.daemon.observing.mode_metrics import ExtenderMetrics, ShadowMetrics
+from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, Decided, Observer, PodBound
+from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
+from kube_policy_scheduler.daemon.replicas.sharing import ReplicaMetrics, ReplicaState
+
+MetricT = TypeVar("MetricT", bound=MetricWrapperBase)
+
+
+class Children(Generic[MetricT]):
+    """The children of one metric by label values, looked up once each."""
+
+    __slots__ = ("_children", "_metric")
+
+    def __init__(self, metric: MetricT) -> None:
+        self._metric = metric
+        self._children: dict[tuple[str, ...], MetricT] = {}
+
+    def of(self, *values: str) -> MetricT:
+        """Return the child with these label values, in the order of the metric's labels."""
+        child = self._children.get(values)
+        if child is None:
+            child = self._children[values] = self._metric.labels(*values)
+        return child
+
+
+class SchedulerMetrics(Observer):
+    """All metrics of one daemon, in a registry of its own. Methods and `Children` may be called from any thread."""
+
+    def __init__(self, *, version: str, live: LiveState | None = None) -> None:
+        # a `_created` line per child would double the size of every scrape
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.live = live or LiveState()
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        GCCollector(registry=registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(name, text, labels, registry=registry)
+
+        def histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(name, text, labels, buckets=buckets, registry=registry)
+
+        # --- as kube-scheduler's ---
+        self.schedule_attempts = Children(
+            counter("scheduler_schedule_attempts", "Attempts to schedule pods, by result.", "result", "profile")
+        )
+        self.attempt_seconds = Children(
+            histogram(
+                "scheduler_scheduling_attempt_duration_seconds",
+                "From taking a pod from the queue to its binding or its failure.",
+                "result",
+                "profile",
+                buckets=exponential(0.001, 2, 15),
+            )
+        )
+        self.algorithm_seconds = histogram(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Deciding: filters, scores, preemption.",
+            buckets=exponential(0.001, 2, 15),
+        )
+        self.pod_sli_seconds = Children(
+            histogram(
+                "scheduler_pod_scheduling_sli_duration_seconds",
+                "From a pod's first entry to the active queue to its binding, over all attempts.",
+                "attempts",
+                buckets=exponential(0.01, 2, 20),
+            )
+        )
+        self.pod_attempts = histogram(
+            "scheduler_pod_scheduling_attempts", "Attempts that a bound pod took.", buckets=(1, 2, 4, 8, 16)
+        )
+        self.preemption_attempts = counter("scheduler_preemption_attempts", "Attempts to preempt.")
+        self.preemption_victims = histogram(
+            "scheduler_preemption_victims", "Victims of a preemption.", buckets=exponential(1, 2, 7)
+        )
+        self.rest_client_requests = Children(
+            counter("rest_client_requests", "Requests to the API server.", "code", "method", "host")
+        )
+        self.rest_client_seconds = Children(
+            histogram(
+                "rest_client_request_duration_seconds",
+                "Latency of requests to the API server.",
+                "verb",
+                "host",
+                buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
+            )
+        )
+
+        # --- ours ---
+        self.api_requests = Children(
+            counter(
+                "policy_scheduler_api_requests",
+                "Requests to the API server, by verb, resource (with its subresource) and code.",
+                "verb",
+                "resource",
+                "code",
+            )
+        )
+        self.decisions = Children(
+            counter("policy_scheduler_decisions", "Decisions, by policy and result.", "policy", "result")
+        )
+        self._violations = Children(
+            counter(
+                "policy_scheduler_invariant_violations",
+                "What a recount found wrong in the scheduler's books, by kind; anything above 0 is a fault of ours.",
+                "kind",
+            )
+        )
+        for kind in ("node", "pod", "queue", "binding"):
+            self._violations.of(kind)
+        self._reload_successful = gauge(
+            "policy_scheduler_policy_last_reload_successful",
+            "1 while the newest policies are those in use; 0 while they could not be taken over.",
+        )
+        self._reload_success_at = gauge(
+            "policy_scheduler_policy_last_reload_success_timestamp_seconds",
+            "When policies were last taken over, in Unix seconds; 0 while there are none.",
+        )
+        self._reloads = Children(
+            counter(
+                "policy_scheduler_policy_reloads",
+                "Policy sets that arrived, by result: accepted, refused (they have errors), unreadable (a file, its"
+                " name or the folder), failed (a fault of the scheduler), restored (the last accepted one, at a start"
+                " where the newest cannot be used).",
+                "result",
+            )
+        )
+        self._reload_seconds = histogram(
+            "policy_scheduler_policy_reload_duration_seconds",
+            "From the arrival of new policies to their use or refusal.",
+            buckets=exponential(0.01, 2, 12),
+        )
+        self._policy_info = gauge(
+            "policy_scheduler_policy_info", "The policies in use, always 1.", "hash", "generation"
+        )
+        self.shadow = ShadowMetrics(registry)
+        self.extender = ExtenderMetrics(registry)
+        gauge("policy_scheduler_build_info", "The program, always 1.", "version").labels(version).set(1)
+        for result in ReloadResult:
+            self._reloads.of(result.value)  # a counter that is there before its first event can be alerted on
+        registry.register(LiveMetrics(self.live))
+        self.replica = ReplicaState()
+        registry.register(ReplicaMetrics(self.replica))
+
+    def on_decided(self, decided: Decided) -> None:
+        """Time a decision; count an attempt that found no node: one that found one ends with its binding."""
+        preemption = decided.decision.preemption
+        if preemption is not None:
+            self.preemption_attempts.inc()
+            if preemption.victims:
+                self.preemption_victims.observe(len(preemption.victims))
+        self.algorithm_seconds.observe(decided.seconds)
+        result = "unschedulable" if decided.decision.host is None else "placed"
+        self.decisions.of(decided.policy or "", result).inc()
+        if decided.decision.host is None:
+            self._attempt("unschedulable", decided.decision.pod, decided.seconds)
+
+    def on_bound(self, bound: PodBound) -> None:
+        """Count a pod that got its node."""
+        self._attempt("scheduled", bound.pod, bound.seconds)
+        self.pod_attempts.observe(bound.attempts)
+        attempts = str(bound.attempts) if bound.attempts < 15 else "15+"
+        self.pod_sli_seconds.of(attempts).observe(max(0.0, bound.at - bound.queued))
+
+    def on_failed(self, failed: AttemptFailed) -> None:
+        """Count an attempt that broke."""
+        self._attempt("error", failed.pod, failed.seconds)
+
+    def _attempt(self, result: str, pod: PodInfo, seconds: float) -> None:
+        self.schedule_attempts.of(result, pod.scheduler_name).inc()
+        self.attempt_seconds.of(result, pod.scheduler_name).observe(seconds)
+
+    def api_request(self, *, verb: str, resource: str, code: str, host: str, seconds: float) -> None:
+        """Count one request to the API server.
+
+        Args:
+            verb: as in RBAC: get, list, watch, create, update, patch, delete.
+            resource: plural, with the subresource: `pods/binding`.
+            code: HTTP status, or `<error>` where there was no answer, as client-go has it.
+            host: `host:port` of the API server.
+            seconds: until the answer's end; for a watch until its headers.
+        """
+        self.api_requests.of(verb, resource, code).inc()
+        self.rest_client_requests.of(code, _METHODS.get(verb, verb.upper()), host).inc()
+        self.rest_client_seconds.of(verb.upper(), host).observe(seconds)
+
+    def violated(self, kind: str) -> None:
+        """Count an invariant that did not hold."""
+        self._violations.of(kind).inc()
+
+    def on_reloaded(self, record: ReloadRecord) -> None:
+        """Record the end of a policy reload."""
+        self._reloads.of(record.result.value).inc()
+        self._reload_seconds.observe(record.seconds)
+        self._reload_successful.set(1 if record.successful else 0)
+        if record.successful:
+            self._reload_success_at.set(record.at)
+        if record.successful or record.result is ReloadResult.RESTORED:
+            self._policy_info.clear()
+            self._policy_info.labels(record.hash or "", str(record.generation)).set(1)
+
+
+def exponential(first: float, factor: float, count: int) -> tuple[float, ...]:
+    """Return histogram bounds as kube-scheduler makes them: `count` of them, each `factor` times the last."""
+    return tuple(first * factor**power for power in range(count))
+
+
+_METHODS = {
+    "get": "GET",
+    "list": "GET",
+    "watch": "GET",
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "delete": "DELETE",
+}

@@ -1,0 +1,244 @@
+"""Who is told what the scheduler does as it does it: metrics, the decision log, the status page.
+
+An observer only looks: it returns at once, changes nothing, and one that breaks disturbs neither the scheduler nor
+the other observers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from kube_policy_scheduler.cluster.nodes import IntArray
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.daemon.policies.reload import ReloadRecord
+from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.tooling.decision_record import Outcome, Reason
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decided:
+    """One decision: a node, or why there is none."""
+
+    decision: Decision
+    policy: str | None
+    """The policy that governs the pod; None where none does."""
+    at: float
+    """Unix seconds."""
+    seconds: float
+    """How long the attempt took so far."""
+    attempts: int
+    """How many attempts the pod has had, this one included."""
+    queued: float
+    """Unix seconds since which the pod waits."""
+    waits: str
+    """What its binding waits for, such as the rest of its group; "" where it is bound at once."""
+    frame: Frame
+    """What the decision saw. True only until `on_decided` returns: the cluster changes with the next decision."""
+    entered: float = 0.0
+    """Unix seconds at which the attempt before ended, or the pod came; 0 where that is not known."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodBound:
+    """The API server took a binding."""
+
+    pod: PodInfo
+    node_name: str
+    at: float
+    """Unix seconds."""
+    seconds: float
+    """Since its last attempt began."""
+    attempts: int
+    """How many it took."""
+    queued: float
+    """Unix seconds at which the pod was first seen."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttemptFailed:
+    """An attempt broke: a binding or a volume was refused, or something of ours is wrong."""
+
+    pod: PodInfo
+    why: str
+    at: float
+    """Unix seconds."""
+    seconds: float
+    """Since the attempt began."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """A pod must wait before it is decided at all: a policy holds it, or its group has too few pods."""
+
+    pod: PodInfo
+    why: str
+    at: float
+    """Unix seconds."""
+    policy: str | None
+    """The policy that governs the pod; None where none does."""
+    attempts: int
+    queued: float
+    """Unix seconds since which the pod waits."""
+
+
+class Verdict(Enum):
+    """How what was done compares with what we would have done."""
+
+    AGREED = "agreed"
+    """The pod is where we would have put it, or on a node that the policy rates as high."""
+    DIFFERED = "differed"
+    """Its node passes our filters, but another rates higher."""
+    REFUSED = "refused"
+    """Its node does not pass our filters; another does."""
+    NOT_PLACED = "not-placed"
+    """We would have placed it nowhere, at that moment."""
+    NOT_BOUND = "not-bound"
+    """We would have placed it, and the other has not for long."""
+    GONE = "gone"
+    """We would have placed it, and it was deleted before the other did."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """A pod that another scheduler looks after: its node, and ours."""
+
+    pod: PodInfo
+    verdict: Verdict
+    policy: str | None
+    at: float
+    """Unix seconds."""
+    queued: float
+    """Unix seconds since which the pod waited."""
+    ours: str = ""
+    """"" where there is none."""
+    theirs: str = ""
+    why: str = ""
+    """Why their node is refused, or why we have none."""
+    clauses: frozenset[str] = frozenset()
+    """Who refuses."""
+    score: float | None = None
+    """Of our node, by the policy; None where nothing was scored."""
+    their_score: float | None = None
+    margin: float | None = None
+    """Score of our node less that of theirs, as a share of the range over all feasible nodes: 0 to 1."""
+    late: bool = False
+    """It was bound before we had decided."""
+    decided: Decided | None = None
+    """Our decision of the same moment; None where one of before stands for it, or none was made."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answered:
+    """What kube-scheduler was told about a pod: an extender decides a part, and places it only where it binds."""
+
+    pod: PodInfo
+    verb: str
+    """`filter`, `prioritize`, `preempt` or `bind`."""
+    outcome: Outcome
+    policy: str | None
+    """The policy that governs the pod; None where none does."""
+    profile: Profile | None
+    """The plugins that were asked; None where none were."""
+    frame: Frame
+    """What they saw. True only until `on_answered` returns."""
+    attempts: int
+    """How often kube-scheduler asked for nodes, this attempt included."""
+    queued: float
+    """Unix seconds of the first question about the pod."""
+    rows: IntArray | None = None
+    """`int64[nodes]`: those that were rated, with `prioritize`."""
+    nodes: int = 0
+    """How many nodes the last `filter` asked about; 0 where there was none."""
+    passed: int = 0
+    """How many of them pass."""
+    reasons: tuple[Reason, ...] = ()
+    """Why the others do not."""
+    node: str = ""
+    """The best one with `prioritize`, that of the binding with `bind`."""
+    score: float | None = None
+    """Of the best node, with `prioritize`."""
+    ties: int = 1
+    message: str = ""
+    bound_seconds: float | None = None
+    """What the binding took."""
+
+
+class Observer:
+    """Looks on; what a subclass does not override is of no interest to it."""
+
+    def on_decided(self, decided: Decided) -> None:
+        """Note a decision, before its place is taken. A gang that gives a place back is a decision for no node."""
+
+    def on_bound(self, bound: PodBound) -> None:
+        """Note that a pod is bound."""
+
+    def on_failed(self, failed: AttemptFailed) -> None:
+        """Note that an attempt broke; the pod will be tried again."""
+
+    def on_held(self, held: Held) -> None:
+        """Note why a pod is held; told once per reason, some seconds after it came."""
+
+    def on_compared(self, compared: Compared) -> None:
+        """Note what another scheduler did with a pod, and what we would have done."""
+
+    def on_answered(self, answered: Answered) -> None:
+        """Note what an extender told kube-scheduler."""
+
+    def on_reloaded(self, record: ReloadRecord) -> None:
+        """Note that a policy set was read, and whether it is in force now."""
+
+
+class Observers(Observer):
+    """Tells each of several observers."""
+
+    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+        self._observers = list(observers)
+
+    def add(self, observer: Observer) -> None:
+        """Tell one more from now on."""
+        self._observers.append(observer)
+
+    def on_decided(self, decided: Decided) -> None:
+        """Pass it on."""
+        self._tell(decided, lambda observer: observer.on_decided)
+
+    def on_bound(self, bound: PodBound) -> None:
+        """Pass it on."""
+        self._tell(bound, lambda observer: observer.on_bound)
+
+    def on_failed(self, failed: AttemptFailed) -> None:
+        """Pass it on."""
+        self._tell(failed, lambda observer: observer.on_failed)
+
+    def on_held(self, held: Held) -> None:
+        """Pass it on."""
+        self._tell(held, lambda observer: observer.on_held)
+
+    def on_compared(self, compared: Compared) -> None:
+        """Pass it on."""
+        self._tell(compared, lambda observer: observer.on_compared)
+
+    def on_answered(self, answered: Answered) -> None:
+        """Pass it on."""
+        self._tell(answered, lambda observer: observer.on_answered)
+
+    def on_reloaded(self, record: ReloadRecord) -> None:
+        """Pass it on."""
+        self._tell(record, lambda observer: observer.on_reloaded)
+
+    def _tell(self, news: T, hook: Callable[[Observer], Callable[[T], None]]) -> None:
+        for observer in self._observers:
+            try:
+                hook(observer)(news)
+            except Exception:
+                logger.exception("an observer broke: %s", type(observer).__name__)

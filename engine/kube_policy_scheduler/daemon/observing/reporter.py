@@ -1,0 +1,111 @@
+"""Tells people what became of a pod: Events, its condition and that of its PodGroup. Decides nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
+from kube_policy_scheduler.adapters.kube.events import EventRecorder, reference_to
+from kube_policy_scheduler.adapters.kube.pod_group_status import PodGroupStatusWriter
+from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.policy.pod_groups import native_group
+
+logger = logging.getLogger(__name__)
+
+GATED = "SchedulingGated"
+"""Reason of events and conditions, as the API server's for scheduling gates; `kubectl get pods` shows it."""
+WAITING = "WaitingOnPermit"
+"""Reason of events; kube-scheduler has none for pods that wait at Permit."""
+
+P = ParamSpec("P")
+
+
+def _isolated(tell: Callable[P, None]) -> Callable[P, None]:
+    """Log what goes wrong instead of raising it: what is told of a pod must not change what becomes of it."""
+
+    @wraps(tell)
+    def told(*args: P.args, **named: P.kwargs) -> None:
+        try:
+            tell(*args, **named)
+        except Exception:
+            logger.exception("unexpected error in a report")
+
+    return told
+
+
+class ApiReporter:
+    """Reports to the API server, in the background. Never raises."""
+
+    def __init__(self, events: EventRecorder, statuses: PodStatusWriter, groups: PodGroupStatusWriter) -> None:
+        self._events = events
+        self._statuses = statuses
+        self._groups = groups
+
+    @_isolated
+    def bound(self, pod: PodInfo, node_name: str) -> None:
+        """Record a Scheduled event; the API server itself sets PodScheduled=True."""
+        self._statuses.forget(pod.uid)
+        self._events.scheduled(pod, node=node_name)
+        if (group := _group_key(pod)) is not None:
+            self._groups.scheduled(group)
+
+    @_isolated
+    def unschedulable(self, decision: Decision) -> None:
+        """Record a FailedScheduling event and the condition with the whole message."""
+        found = decision.preemption
+        nominated = None if found is None or found.keeps_nomination else found.nominated_node or ""
+        self._report(decision.pod, "Unschedulable", decision.message, nominated_node=nominated)
+
+    @_isolated
+    def held(self, pod: PodInfo, why: str) -> None:
+        """Record why a pod is kept out of the queue, as an event and its condition."""
+        self._waits(pod, GATED, why)
+        self._statuses.unschedulable(pod, reason=GATED, message=why)
+
+    @_isolated
+    def waiting(self, pod: PodInfo, why: str) -> None:
+        """Record an event for a pod that has a place and waits for others; its condition says nothing of it."""
+        self._waits(pod, WAITING, why)
+
+    @_isolated
+    def devices_pending(self, pod: PodInfo, node_name: str) -> None:
+        """Record an event for a pod that is bound once its devices are ready for that."""
+        note = f"waiting for binding conditions for device on node {node_name}"
+        self._waits(pod, "BindingConditionsPending", note)
+
+    @_isolated
+    def failed(self, pod: PodInfo, why: str) -> None:
+        """Record an attempt that broke."""
+        self._report(pod, "SchedulerError", why)
+
+    @_isolated
+    def preempted(self, victim: PodInfo, *, by: PodInfo, node_name: str) -> None:
+        """Record that a pod had to go, on that pod."""
+        note = f"Preempted by pod {by.uid} on node {node_name}"
+        self._events.record(reference_to(victim), type="Normal", reason="Preempted", action="Preempting", note=note)
+
+    @_isolated
+    def nominated(self, pod: PodInfo, node_name: str) -> None:
+        """Write which node is kept for the pod, "" for none."""
+        self._statuses.nominate(pod, node=node_name)
+
+    def _waits(self, pod: PodInfo, reason: str, why: str) -> None:
+        self._events.record(
+            reference_to(pod), type="Normal", reason=reason, action="Scheduling", note=why, is_fenced=True
+        )
+
+    def _report(self, pod: PodInfo, reason: str, message: str, *, nominated_node: str | None = None) -> None:
+        self._events.failed_scheduling(pod, message=message)
+        self._statuses.unschedulable(pod, reason=reason, message=message, nominated_node=nominated_node)
+        if (group := _group_key(pod)) is not None:
+            self._groups.unschedulable(group, reason=reason, message=message)
+
+
+def _group_key(pod: PodInfo) -> str | None:
+    """Return `namespace/name` of the pod's PodGroup; as kube-scheduler, only of Kubernetes' own."""
+    name = native_group(pod.template)
+    return f"{pod.namespace}/{name}" if name is not None else None

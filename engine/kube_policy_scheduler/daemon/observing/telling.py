@@ -1,0 +1,141 @@
+"""What a daemon tells the API server beside bindings: events, conditions, what became of policies. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+
+from kube_policy_scheduler.adapters.kube.events import EventRecorder
+from kube_policy_scheduler.adapters.kube.outbox import Backlog
+from kube_policy_scheduler.adapters.kube.pod_group_status import PodGroupStatusWriter
+from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
+from kube_policy_scheduler.adapters.kube.policy_history import PolicyHistory
+from kube_policy_scheduler.adapters.kube.replica_reports import ReplicaReports
+from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.adapters.loops import Loop, Loops, Run
+from kube_policy_scheduler.adapters.policy_proof import PolicyProof
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.objects import PodGroup
+from kube_policy_scheduler.daemon.configuration.settings import Settings
+from kube_policy_scheduler.daemon.observing.reporter import ApiReporter
+from kube_policy_scheduler.daemon.policies.config_map_events import ConfigMapEvents
+from kube_policy_scheduler.daemon.policies.reload import FormerPolicies, ReloadRecord, report_of
+
+logger = logging.getLogger(__name__)
+
+
+class Telling:
+    """Everything that is written in the background."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        transport: Transport,
+        cluster: Cluster,
+        identity: str,
+        namespace: str,
+        random: Random,
+        busy: Callable[[], bool],
+        may_act: Callable[[], bool],
+    ) -> None:
+        """Set up; nothing is sent before `start`.
+
+        Args:
+            settings: of the daemon.
+            transport: to the API server.
+            cluster: what is known of PodGroups.
+            identity: of this replica.
+            namespace: ours, where reports are kept.
+            random: spreads retries.
+            busy: while this holds, bindings go first.
+            may_act: the fence for what only who leads may say of pods, or do with them.
+        """
+        self._settings = settings
+        name = settings.scheduler_names[0]
+        self.events = EventRecorder(
+            transport,
+            controller=name,
+            instance=f"{name}-{identity}",
+            random=random,
+            defer_while=busy,
+            may_judge=may_act,
+        )
+        self.statuses = PodStatusWriter(transport, random=random, defer_while=busy, may_write=may_act)
+        self._groups = PodGroupStatusWriter(
+            transport, find=partial(cluster.get, PodGroup), random=random, defer_while=busy, may_write=may_act
+        )
+        self.reporter = ApiReporter(self.events, self.statuses, self._groups)
+        self._reload_events: ConfigMapEvents | None = None
+        self._history: PolicyHistory | None = None
+        self._reports: ReplicaReports | None = None
+        if settings.policies.config_map is not None:
+            home, _, config_map = settings.policies.config_map.partition("/")
+            self._reload_events = ConfigMapEvents(transport, self.events, namespace=home, name=config_map)
+            self._history = PolicyHistory(transport, namespace=home, name=config_map)
+            self._reports = ReplicaReports(
+                transport.aside(),
+                namespace=namespace,
+                name=f"{settings.leader_election.lease_name}-status",
+                identity=identity,
+                replica=identity.partition("_")[0],
+            )
+
+    def start(self, loops: Loops) -> list[Loop]:
+        """Begin to send; who does not place pods has no conditions to send, and only reloads as events."""
+        places = self._settings.mode == "scheduler"
+        works: dict[str, Run | None] = {
+            "pod-status": self.statuses.run if places else None,
+            "pod-group-status": self._groups.run if places else None,
+            "events": self.events.run if places or self._reload_events is not None else None,
+            "policy-events": self._reload_events.run if self._reload_events is not None else None,
+            "policy-history": self._history.run if self._history is not None else None,
+            "policy-report": self._reports.run if self._reports is not None else None,
+        }
+        return [loops.start(name, run, restarts=True) for name, run in works.items() if run is not None]
+
+    def backlogs(self) -> dict[str, Backlog]:
+        """Return what is still to be written, by what it is."""
+        return {
+            "events": self.events.backlog,
+            "pod-status": self.statuses.backlog,
+            "pod-group-status": self._groups.backlog,
+        }
+
+    def reloaded(self, record: ReloadRecord) -> None:
+        """Tell what became of new policies."""
+        if self._reload_events is not None:
+            self._reload_events.report(record)
+        if self._history is not None and record.successful and record.hash is not None:
+            self._history.accepted(record.hash)
+        if self._reports is not None:
+            self._reports.tell(**report_of(record))
+
+    async def former_policies(self, *, proof: PolicyProof | None) -> Sequence[FormerPolicies]:
+        """Return the policies that were accepted before, the newest first; none where no ConfigMap is named.
+
+        proof: what has to vouch for them; None: nothing.
+        """
+        if self._history is None:
+            return ()
+        former = await self._history.accepted_before(proof=proof)
+        return [
+            FormerPolicies(sources, f"revision {revision.number} of configMap {self._settings.policies.config_map}")
+            for revision, sources in former
+        ]
+
+    async def drain_conditions(self, *, timeout_seconds: float) -> None:
+        """Send what waits of conditions and nominations, while we may."""
+        await asyncio.gather(*(each.drain(timeout_seconds=timeout_seconds) for each in (self.statuses, self._groups)))
+
+    async def drain(self, *, timeout_seconds: float) -> None:
+        """Send what waits, before the process ends; what only who leads may say is dropped where we do not."""
+        told = await asyncio.gather(
+            *(each.drain(timeout_seconds=timeout_seconds) for each in (self.statuses, self._groups, self.events))
+        )
+        if not all(told):
+            conditions = len(self.statuses) + len(self._groups)
+            logger.warning("ending with %d events and %d conditions unsent", len(self.events), conditions)

@@ -1,0 +1,133 @@
+"""What a canary changes, as numbers: what its stable policy would have done with the same pods. Changes nothing.
+
+For a share of the canary's decisions the stable policy decides too, over what the canary saw. It costs as much as a
+decision, so as many are compared as a share of the time allows, which in a quiet cluster is every one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from enum import Enum
+from typing import TypeAlias
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.daemon.observing.observers import Decided, Observer, PodBound
+from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.policy.policy_set import PolicySet
+
+TIME_SHARE = 0.02
+"""Of the time, spent on comparing at most."""
+MOST_CREDIT_SECONDS = 0.02
+"""Saved up while nothing was decided: the first pods of a burst are compared."""
+
+Decide: TypeAlias = Callable[[Frame, Profile], Decision]
+
+
+class Comparison(Enum):
+    """What the canary did with a pod, beside what its stable policy would have done."""
+
+    SAME_NODE = "same_node"
+    OTHER_NODE = "other_node"
+    CANARY_ONLY = "canary_only"
+    """Only the canary has a node for it."""
+    STABLE_ONLY = "stable_only"
+    """Only the stable policy has: the canary refuses what was placed before."""
+    NEITHER = "neither"
+
+
+class Canaries(Observer):
+    """Compares canaries with their stable policies, and times pods by policy."""
+
+    def __init__(self, registry: CollectorRegistry, *, decide: Decide, stopwatch: Callable[[], float]) -> None:
+        """Make the metrics.
+
+        Args:
+            registry: where they are exported.
+            decide: what a profile would decide; must change nothing.
+            stopwatch: seconds, never going back.
+        """
+        self._decide = decide
+        self._stopwatch = stopwatch
+        self._credit = MOST_CREDIT_SECONDS
+        self._credit_at = stopwatch()
+        self._policies: PolicySet | None = None
+        self._stable: dict[str, Profile] = {}
+        """By canary: the profile of its stable policy."""
+        self._comparisons = Counter(
+            "policy_scheduler_canary_comparisons",
+            "Decisions of a canary that its stable policy was asked about too, by what it would have done.",
+            ("canary", "policy", "result"),
+            registry=registry,
+        )
+        self._shares = Gauge(
+            "policy_scheduler_canary_share",
+            "The share of a policy's workloads that its canary decides; 1 where a condition alone says which pods.",
+            ("canary", "policy"),
+            registry=registry,
+        )
+        self._bound_seconds = Histogram(
+            "policy_scheduler_pod_scheduling_duration_seconds",
+            "From a pod's first entry to the active queue to its binding, over all attempts, by policy.",
+            ("policy",),
+            buckets=tuple(0.01 * 4.0**power for power in range(9)),
+            registry=registry,
+        )
+
+    def use_policies(self, policies: PolicySet) -> None:
+        """Take note of the policies that decide from now on."""
+        self._policies = policies
+        self._stable.clear()
+        self._shares.clear()
+        for canary, share, stable, profile in _pairs(policies):
+            self._stable[canary] = profile
+            self._shares.labels(canary, stable).set(share)
+            for result in Comparison:
+                self._comparisons.labels(canary, stable, result.value)  # there before its first event
+
+    def on_decided(self, decided: Decided) -> None:
+        """Ask the stable policy too, if a canary decided and there is time for it."""
+        stable = self._stable.get(decided.policy or "")
+        if stable is None or not self._has_time():
+            return
+        began = self._stopwatch()
+        theirs = self._decide(decided.frame, stable).host
+        self._credit -= self._stopwatch() - began
+        result = compared(canary=decided.decision.host, stable=theirs)
+        self._comparisons.labels(decided.policy, stable.name, result.value).inc()
+
+    def on_bound(self, bound: PodBound) -> None:
+        """Time a pod that got its node."""
+        policy = self._policy_of(bound.pod)
+        if policy is not None:
+            self._bound_seconds.labels(policy).observe(max(0.0, bound.at - bound.queued))
+
+    def _policy_of(self, pod: PodInfo) -> str | None:
+        policy = self._policies.governing(pod) if self._policies is not None else None
+        return policy.name if policy is not None else None
+
+    def _has_time(self) -> bool:
+        now = self._stopwatch()
+        self._credit = min(MOST_CREDIT_SECONDS, self._credit + (now - self._credit_at) * TIME_SHARE)
+        self._credit_at = now
+        return self._credit > 0
+
+
+def compared(*, canary: str | None, stable: str | None) -> Comparison:
+    """Return how two decisions about one pod differ; None is no node."""
+    if canary is None:
+        return Comparison.NEITHER if stable is None else Comparison.STABLE_ONLY
+    if stable is None:
+        return Comparison.CANARY_ONLY
+    return Comparison.SAME_NODE if canary == stable else Comparison.OTHER_NODE
+
+
+def _pairs(policies: PolicySet) -> Iterator[tuple[str, float, str, Profile]]:
+    """Yield each canary, its share, its stable policy and the profile of that one, which evicts nobody."""
+    for policy in policies.policies:
+        if policy.canary is not None and policy.stable is not None:
+            yield policy.name, policy.canary.share, policy.stable.name, replace(policy.stable.profile, preempts=False)

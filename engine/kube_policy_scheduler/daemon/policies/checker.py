@@ -1,0 +1,57 @@
+"""The process that checks candidate sets of policies; `checking` has the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kube_policy_scheduler.adapters.worker_process import serve
+from kube_policy_scheduler.daemon.policies.checking import CheckRequest, Verdict, dump_tree
+from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, render
+from kube_policy_scheduler.lang.memo import Memo
+from kube_policy_scheduler.policy.policy_set import load
+
+MOST_SHOWN = 100
+"""Diagnostics of one set in the log."""
+_decode = msgspec.msgpack.Decoder(CheckRequest).decode
+
+
+class PolicyChecks:
+    """Checks sets; of what is as it was in the last good one, nothing is done again."""
+
+    def __init__(self) -> None:
+        self._known: Mapping[Hashable, Any] = {}
+
+    def check(self, work: bytes) -> bytes:
+        """Return the verdict about a set."""
+        request, memo = _decode(work), Memo(self._known)
+        sources = [Source(name, text) for name, text in request.files]
+        loaded = load(sources, default_schedulers=frozenset(request.default_schedulers), memo=memo)
+        found = verdict(loaded.diagnostics)
+        if loaded.policy_set is not None:
+            self._known = memo.known
+            wanted = frozenset(request.trees)
+            found.trees = {
+                file.source.name: dump_tree(file) for file in loaded.checked.files if file.source.name in wanted
+            }
+        return msgspec.msgpack.encode(found)
+
+
+def verdict(diagnostics: Sequence[Diagnostic]) -> Verdict:
+    """Return diagnostics in words: of very many of a kind the first, and how many more there are."""
+    bad = [each for each in diagnostics if each.severity is Severity.ERROR]
+    rest = [each for each in diagnostics if each.severity is not Severity.ERROR]
+    return Verdict(_rendered(bad), _rendered(rest))
+
+
+def _rendered(diagnostics: Sequence[Diagnostic]) -> tuple[str, ...]:
+    texts = [render(diagnostic) for diagnostic in diagnostics[:MOST_SHOWN]]
+    if len(diagnostics) > MOST_SHOWN:
+        texts.append(f"and {len(diagnostics) - MOST_SHOWN} more: `policyctl lint` shows all")
+    return tuple(texts)
+
+
+if __name__ == "__main__":
+    serve(PolicyChecks().check)

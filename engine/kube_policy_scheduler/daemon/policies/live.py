@@ -1,0 +1,134 @@
+"""The policies in force, as the scheduler asks for them; compiling and deciding are done elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kube_policy_scheduler.adapters.policy_sources import PolicySources
+from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.signals import Query, Signals
+from kube_policy_scheduler.daemon.policies.checking import PolicyChecker, load_tree
+from kube_policy_scheduler.daemon.policies.reload import Accepted, Refused
+from kube_policy_scheduler.daemon.scheduling.collaborators import FrameOf
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.dynamic_resources.pod_claims import waits_for_claims
+from kube_policy_scheduler.framework.permit import Claim
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.queue import QueuedPod, Turn, gates, priority_turn
+from kube_policy_scheduler.lang.memo import Memo
+from kube_policy_scheduler.lang.reading.parse import parse
+from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_claims
+from kube_policy_scheduler.policy.policy_set import PolicySet, load
+from kube_policy_scheduler.policy.readings import missing_nodes
+from kube_policy_scheduler.policy.units import unit_of
+
+
+class LivePolicies:
+    """One policy set at work."""
+
+    def __init__(
+        self, policy_set: PolicySet, *, scheduler_names: frozenset[str], watched: frozenset[str] | None = None
+    ) -> None:
+        """Make one.
+
+        Args:
+            policy_set: the policies.
+            scheduler_names: those that we serve whatever the policies say.
+            watched: names of other schedulers whose pods we look at, instead of serving our own; None: none.
+        """
+        if watched is not None:
+            policy_set = replace(policy_set, stands_in_as=scheduler_names)
+        self._set = policy_set
+        self._names = scheduler_names | policy_set.schedulers if watched is None else watched
+        # what no policy says is asked of none: ten thousand pods that wait at a start are ten thousand questions less
+        self._has_gangs = any(policy.gangs for policy in policy_set.policies)
+        self._has_holds = any(policy.holds for policy in policy_set.policies)
+        self._has_orders = any(policy.order is not None for policy in policy_set.policies)
+        self.queries: Sequence[Query] = policy_set.queries
+
+    @property
+    def policy_set(self) -> PolicySet:
+        """Return the policies themselves."""
+        return self._set
+
+    def serves(self, pod: PodInfo) -> bool:
+        """Return whether the pod asks for a scheduler that we are."""
+        return pod.scheduler_name in self._names
+
+    def profile(self, pod: PodInfo) -> Profile | None:
+        """Return the profile that places the pod, or None where no policy governs it."""
+        return self._set.profile_of(pod)
+
+    def hold(self, queued: QueuedPod, frame: FrameOf) -> str | None:
+        """Return why the pod must wait outside the active queue, or None."""
+        waits = gates(queued)
+        if waits is not None:
+            return waits
+        if queued.pod.template.spec.resource_claims:
+            waits = waits_for_claims(queued.pod, frame(queued).cluster)
+            if waits is not None:
+                return waits
+        policy = self._set.governing(queued.pod) if self._has_holds else None
+        return policy.hold_message(frame(queued)) if policy is not None and policy.holds else None
+
+    def claims(self, queued: QueuedPod, frame: FrameOf) -> tuple[Claim, ...]:
+        """Return the groups without which the pod must not bind.
+
+        Raises:
+            ValueError: a policy says no size for one of them, or a PodGroup is not there.
+        """
+        policy = self._set.governing(queued.pod) if self._has_gangs else None
+        gangs = policy.claims(frame(queued)) if policy is not None and policy.gangs else ()
+        return (*pod_group_claims(frame(queued)), *gangs) if is_in_group(queued.pod.template) else gangs
+
+    def lay_out(self, signals: Signals, nodes: NodeTable, *, now: float) -> Mapping[str, int]:
+        """Lay new readings over the nodes ahead of decisions; return by PromQL how many nodes have no value."""
+        return missing_nodes(self.queries, nodes, signals=signals, now=now)
+
+    def unit(self, pod: PodInfo, *, by_pod: bool) -> str:
+        """Return the unit of pods that one replica decides alone, as `kube_policy_scheduler.policy.units` has it."""
+        return unit_of(pod, self._set.governing(pod), by_pod=by_pod)
+
+    def turn(self, queued: QueuedPod, frame: FrameOf) -> Turn:
+        """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""
+        policy = self._set.governing(queued.pod) if self._has_orders else None
+        return priority_turn(queued) if policy is None else policy.turn(queued, frame(queued))
+
+
+class PolicyCompiler:
+    """Compiles sources into a live policy set; of what is as it was in the last good one, nothing is done again."""
+
+    def __init__(
+        self, scheduler_names: frozenset[str], *, watched: frozenset[str] | None = None, checker: PolicyChecker
+    ) -> None:
+        """Take note of names, as for `LivePolicies`, and of who checks sets first."""
+        self._scheduler_names = scheduler_names
+        self._watched = watched
+        self._checker = checker
+        self._known: Mapping[Hashable, Any] = {}
+        """Of the last good set: a bad edit that is taken back costs nothing."""
+
+    def __call__(self, sources: PolicySources) -> Accepted[LivePolicies] | Refused:
+        """Return the set, or what is wrong with the sources.
+
+        Raises:
+            WorkerLost: they could not be checked.
+        """
+        given = {name: Source(name, text) for name, text in sources.files}
+        known = dict(self._known)
+        trees = [name for name, source in given.items() if (parse, source) not in known]
+        verdict = self._checker.check(sources, default_schedulers=self._scheduler_names, trees=trees)
+        if verdict.problems:
+            return Refused((*verdict.problems, *verdict.warnings))
+        for name, tree in verdict.trees.items():
+            known[parse, given[name]] = load_tree(tree, given[name]), ()
+        memo = Memo(known)
+        loaded = load(list(given.values()), default_schedulers=self._scheduler_names, memo=memo, rules=False)
+        if loaded.policy_set is None:
+            raise ValueError("the checker's process found nothing wrong with them, and this one does")
+        self._known = memo.known
+        live = LivePolicies(loaded.policy_set, scheduler_names=self._scheduler_names, watched=self._watched)
+        return Accepted(live, verdict.warnings)

@@ -1,0 +1,220 @@
+"""Whether this replica may act: as the only one, as the leader, or as one of several that share the work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from kube_policy_scheduler.adapters.kube.credentials import SERVICE_ACCOUNT
+from kube_policy_scheduler.adapters.kube.lease import LeaderElector, LeaseSettings
+from kube_policy_scheduler.adapters.kube.membership import Membership
+from kube_policy_scheduler.adapters.kube.reflector import Reflector
+from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
+from kube_policy_scheduler.daemon.replicas.sharing import Part
+from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+
+logger = logging.getLogger(__name__)
+
+
+SLEPT_SECONDS = 0.5
+"""Less is how exactly two clocks can be read one after the other."""
+
+
+def slept() -> float:
+    """Return for how long the machine has slept since it started: the clock of time-outs stands still meanwhile."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+
+
+class Leading:
+    """The fence of a replica, and what keeps it open."""
+
+    def __init__(
+        self,
+        settings: LeaderElectionSettings,
+        *,
+        shares: bool,
+        identity: str,
+        slept: Callable[[], float] = slept,
+    ) -> None:
+        """Make one that may not act yet, if there may be others.
+
+        Args:
+            settings: names and times of the Leases.
+            shares: whether replicas share the work, instead of one of them doing it all.
+            identity: of this replica.
+            slept: seconds that the machine has slept so far.
+        """
+        self._settings = settings
+        self._shares = shares
+        self._identity = identity
+        self._elector: LeaderElector | None = None
+        self.membership: Membership | None = None
+        """Set while replicas share the work."""
+        self._scheduler: Scheduler | None = None
+        self._slept_so_far = slept
+        self._slept = slept()
+        self._woke_at = 0.0
+        """Event loop's time at which it was last noticed that the machine had slept."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there may be other replicas."""
+        return self._shares or self._settings.enabled
+
+    @property
+    def leader(self) -> str:
+        """Return who leads as far as is known, "" where nobody does or there is no election."""
+        return self._elector.leader if self._elector is not None else ""
+
+    def elected(self) -> tuple[str, bool] | None:
+        """Return the name of the lease, and whether this replica holds it; None where there is no election."""
+        return (self._settings.lease_name, self.may_act()) if self._elector is not None else None
+
+    def part(self) -> Part | None:
+        """Return what this replica has of the work, None where it is not shared."""
+        membership, scheduler = self.membership, self._scheduler
+        if membership is None or scheduler is None or scheduler.passing is None:
+            return None
+        sharding, passing = scheduler.deciding.sharding, scheduler.passing
+        assert sharding is not None
+        return Part(
+            identity=self._identity,
+            members=tuple(sorted(membership.members)),
+            takes_part=membership.is_ready,
+            waits_for=membership.waits_for,
+            nodes=sharding.count_nodes(scheduler.cluster.nodes) if membership.members else 0,
+            pods=len(scheduler.queue),
+            passed_on=passing.passed_on,
+            given_back=passing.given_back,
+            failed=passing.failed,
+        )
+
+    def may_act(self) -> bool:
+        """Return whether this replica may bind at this moment.
+
+        After the machine has slept (a laptop's lid, a virtual machine that was suspended) only once the Lease was
+        renewed: it may have ended meanwhile, and no time-out has noticed.
+        """
+        if not self.is_needed:
+            return True
+        slept = self._slept_so_far()
+        if slept - self._slept > SLEPT_SECONDS:
+            logger.warning(
+                "the machine slept for %.0f s: nothing is bound until the lease is renewed", slept - self._slept
+            )
+            self._slept, self._woke_at = slept, asyncio.get_running_loop().time()
+        if self.membership is not None:
+            return self.membership.may_act and self.membership.renewed_at >= self._woke_at
+        return self._elector is not None and self._elector.is_leader and self._elector.renewed_at >= self._woke_at
+
+    def attach(
+        self, scheduler: Scheduler, views: Sequence[Reflector[Any]], *, transport: Transport, random: Random
+    ) -> None:
+        """Tell a scheduler from now on whether it may decide, and what.
+
+        Args:
+            scheduler: ours.
+            views: all that decisions rest on; nodes and pods first.
+            transport: to the API server.
+            random: spreads the tries of candidates.
+        """
+        self._scheduler = scheduler
+        scheduler.leading = not self.is_needed
+        if self._shares:
+            self.membership = self._join(scheduler, views, transport)
+        elif self._settings.enabled:
+            self._elector = LeaderElector(
+                transport,
+                self._lease(),
+                random=random,
+                on_started=lambda: self._begin(scheduler, views),
+                on_stopped=lambda _: scheduler.lead(False),
+                vouch=lambda: _seen(views) if not scheduler.informer.assumed else {},
+            )
+
+    def _begin(self, scheduler: Scheduler, views: Sequence[Reflector[Any]]) -> None:
+        """Decide from now on; after another replica only by views that have everything that it did."""
+        elector = self._elector
+        assert elector is not None
+        if not elector.follows_nobody:
+            for view in views:
+                view.prove(elector.vouched.get(str(view.resource)))
+        scheduler.lead(True)
+
+    def _join(self, scheduler: Scheduler, views: Sequence[Reflector[Any]], transport: Transport) -> Membership:
+        passing = scheduler.passing
+        assert passing is not None
+
+        def share_with(members: frozenset[str], lost: frozenset[str]) -> None:
+            if lost:  # what they did is part of what we decide by now
+                for view in views:
+                    view.prove()
+            passing.share_with(members)
+
+        return Membership(
+            transport,
+            self._lease(),
+            on_members=share_with,
+            on_ready=scheduler.lead,
+            has_handed_over=passing.has_handed_over,
+            has_settled=passing.has_settled,
+            pods_seen=lambda: scheduler.informer.pods_seen,
+            pods_known=lambda: views[1].position,
+        )
+
+    async def run(self) -> str:
+        """Lead for as long as that goes well; return why it does no longer. When cancelled, step down.
+
+        With nobody to compete with, lead for ever.
+        """
+        if self.membership is not None:
+            return await self.membership.run()
+        if self._elector is not None:
+            return await self._elector.run()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    def problem(self) -> str | None:
+        """Return why this replica does nothing though it should, for a readiness probe; None where it does."""
+        if self.membership is None or self.membership.is_ready:
+            return None
+        waits = ", ".join(self.membership.waits_for)
+        return f"waits for a hand-over by {waits}" if waits else "has not joined the other replicas yet"
+
+    @property
+    def namespace(self) -> str:
+        """Return where our Leases are."""
+        return self._settings.lease_namespace or own_namespace() or "kube-system"
+
+    def _lease(self) -> LeaseSettings:
+        election = self._settings
+        return LeaseSettings(
+            namespace=self.namespace,
+            name=election.lease_name,
+            identity=self._identity,
+            lease_seconds=election.lease_duration,
+            renew_deadline_seconds=election.renew_deadline,
+            retry_seconds=election.retry_period,
+        )
+
+
+def _seen(views: Sequence[Reflector[Any]]) -> dict[str, int]:
+    """Return the last change that each view shows; nothing where one may lack something."""
+    if not all(view.is_current for view in views):
+        return {}
+    return {str(view.resource): view.last_change for view in views if view.last_change}
+
+
+def own_namespace() -> str | None:
+    """Return the namespace of the pod we run in, None outside a cluster."""
+    with contextlib.suppress(OSError):
+        return (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip() or None
+    return None

@@ -1,0 +1,132 @@
+"""Which pods and which nodes are this replica's. Knows the members; how they are found is not its business.
+
+Every node has one owner, and nothing but its owner places a pod on it: two replicas can't both count on the same
+room. Every pod belongs to a unit (its namespace, as a rule), and the owner of the unit decides it, so that pods that
+look at each other (spread, affinity, gangs, limits) are decided one after another. It takes a node of its own where
+one will do. Else it passes the pod on: the pod is nominated to another's node, with a condition that says so, and the
+node's owner looks again and binds it, or gives it back by ending the nomination. Until then it counts where it is
+nominated. A nomination without that condition asks a node's owner to keep room while victims of a preemption end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
+from kube_policy_scheduler.cluster.pods import PASSED_ON, PodInfo
+from kube_policy_scheduler.daemon.replicas.ring import Ring
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.status import Code, Refusal
+
+NOT_OURS = "node(s) belong to another replica of the scheduler"
+
+
+class Sharding:
+    """One replica's part of the pods and nodes."""
+
+    def __init__(self, identity: str, *, unit: Callable[[PodInfo], str]) -> None:
+        """unit: pods of one unit are decided by one replica."""
+        self.identity = identity
+        self.ring = Ring()
+        self._unit = unit
+        self._filter = NodeOwnership(self)
+        self._narrowed: dict[tuple[Profile, bool], Profile] = {}
+
+    def use(self, members: Iterable[str]) -> None:
+        """Share with these from now on; this replica must be one of them."""
+        self.ring = Ring(members)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether everything is this replica's."""
+        return self.ring.members == {self.identity}
+
+    def owns_node(self, name: str) -> bool:
+        """Return whether only this replica may place pods on a node."""
+        return self.ring.owner(f"node/{name}") == self.identity
+
+    def owns_unit(self, pod: PodInfo) -> bool:
+        """Return whether the pod's unit is this replica's."""
+        return self.ring.owner(self._unit(pod)) == self.identity
+
+    def is_ours(self, pod: PodInfo) -> bool:
+        """Return whether a pending pod is this replica's to decide: by the node it was passed on for, or its unit."""
+        return self.owns_node(pod.nominated_node) if is_passed_on(pod) else self.owns_unit(pod)
+
+    def keeps_room_for(self, pod: PodInfo) -> bool:
+        """Return whether one of our nodes keeps room for a pending pod of another replica."""
+        node = pod.nominated_node
+        return bool(node) and self.owns_node(node) and not self.is_ours(pod)
+
+    def passed_to(self, pod: PodInfo) -> str | None:
+        """Return the node that a pending pod of ours was passed on for, None where it was not."""
+        if not is_passed_on(pod) or self.owns_node(pod.nominated_node) or not self.owns_unit(pod):
+            return None
+        return pod.nominated_node
+
+    def was_passed_here(self, pod: PodInfo) -> bool:
+        """Return whether another replica chose one of our nodes for the pod."""
+        return is_passed_on(pod) and self.owns_node(pod.nominated_node) and not self.owns_unit(pod)
+
+    def narrowed(self, profile: Profile, *, preempts: bool) -> Profile:
+        """Return the profile for nodes of ours alone."""
+        found = self._narrowed.get((profile, preempts))
+        if found is None:
+            found = replace(profile, filters=(self._filter, *profile.filters), preempts=preempts)
+            self._narrowed[profile, preempts] = found
+        return found
+
+    def count_nodes(self, nodes: NodeTable) -> int:
+        """Return how many nodes are ours."""
+        return int(self._filter.mask(nodes).sum())
+
+    def forget_profiles(self) -> None:
+        """Take note that there are other policies."""
+        self._narrowed.clear()
+
+
+def is_passed_on(pod: PodInfo) -> bool:
+    """Return whether the owner of the node that a pod is nominated to is to bind it."""
+    return bool(pod.nominated_node) and any(c.type == PASSED_ON and c.status == "True" for c in pod.conditions)
+
+
+class NodeOwnership:
+    """Lets a replica's own nodes pass; for a pod that was passed on, the node that was chosen alone."""
+
+    name = "NodeOwnership"
+    scope = Scope.CLUSTER
+
+    def __init__(self, sharding: Sharding) -> None:
+        self._sharding = sharding
+        self._kept: tuple[Ring, NodeTable, int, BoolArray] | None = None
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Name the only node that can be meant, where there is one."""
+        if self._sharding.was_passed_here(frame.pod):
+            return Ready(nodes=frozenset((frame.pod.nominated_node,)))
+        return Ready()
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        """Return `bool[rows]`: the nodes that are ours."""
+        found: BoolArray = self.mask(frame.cluster.nodes)[frame.rows]
+        return found
+
+    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+        """Return which nodes are not ours."""
+        return [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NOT_OURS, ~self.filter(frame, state))]
+
+    def mask(self, nodes: NodeTable) -> BoolArray:
+        """Return `bool[nodes]`: which are ours."""
+        ring, kept = self._sharding.ring, self._kept
+        if kept is not None and kept[0] is ring and kept[1] is nodes and kept[2] == nodes.version:
+            return kept[3]
+        owns = self._sharding.owns_node
+        mask: BoolArray = np.fromiter((owns(name) for name in nodes.names), np.bool_, nodes.size)
+        self._kept = (ring, nodes, nodes.version, mask)
+        return mask

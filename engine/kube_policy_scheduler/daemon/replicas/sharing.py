@@ -1,0 +1,103 @@
+"""A replica among others, in numbers for those who ask: metrics, the status page, the state. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kube_policy_scheduler.pages.formats import amount
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a replica has of the work that several share."""
+
+    identity: str
+    members: tuple[str, ...]
+    """Who shares it as far as this replica knows, itself included; empty before it has looked."""
+    takes_part: bool
+    """Whether it may decide; False while it waits for a hand-over."""
+    waits_for: tuple[str, ...]
+    """Whose hand-over it waits for."""
+    nodes: int
+    """Nodes that are its own."""
+    pods: int
+    """Pending pods that are its own."""
+    passed_on: int
+    """Pods passed on to the owners of other nodes, so far."""
+    given_back: int
+    """Pods given back to those who passed them on: by then the node did not take them."""
+    failed: int
+    """Pods that could not be passed on: they changed meanwhile, or the API server refused."""
+
+
+def described(part: Part, *, nodes: int) -> list[tuple[str, str]]:
+    """Return a part in words, by what they are about; nodes: how many there are in all."""
+    others = [member for member in part.members if member != part.identity]
+    found = [("shares the work with", ", ".join(others) or "nobody" if part.members else "not known yet")]
+    if part.takes_part:
+        found.append(("its own nodes", f"{amount(part.nodes)} of {amount(nodes)}"))
+    else:
+        found.append(("waits for a hand-over by", ", ".join(part.waits_for) or "others not known yet"))
+    handed = f"{amount(part.passed_on)} passed on, {amount(part.given_back)} given back, {amount(part.failed)} failed"
+    return [*found, ("pods that changed hands", handed)]
+
+
+@dataclass(slots=True)
+class ReplicaState:
+    """What is asked for at a scrape; the daemon sets these once their owners exist."""
+
+    elected: Callable[[], tuple[str, bool] | None] = lambda: None
+    """Name of the lease, and whether this replica holds it; None without leader election."""
+    part: Callable[[], Part | None] = lambda: None
+    """None where one replica does it all."""
+
+
+class ReplicaMetrics(Collector):
+    """Exports whether a replica leads, and its part."""
+
+    def __init__(self, state: ReplicaState) -> None:
+        self._state = state
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: the registry then does not call `collect` when it registers us."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the state of now; families without a sample where they do not apply."""
+        leader = GaugeMetricFamily(
+            "leader_election_master_status", "1 while this replica leads, else 0.", labels=["name"]
+        )
+        if (elected := self._state.elected()) is not None:
+            name, leads = elected
+            leader.add_metric([name], float(leads))
+        yield leader
+        part = self._state.part()
+        members = GaugeMetricFamily(
+            "policy_scheduler_shard_members", "Replicas that share the work, as this one sees them.", labels=[]
+        )
+        ready = GaugeMetricFamily(
+            "policy_scheduler_shard_ready", "1 while this replica takes part; 0 while it waits to.", labels=[]
+        )
+        nodes = GaugeMetricFamily(
+            "policy_scheduler_shard_nodes", "Nodes that only this replica places pods on.", labels=[]
+        )
+        handed = CounterMetricFamily(
+            "policy_scheduler_shard_pods",
+            "Pods that change hands, by what became of them: passed_on, given_back, failed.",
+            labels=["result"],
+        )
+        if part is not None:
+            members.add_metric([], len(part.members))
+            ready.add_metric([], float(part.takes_part))
+            nodes.add_metric([], part.nodes)
+            for result, number in (
+                ("passed_on", part.passed_on),
+                ("given_back", part.given_back),
+                ("failed", part.failed),
+            ):
+                handed.add_metric([result], number)
+        yield from (members, ready, nodes, handed)

@@ -1,0 +1,179 @@
+"""One decision about one pod, by the policies and signals in force. Changes nothing; knows neither queue nor API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.daemon.observing.observers import Decided
+from kube_policy_scheduler.daemon.replicas.sharding import Sharding
+from kube_policy_scheduler.daemon.scheduling.collaborators import Policies
+from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.evaluation import passes
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.permit import Claim
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.queue import QueuedPod
+from kube_policy_scheduler.framework.refusal_memo import RefusalMemo, is_alike
+
+NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a matching `for pods where`"
+
+
+class Deciding:
+    """The one way in which the daemon asks the cycle."""
+
+    def __init__(
+        self, cluster: Cluster, *, cycle: Cycle, clock: Callable[[], float], changes: Callable[[], int]
+    ) -> None:
+        """changes: a number that grows with everything that may change a decision, but for our own placements."""
+        self.policies: Policies | None = None
+        """None until a policy set is in force: nothing is decided without one."""
+        self.missing_nodes: Mapping[str, int] = {}
+        """By PromQL: how many nodes had no value in the last reading."""
+        self._signals = Signals.EMPTY
+        self._cluster = cluster
+        self.cycle = cycle
+        self._clock = clock
+        self._changes = changes
+        self._refused = RefusalMemo()
+        self._placements = 0
+        self.sharding: Sharding | None = None
+        """Which pods and nodes are ours; None: all of them."""
+
+    @property
+    def signals(self) -> Signals:
+        """The readings that decisions rest on."""
+        return self._signals
+
+    @signals.setter
+    def signals(self, signals: Signals) -> None:
+        self._signals = signals
+        if self.policies is not None:
+            self.missing_nodes = self.policies.lay_out(signals, self._cluster.nodes, now=self._clock())
+
+    def frame(self, queued: QueuedPod) -> Frame:
+        """Return what rules may look at for a pod, now."""
+        return Frame(
+            queued.pod,
+            self._cluster,
+            self._clock(),
+            signals=self.signals,
+            queued=queued.queued,
+            attempts=max(0, queued.attempts - 1),
+        )
+
+    def serves(self, pod: PodInfo) -> bool:
+        """Return whether the pod asks for a scheduler that we are, and is not another replica's."""
+        if self.policies is None or not self.policies.serves(pod):
+            return False
+        return self.sharding is None or self.sharding.is_ours(pod)
+
+    def unit(self, pod: PodInfo, *, by_pod: bool) -> str:
+        """Return the unit of pods that one replica decides alone (`policy.units`)."""
+        return self.policies.unit(pod, by_pod=by_pod) if self.policies is not None else f"namespace/{pod.namespace}"
+
+    def keeps_room_for(self, pod: PodInfo) -> bool:
+        """Return whether one of our nodes keeps room for a pending pod that is another replica's."""
+        if self.sharding is None or self.policies is None or not self.policies.serves(pod):
+            return False
+        return self.sharding.keeps_room_for(pod)
+
+    def passed_to(self, pod: PodInfo) -> str | None:
+        """Return the node of another replica for which we passed a pod on, None where we did not."""
+        if self.sharding is None or self.policies is None or not self.policies.serves(pod):
+            return None
+        return self.sharding.passed_to(pod)
+
+    def profile(self, pod: PodInfo) -> Profile | None:
+        """Return the profile that places the pod, or None where no policy governs it."""
+        return self.policies.profile(pod) if self.policies is not None else None
+
+    def claims(self, queued: QueuedPod) -> tuple[Claim, ...]:
+        """Return the groups without which the pod must not bind; raises ValueError where a size has no value."""
+        return self.policies.claims(queued, self.frame) if self.policies is not None else ()
+
+    @property
+    def state(self) -> Hashable:
+        """Return what is another value as soon as a pod may be decided otherwise."""
+        return self._changes(), self._placements
+
+    def decide(self, queued: QueuedPod, *, preempts: bool = True, memo: RefusalMemo | None = None) -> Decision:
+        """Return the pod's node, or why there is none; a refusal is remembered until something changes.
+
+        Args:
+            queued: the pod.
+            preempts: whether it is looked for pods to evict.
+            memo: where refusals are remembered, for whoever tries placements out.
+        """
+        pod, memo = queued.pod, memo if memo is not None else self._refused
+        profile = self.profile(pod)
+        if profile is None:
+            return Decision(pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
+        known = memo.get(pod, profile, self._changes(), preempts=preempts)
+        if known is not None:
+            return replace(known, pod=pod)
+        decision = self._decide(queued, profile, preempts=preempts)
+        memo.note(decision, profile, self._changes(), preempts=preempts)
+        return decision
+
+    def _decide(self, queued: QueuedPod, profile: Profile, *, preempts: bool) -> Decision:
+        frame, sharding = self.frame(queued), self.sharding
+        if sharding is None or sharding.is_alone:
+            return self.cycle.decide(frame, profile, preempts=preempts)
+        # a gang is all of one replica's, or part of it might bind though another replica refuses the rest
+        is_bound_to_ours = bool(queued.groups)
+        decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=is_bound_to_ours), preempts=preempts)
+        if decision.host is not None or is_bound_to_ours or sharding.was_passed_here(queued.pod):
+            return decision
+        return self.cycle.decide(frame, profile, preempts=preempts)
+
+    def would_decide(self, frame: Frame, profile: Profile) -> Decision:
+        """Return what a profile that does not govern the pod would decide; nothing of it is remembered."""
+        sharding = self.sharding
+        if sharding is None or sharding.is_alone:
+            return self.cycle.decide(frame, profile)
+        decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=False))
+        return decision if decision.host is not None else self.cycle.decide(frame, profile)
+
+    def record(self, queued: QueuedPod, decision: Decision, *, seconds: float, waits: str = "") -> Decided:
+        """Return a decision as observers are told it."""
+        profile = self.profile(queued.pod)
+        return Decided(
+            decision,
+            policy=profile.name if profile is not None else None,
+            at=self._clock(),
+            seconds=seconds,
+            attempts=queued.attempts,
+            queued=queued.queued,
+            waits=waits,
+            frame=self.frame(queued),
+            entered=queued.timestamp,
+        )
+
+    def is_alike(self, queued: QueuedPod) -> bool:
+        """Return whether a pod is decided as any other of its template."""
+        profile = self.profile(queued.pod)
+        return profile is not None and is_alike(queued.pod, profile)
+
+    def forget_refusals(self) -> None:
+        """Take note that our own placements changed: who was refused may not be now, or the other way round."""
+        self._refused.clear()
+        self._placements += 1
+
+    def still_fits(self, queued: QueuedPod, host: str) -> bool:
+        """Return whether a pod that counts on a node would still be placed there."""
+        if host not in self._cluster.nodes.rows:
+            return False
+        self._cluster.displace(queued.pod.uid)
+        try:
+            return self.passes(queued, host)
+        finally:
+            self._cluster.place(queued.pod, host)
+
+    def passes(self, queued: QueuedPod, host: str) -> bool:
+        """Return whether a node passes every filter for a pod, as the cluster stands."""
+        row, profile = self._cluster.nodes.rows.get(host), self.profile(queued.pod)
+        return row is not None and profile is not None and passes(self.frame(queued), profile, row)

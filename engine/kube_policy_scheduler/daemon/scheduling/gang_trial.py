@@ -1,0 +1,315 @@
+"""Whether a gang would be complete if others gave way: tried out on the columns, then undone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Self
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import IntArray
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.daemon.scheduling.binding import Reserved
+from kube_policy_scheduler.daemon.scheduling.deciding import Deciding
+from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.permit import Claim, Group, Permit
+from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
+from kube_policy_scheduler.framework.preemption import Preemption
+from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
+from kube_policy_scheduler.framework.victims import Budgets, Victims
+
+MOST_FREE_SECONDS = 0.1
+"""For so long at a time it is tried whether a gang finds free nodes, or places that others give back."""
+MOST_EVICTING_SECONDS = 1.0
+"""For so long at a time it is tried whom to evict for a gang: a few hundred members on 5,000 nodes."""
+
+
+class GangTrial:
+    """Tries places for the members of gangs."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        *,
+        permit: Permit,
+        waiting: Mapping[str, Reserved],
+        deciding: Deciding,
+        stopwatch: Callable[[], float],
+    ) -> None:
+        """waiting: by uid, who waits at Permit with which place."""
+        self._cluster = cluster
+        self._queue = queue
+        self._permit = permit
+        self._waiting = waiting
+        self._deciding = deciding
+        self._stopwatch = stopwatch
+
+    def placed(self, claim: Claim) -> int:
+        """Return how many members of a group have a place, those that wait included."""
+        return self._cluster.counters.group_size(claim.group_of, claim.group)
+
+    def siblings(self, claims: Sequence[Claim]) -> list[QueuedPod]:
+        """Return the pods of the same groups that are not decided yet, as the queue would serve them."""
+        found = {
+            uid: queued
+            for claim in claims
+            for uid, queued in self._queue.group(claim.group).items()
+            if queued.place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE) and not queued.errors
+        }
+        return sorted(found.values(), key=lambda queued: (-queued.pod.priority, queued.timestamp))
+
+    # --- free nodes, and places of others ------------------------------------------------------------
+
+    def make_way(self, queued: QueuedPod, claim: Claim) -> dict[str, Claim]:
+        """Return who has to give its place back so that the pod's group is complete; nobody where that would not help.
+
+        Only groups of lower priority, or that began later, give way, and only to a group that then is complete: so
+        of two groups that each hold what the other needs, one always gets on.
+        """
+        mine = self._precedence(claim.group, queued)
+        others = [group for group in self._permit.groups() if group != claim.group]
+        later = sorted((group for group in others if self._precedence(group) > mine), key=self._precedence)
+        gone: dict[str, Claim] = {}
+        end = self._stopwatch() + MOST_FREE_SECONDS
+        for group in reversed(later):
+            for uid in self._permit.members(group):
+                gone[uid] = next(c for c in self._waiting[uid].claims if c.group == group)
+            fits = self._fits_without(gone, queued, claim, end=end)
+            if fits is None:
+                break
+            if fits:
+                return gone
+        return {}
+
+    def _precedence(self, group: Group, pending: QueuedPod | None = None) -> tuple[float, float]:
+        since = self._permit.since(group)
+        members = [self._waiting[uid].queued for uid in self._permit.members(group)]
+        priority = max(each.pod.priority for each in ([*members, pending] if pending is not None else members))
+        return (-priority, since if since is not None else float("inf"))
+
+    def fits(self, queued: QueuedPod, claim: Claim) -> bool:
+        """Return whether the group would be complete on free nodes, as far as that is known in a short time."""
+        return self._fits_without((), queued, claim, end=self._stopwatch() + MOST_FREE_SECONDS) is not False
+
+    def _fits_without(self, gone: Iterable[str], queued: QueuedPod, claim: Claim, *, end: float) -> bool | None:
+        """Try it out once some have given their places back; None where the time is up before it is known."""
+        members = self._members(queued, claim)
+        with self._attempt(end) as attempt:
+            for uid in gone:
+                attempt.displace(uid)
+            if not self._has_room(members, claim, priority=None):
+                return False
+            self._place_free(attempt, members, claim, most_left=len(members) + self.placed(claim) - claim.size)
+            return self.placed(claim) >= claim.size or (None if attempt.is_over else False)
+
+    def _members(self, queued: QueuedPod, claim: Claim) -> list[QueuedPod]:
+        return [queued, *(other for other in self.siblings((claim,)) if other is not queued)]
+
+    def _place_free(
+        self, attempt: _Attempt, members: Sequence[QueuedPod], claim: Claim, *, most_left: int
+    ) -> list[QueuedPod]:
+        """Place members while the group is not complete; return those for whom there is no free node.
+
+        most_left: with more of these it is of no use to go on.
+        """
+        left: list[QueuedPod] = []
+        for member in members:
+            if self.placed(claim) >= claim.size or len(left) > most_left or attempt.is_over:
+                break
+            if member.pod.uid in attempt.placed:
+                continue
+            host = attempt.decide(member, preempts=False).host
+            if host is not None:
+                attempt.place(member.pod, host)
+            else:
+                left.append(member)
+        return left
+
+    # --- evictions -----------------------------------------------------------------------------------
+
+    def preempt(self, queued: QueuedPod, claim: Claim) -> dict[str, Decision] | None:
+        """Return for whom others must be evicted so that the pod's group is complete, by uid; None: it would not be.
+
+        Members take free nodes first, and only as many evict as the group needs. A member that waits for its victims
+        to end counts as placed. With nobody in the answer there is nobody to evict: the group will be complete.
+        """
+        found: dict[str, Decision] = {}
+        members = self._members(queued, claim)
+        with self._attempt(self._stopwatch() + MOST_EVICTING_SECONDS) as attempt:
+            for member in self._awaiting_victims(claim):
+                if member is not queued:
+                    self._place_nominated(attempt, member)
+            if not self._has_room(members, claim, priority=queued.pod.priority):
+                return None
+            left = self._place_free(attempt, members, claim, most_left=len(members))
+            for number, member in enumerate(left):
+                placed = self.placed(claim)
+                if placed >= claim.size or attempt.is_over or placed + len(left) - number < claim.size:
+                    break
+                decision = attempt.next_candidate(member) or attempt.decide(member, preempts=True)
+                preemption = decision.preemption
+                if decision.host is not None:
+                    attempt.place(member.pod, decision.host)
+                elif preemption is None:
+                    continue
+                elif preemption.keeps_nomination and member.pod.nominated_node:
+                    self._place_nominated(attempt, member)
+                elif preemption.nominated_node and not any(v.uid in attempt.placed for v in preemption.victims):
+                    attempt.evict(member.pod, preemption)
+                    found[member.pod.uid] = decision
+                    attempt.keep_candidates(member, decision)
+            return found if self.placed(claim) >= claim.size else None
+
+    def _awaiting_victims(self, claim: Claim) -> list[QueuedPod]:
+        """Return the members without a place whose victims are being evicted, or are on their way out."""
+        return [
+            member
+            for uid, member in self._queue.group(claim.group).items()
+            if member.pod.nominated_node and not member.errors and uid not in self._cluster.pods
+        ]
+
+    def _place_nominated(self, attempt: _Attempt, member: QueuedPod) -> None:
+        node_name = member.pod.nominated_node
+        for other in list(self._cluster.pods_on(node_name).values()):
+            if other.terminating and other.priority < member.pod.priority:
+                attempt.displace(other.uid)
+        attempt.place(member.pod, node_name)
+
+    # --- what needs no trial -------------------------------------------------------------------------
+
+    def _has_room(self, members: Sequence[QueuedPod], claim: Claim, *, priority: int | None) -> bool:
+        """Return whether the nodes have the resources for enough members, whatever else refuses them.
+
+        Costs one look at the columns for each kind of member, where a trial costs a decision for each member.
+
+        priority: what pods of lower priority hold counts as free; None: it does not.
+        """
+        needed = claim.size - self.placed(claim)
+        profile = self._deciding.profile(members[0].pod)
+        if profile is None or not any(isinstance(plugin, NodeResourcesFit) for plugin in profile.filters):
+            return True
+        room, resources = 0, frozenset(self._cluster.nodes.resources())
+        for template, number in Counter(member.pod.template for member in members).items():
+            room += self._room(template, number, resources=resources, priority=priority)
+            if room >= needed:
+                return True
+        return room >= needed
+
+    def _room(self, template: PodTemplate, number: int, *, resources: frozenset[str], priority: int | None) -> int:
+        """Return how many of so many pods of a template the nodes have the resources for, at most."""
+        nodes = self._cluster.nodes
+        per_node: IntArray = np.full(nodes.size, number, np.int64)
+        for resource, asked in (*template.requests.items(), ("pods", 1)):
+            if resource not in resources or asked <= 0 or not nodes.allocatable(resource).any():
+                continue  # what no node offers may be counted otherwise
+            held = nodes.pod_count if resource == "pods" else nodes.requested(resource)
+            free = nodes.allocatable(resource) - held
+            if priority is not None:
+                free = free + self._cluster.priorities.below(priority, resource, nodes.size)
+            np.minimum(per_node, np.maximum(free, 0) // asked, out=per_node)
+        return int(min(number, per_node.sum()))
+
+    def _attempt(self, end: float) -> _Attempt:
+        return _Attempt(self._cluster, self._deciding, stopwatch=self._stopwatch, end=end)
+
+
+class _Attempt:
+    """Placements that are taken back at the end."""
+
+    def __init__(self, cluster: Cluster, deciding: Deciding, *, stopwatch: Callable[[], float], end: float) -> None:
+        self._cluster = cluster
+        self._deciding = deciding
+        self._stopwatch = stopwatch
+        self._end = end
+        self._refused = RefusalMemo()
+        """Since the last placement: of pods alike one is looked at."""
+        self._candidates: dict[PodTemplate, tuple[Decision, list[tuple[str, Victims]]]] = {}
+        """Other nodes with victims that a search found for a pod of a template, the best last."""
+        self._budgets: Budgets | None = None
+        self.placed: set[str] = set()
+        self._displaced: list[tuple[PodInfo, str]] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return self._stopwatch() > self._end
+
+    def decide(self, queued: QueuedPod, *, preempts: bool) -> Decision:
+        """Decide about a member as things would stand."""
+        return self._deciding.decide(queued, preempts=preempts, memo=self._refused)
+
+    def keep_candidates(self, queued: QueuedPod, decision: Decision) -> None:
+        """Keep what a search for victims found beside the node that was taken, for the next member that is alike."""
+        found, template = decision.preemption, queued.pod.template
+        if found is None or not found.candidates or template in self._candidates or not self._deciding.is_alike(queued):
+            return
+        now, name = self._deciding.frame(queued).now, found.nominated_node
+        others = [(node, victims) for node, victims in found.candidates.items() if node != name]
+        others.sort(key=lambda other: (other[1].order(now), other[0]), reverse=True)
+        self._candidates[template] = replace(decision, preemption=None), others
+
+    def next_candidate(self, queued: QueuedPod) -> Decision | None:
+        """Return the next of these that would still do; None where a search is needed.
+
+        A search looks at every node, and a gang has many members that are alike. What it found for one of them holds
+        for another one, unless budgets, or others who wait for the same node, have a say: then it is searched again.
+        """
+        decision, others = self._candidates.get(queued.pod.template, (None, []))
+        if decision is None or not self._deciding.is_alike(queued):
+            return None
+        self._budgets = self._budgets or Budgets(self._cluster)
+        while others:
+            name, victims = others.pop()
+            there = self._cluster.pods_on(name)
+            if name in self._cluster.nominated or not all(victim.uid in there for victim in victims.pods):
+                continue
+            if self._budgets.covers(victims.pods):
+                break
+            mark = len(self._displaced)
+            for victim in victims.pods:
+                self.displace(victim.uid)
+            does = self._deciding.passes(queued, name)
+            self._put_back(mark)
+            if does:
+                return replace(decision, pod=queued.pod, preemption=Preemption(name, victims.pods))
+        del self._candidates[queued.pod.template]
+        return None
+
+    def evict(self, pod: PodInfo, preemption: Preemption) -> None:
+        """Place a pod where victims make room for it."""
+        for victim in preemption.victims:
+            self.displace(victim.uid)
+        self.place(pod, preemption.nominated_node or "")
+
+    def place(self, pod: PodInfo, node_name: str) -> None:
+        """Place a pod that had no place."""
+        self._cluster.place(pod, node_name)
+        self.placed.add(pod.uid)
+        self._refused.clear()
+
+    def displace(self, uid: str) -> None:
+        """Displace a pod that had one."""
+        node_name = self._cluster.node_of(uid)
+        pod = self._cluster.displace(uid)
+        if pod is not None and node_name is not None:
+            self._displaced.append((pod, node_name))
+            self._refused.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for uid in self.placed:
+            self._cluster.displace(uid)
+        self._put_back(0)
+
+    def _put_back(self, mark: int) -> None:
+        """Take back what was displaced since there were so many."""
+        for pod, node_name in reversed(self._displaced[mark:]):
+            self._cluster.place(pod, node_name)
+        del self._displaced[mark:]

@@ -1,0 +1,373 @@
+"""Carries out Permit: what pods that wait for their group hold, and how they bind, go on waiting, or give it back.
+
+A group is placed in one go as far as possible: with its first member that finds a place the others are decided at
+once, out of turn. Where two groups hold room that only one of them can use, the later one gives its room back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.daemon.observing.observers import Observer
+from kube_policy_scheduler.daemon.scheduling.binding import Reserved
+from kube_policy_scheduler.daemon.scheduling.collaborators import Reporter
+from kube_policy_scheduler.daemon.scheduling.deciding import Deciding
+from kube_policy_scheduler.daemon.scheduling.gang_pacing import GangPacing
+from kube_policy_scheduler.daemon.scheduling.gang_states import GangStates
+from kube_policy_scheduler.daemon.scheduling.gang_trial import GangTrial
+from kube_policy_scheduler.daemon.watching.informer import Informer
+from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.permit import Claim, Group, Permit
+from kube_policy_scheduler.framework.preemption import Preemption
+from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.refusal_message import refusal_message
+from kube_policy_scheduler.policy.pod_groups import MissingPodGroupError
+
+logger = logging.getLogger(__name__)
+
+GATHER_EVERY_SECONDS = 1.0
+"""How often, at most, the other members of a group are decided out of turn because one more of it found a place."""
+REST_LOOK_SECONDS = 5.0
+"""How often it is looked whether a group that rests would fit now."""
+NOT_AS_A_WHOLE = "preemption: nobody is evicted for a part of a gang that does not fit as a whole"
+NOT_NEEDED = "preemption: nobody need be evicted for its gang"
+
+
+class Permitting:
+    """The pods that wait at Permit, with what they hold."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        *,
+        informer: Informer,
+        deciding: Deciding,
+        reporter: Reporter,
+        observer: Observer,
+        clock: Callable[[], float],
+        stopwatch: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._queue = queue
+        self._informer = informer
+        self._deciding = deciding
+        self._reporter = reporter
+        self._observer = observer
+        self._clock = clock
+        self._stopwatch = stopwatch
+        self.permit = Permit()
+        self._waiting: dict[str, Reserved] = {}
+        self._waiting_on: dict[str, dict[str, Reserved]] = {}
+        """By node and uid."""
+        self._untold: dict[str, float] = {}
+        """Since when those wait of whom people were not told yet, by uid, longest first."""
+        self.trial = GangTrial(
+            cluster, queue, permit=self.permit, waiting=self._waiting, deciding=deciding, stopwatch=stopwatch
+        )
+        self.states = GangStates(queue, permit=self.permit, trial=self.trial, deciding=deciding, clock=clock)
+        self.pacing = GangPacing(in_use=lambda group: bool(queue.group(group)))
+        self._next: deque[str] = deque()
+        self._gathered_at: dict[Group, float] = {}
+        """When the others of a group of which somebody waits were last taken out of turn."""
+
+    # --- before a member is decided ------------------------------------------------------------------
+
+    def membership(self, queued: QueuedPod) -> Membership:
+        """Return a pod's groups, and why it can't be decided yet: one is not there, or has too few pods."""
+        try:
+            claims = self._deciding.claims(queued)
+        except MissingPodGroupError as missing:
+            return Membership((missing.group,), why=str(missing), waits_for=missing.group)
+        except ValueError as error:
+            return Membership(why=str(error))
+        if not claims:
+            return Membership()
+        groups = tuple(claim.group for claim in claims)
+        for claim in claims:
+            if self._there(claim, queued) < claim.size:
+                # kube-scheduler's words; no number of those that are there: it would change with each that comes
+                why = f"waiting for minCount pods from a gang to appear in scheduling queue: {claim}"
+                waits_for = claim.group if claim.is_settled else None
+                return Membership(groups, claims, why=why, waits_for=waits_for, short_of=claim)
+        return Membership(groups, claims)
+
+    def _there(self, claim: Claim, queued: QueuedPod) -> int:
+        """Return how many pods of a group there are, with a place or without, a pending one of it included."""
+        pending = self._queue.without_place(claim.group) + (claim.group not in queued.groups)
+        return self.trial.placed(claim) + pending
+
+    def next(self) -> QueuedPod | None:
+        """Take the next member of a group that is being placed; None where none is."""
+        while self._next:
+            queued = self._queue.take(self._next.popleft())
+            if queued is not None:
+                return queued
+        return None
+
+    def has_next(self) -> bool:
+        """Return whether members of a group are still to be placed."""
+        return bool(self._next)
+
+    # --- a member is decided -------------------------------------------------------------------------
+
+    def rests(self, queued: QueuedPod, claims: Iterable[Claim]) -> str | None:
+        """Return why a member must not take a place now, None where it may."""
+        now = self._clock()
+        for claim in claims:
+            group = claim.group
+            if not self.pacing.rests(group, now) or self.trial.placed(claim) >= claim.size:
+                continue
+            if self._try_whole(queued, claim, now):
+                self.pacing.succeeded(group)
+                continue
+            self.pacing.look_again(group, now, after_seconds=REST_LOOK_SECONDS)
+            return f"{claim}; it does not fit as a whole, and held places in vain: it rests before it holds any again"
+        return None
+
+    def _try_whole(self, queued: QueuedPod, claim: Claim, now: float) -> bool:
+        """Return whether a group would find free nodes for all that it needs."""
+        state = self._deciding.state
+        if not self.pacing.may_try(claim.group, state, now):
+            return False
+        began = self._stopwatch()
+        if self.trial.fits(queued, claim):
+            return True
+        self.pacing.failed(claim.group, state, now, seconds=self._stopwatch() - began, verdict="")
+        return False
+
+    def decide(
+        self, queued: QueuedPod, claims: tuple[Claim, ...]
+    ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
+        """Return what becomes of a member, and of others of its group that must have somebody evicted at the same time.
+
+        These others are taken out of the queue. Others give their places back, or are evicted, only if the pod's
+        group is complete then; whether that is so is tried for the group, not for each of its members.
+        """
+        if all(self.trial.placed(claim) >= claim.size for claim in claims):
+            return self._deciding.decide(queued), ()  # one more of a group that is complete without it
+        decision = self._deciding.decide(queued, preempts=bool(queued.pod.nominated_node))
+        waits_for_victims = decision.preemption is not None and decision.preemption.keeps_nomination
+        if decision.host is not None or waits_for_victims:
+            return decision, ()
+        if len(claims) != 1:
+            return self._as_told(decision, NOT_AS_A_WHOLE), ()
+        (claim,), now = claims, self._clock()
+        state = self._deciding.state
+        if not self.pacing.may_try(claim.group, state, now):
+            return self._as_told(decision, self.pacing.verdict(claim.group)), ()
+        began = self._stopwatch()
+        if gone := self.trial.make_way(queued, claim):
+            self.pacing.succeeded(claim.group)
+            self._return_places(gone, f"its place goes to gang {claim.group}, which is complete with it")
+            return self._deciding.decide(queued, preempts=False), ()
+        found, verdict = self._preempt(queued, claim)
+        if found is not None:
+            self.pacing.succeeded(claim.group)
+            others = ((uid, other) for uid, other in found.items() if uid != queued.pod.uid)
+            taken = [(member, other) for uid, other in others if (member := self._queue.take(uid)) is not None]
+            return found[queued.pod.uid], taken
+        self.pacing.failed(claim.group, state, now, seconds=self._stopwatch() - began, verdict=verdict)
+        return self._as_told(decision, verdict), ()
+
+    def _preempt(self, queued: QueuedPod, claim: Claim) -> tuple[dict[str, Decision] | None, str]:
+        """Return for whom others must be evicted, or None and why nobody is."""
+        preemption = self._deciding.decide(queued).preemption
+        if preemption is None or not preemption.victims:
+            return None, preemption.message.rstrip(".") if preemption is not None else ""
+        found = self.trial.preempt(queued, claim)
+        if found is None:
+            return None, NOT_AS_A_WHOLE
+        return (found, "") if queued.pod.uid in found else (None, NOT_NEEDED)
+
+    def _as_told(self, decision: Decision, verdict: str) -> Decision:
+        """Return a refusal, with what became of the attempt to make room for the group as a whole."""
+        diagnosis, profile, message = decision.diagnosis, self._deciding.profile(decision.pod), decision.message
+        if diagnosis is not None and profile is not None:
+            message = refusal_message(diagnosis, profile, after=f"{verdict}." if verdict else "")
+        return replace(decision, preemption=Preemption(), message=message)
+
+    def arrive(self, reserved: Reserved) -> list[Reserved]:
+        """Let a pod wait that has a place; return who may bind now."""
+        queued, now = reserved.queued, self._clock()
+        uid = queued.pod.uid
+        self._waiting[uid] = reserved
+        self._waiting_on.setdefault(reserved.host, {})[uid] = reserved
+        self._untold[uid] = now
+        self.permit.wait(uid, reserved.claims, now)
+        self._queue.wait(queued)
+        released = [self._forget(other) for other in self.permit.release(uid, self.trial.placed)]
+        for each in released:
+            self._queue.resume(each.queued)
+            for claim in each.claims:
+                self.pacing.complete(claim.group)
+        if not released and not self._next:
+            self._gather(reserved.claims, now)
+        return released
+
+    def _gather(self, claims: Sequence[Claim], now: float) -> None:
+        """Have the others of some groups decided out of turn."""
+        since = now - GATHER_EVERY_SECONDS
+        fresh = [claim for claim in claims if not since < self._gathered_at.get(claim.group, 0.0) <= now]
+        for claim in fresh:
+            self._gathered_at[claim.group] = now
+        self._next.extend(other.pod.uid for other in self.trial.siblings(fresh))
+
+    def are_complete(self, claims: Sequence[Claim]) -> bool:
+        """Return whether enough members have a place and need not wait here: they run, or are being bound."""
+        return all(self.trial.placed(claim) - self.permit.number(claim.group) >= claim.size for claim in claims)
+
+    def refused(self, claims: Sequence[Claim]) -> str:
+        """Go on with other groups where there is no room for a member; return what it waits for, for people."""
+        self._next.clear()
+        return "; ".join(map(str, claims))
+
+    # --- people --------------------------------------------------------------------------------------
+
+    def untold(self, *, since: float) -> list[QueuedPod]:
+        """Return who has a place and waits since this time or longer, and was not asked for here before."""
+        found = []
+        for uid, at in self._untold.items():
+            if at > since:
+                break
+            found.append(self._waiting[uid].queued)
+        for queued in found:
+            del self._untold[queued.pod.uid]
+        return found
+
+    def waits_for(self, queued: QueuedPod) -> str | None:
+        """Return what a pod that has a place waits for, for people; None where it waits no longer."""
+        reserved = self._waiting.get(queued.pod.uid)
+        if reserved is None:
+            return None
+        claims = reserved.claims
+        return f"waiting for minCount pods from a gang to be scheduled: {'; '.join(map(str, claims))}"
+
+    # --- places are given back -----------------------------------------------------------------------
+
+    def expire(self, now: float) -> None:
+        """Have those give their places back whose group was not complete in time; such groups rest.
+
+        While a group rests it starts only where all of it fits at once: others get the room that it holds in vain,
+        for twice as long as it held it, and longer each time.
+        """
+        if (group := self.pacing.due(now)) is not None:
+            self._wake_one(group)
+        gone = self.permit.expire(now)
+        if not gone:
+            return
+        claims = {claim.group: claim for claim in gone.values()}
+        for claim in claims.values():
+            self.pacing.rest(claim.group, now, held_seconds=claim.within_seconds)
+        self._return_places(gone, "rejected due to timeout after waiting at permit: not enough members had a place")
+
+    def _wake_one(self, group: Group) -> None:
+        """Have one member of a group tried again: if there is room, the others follow it."""
+        waiting = self._queue.group(group).values()
+        queued = next((each for each in waiting if each.place is Place.UNSCHEDULABLE), None)
+        if queued is not None:
+            self._queue.activate(queued, self._clock())
+
+    def next_due(self) -> float | None:
+        """Return when time brings something to do, unix seconds."""
+        times = [at for at in (self.permit.next_due(), self.pacing.next_due()) if at is not None]
+        return min(times, default=None)
+
+    def clock_was_set(self, seconds: float) -> None:
+        """Move all times by as much as the clock was set."""
+        self.permit.clock_was_set(seconds)
+        self.pacing.clock_was_set(seconds)
+        self._untold = {uid: at + seconds for uid, at in self._untold.items()}
+        self._gathered_at.clear()
+
+    def evict(self, victims: Iterable[PodInfo], *, by: PodInfo) -> frozenset[str]:
+        """Have victims of a preemption that wait here give their places back; return their uids.
+
+        Nobody need be deleted for that: they do not run yet. Their groups are not complete without them and give all
+        their places back.
+        """
+        waiting = [self._waiting[victim.uid] for victim in victims if victim.uid in self._waiting]
+        claims = {claim.group: claim for each in waiting for claim in each.claims}
+        gone = {uid: claim for claim in claims.values() for uid in self.permit.members(claim.group)}
+        if gone:
+            self._return_places(gone, f"its place goes to {by.key}, of higher priority")
+        return frozenset(each.queued.pod.uid for each in waiting)
+
+    def _return_places(self, gone: Mapping[str, Claim], why: str) -> None:
+        """Free the places first, then back off with all, and only then wake others: they are to have the room."""
+        returned = [(reserved, gone[uid]) for uid in gone if (reserved := self._give_back(uid)) is not None]
+        groups: dict[Group, int] = {}
+        for reserved, claim in returned:
+            groups[claim.group] = groups.get(claim.group, 0) + 1
+            self._tell_returned(reserved, f"{claim}; {why}")
+        for group, number in groups.items():
+            logger.info("Released assumed pods", extra={"gang": str(group), "pods": number, "why": why})
+        # their siblings back off with them, or these would take the room again before anyone else can
+        for queued in [queued for group in groups for queued in self._queue.group(group).values()]:
+            if queued.place in (Place.PERMIT, Place.ACTIVE, Place.UNSCHEDULABLE):
+                self._queue.returned(queued, self._clock())
+        self._deciding.forget_refusals()
+        if returned:
+            self._informer.happened(ClusterEvent.POD_DELETE)
+        if any(reserved.devices is not None for reserved, _ in returned):
+            self._informer.devices_freed()
+
+    def _tell_returned(self, reserved: Reserved, why: str) -> None:
+        queued = reserved.queued
+        decision = Decision(queued.pod, None, message=why)
+        self._observer.on_decided(self._deciding.record(queued, decision, seconds=self._stopwatch() - reserved.began))
+        self._reporter.unschedulable(decision)
+
+    def _give_back(self, uid: str) -> Reserved | None:
+        """Free what a waiting pod holds, and return it; the caller puts it back into the queue."""
+        if uid not in self._waiting:
+            return None
+        self.permit.leave(uid)
+        reserved = self._forget(uid)
+        if self._informer.assumed.pop(uid, None) is not None:
+            self._cluster.displace(uid)
+        reserved.undo(self._cluster)
+        return reserved
+
+    def _forget(self, uid: str) -> Reserved:
+        self._untold.pop(uid, None)
+        reserved = self._waiting.pop(uid)
+        there = self._waiting_on[reserved.host]
+        del there[uid]
+        if not there:
+            del self._waiting_on[reserved.host]
+        for claim in reserved.claims:
+            if not self.permit.number(claim.group):
+                self._gathered_at.pop(claim.group, None)
+        return reserved
+
+    def _withdraw(self, reserved: Reserved) -> None:
+        """Have a waiting pod decided anew, at once."""
+        if self._give_back(reserved.queued.pod.uid) is not None:
+            self._queue.activate(reserved.queued, self._clock())
+            self._informer.happened(ClusterEvent.POD_DELETE)
+            if reserved.devices is not None:
+                self._informer.devices_freed()
+
+    def withdraw_all(self) -> None:
+        """Have all who wait decided anew."""
+        for reserved in list(self._waiting.values()):
+            self._withdraw(reserved)
+
+    def forget(self, uid: str) -> None:
+        """Drop a pod that is gone, or was bound by someone else; its room is not ours to free."""
+        if self.permit.leave(uid):
+            self._forget(uid).undo(self._cluster)
+
+    def node_changed(self, name: str) -> None:
+        """Look again at the pods that wait with a place on a node: it may be gone, or no longer take them."""
+        for reserved in list(self._waiting_on.get(name, {}).values()):
+            if not self._deciding.still_fits(reserved.queued, reserved.host):
+                logger.info("a place is lost", extra={"pod": reserved.queued.pod.key, "node": name})
+                self._withdraw(reserved)

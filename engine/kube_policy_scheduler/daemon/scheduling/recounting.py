@@ -1,0 +1,151 @@
+"""Counts again while the scheduler runs: a few nodes and pending pods at a time, in a small share of the time.
+
+What is found wrong is a fault of ours. It is counted, logged, and put right where that is safe: columns are written
+anew from the pods, a pod that waits and yet takes room gives it back, and the API server is asked what became of a pod
+that is in flight and that nobody is at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Literal, NoReturn
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.daemon.watching.informer import Informer
+from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.invariants import MOST_WHOLE, is_lost, node_violations, pod_violations
+from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.002
+"""For so long at a time, at most about: with five seconds between two looks 0.04 % of a core."""
+
+UNSHOWN_SECONDS = 900.0
+"""A binding that the watch has not shown for so long, current as it is, will not be shown: longer than any time-out."""
+
+Kind = Literal["node", "pod", "queue", "binding"]
+
+
+class Recounting:
+    """Goes round all nodes and pending pods, and begins again."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        *,
+        informer: Informer,
+        is_under_way: Callable[[str], bool],
+        settle: Callable[[QueuedPod], None],
+        is_current: Callable[[], bool],
+        found: Callable[[Kind], None],
+        clock: Callable[[], float],
+        stopwatch: Callable[[], float],
+    ) -> None:
+        """Make one.
+
+        Args:
+            cluster: what decisions read.
+            queue: pods that wait.
+            informer: keeps both in step with the watches.
+            is_under_way: whether somebody is at a pod in flight, by uid.
+            settle: finds out what became of a pod in flight that nobody is at.
+            is_current: whether the watches show what there is.
+            found: told of each violation.
+            clock: Unix seconds.
+            stopwatch: seconds, for how long a look takes.
+        """
+        self._cluster = cluster
+        self._queue = queue
+        self._informer = informer
+        self._is_under_way = is_under_way
+        self._settle = settle
+        self._is_current = is_current
+        self._found = found
+        self._clock = clock
+        self._current_since = clock()
+        self._unshown: set[str] = set()
+        """Pods whose binding is not shown, and was told of."""
+        self._stopwatch = stopwatch
+        self._round = self._go_round()
+        self.rounds = 0
+        """How often everything was looked at."""
+
+    async def run(self, *, every_seconds: float) -> NoReturn:
+        """Look now and then, for ever."""
+        while True:
+            await asyncio.sleep(every_seconds)
+            self.look()
+
+    def look(self) -> None:
+        """Look at the next few; nothing else may run meanwhile."""
+        if not self._is_current():
+            self._current_since = self._clock()
+        end = self._stopwatch() + LOOK_SECONDS
+        while True:
+            if next(self._round, self) is self:
+                self._round = self._go_round()
+                self.rounds += 1
+                return
+            if self._stopwatch() > end:
+                return
+
+    def _go_round(self) -> Iterator[None]:
+        """Yield after each; between two of them anything may have happened."""
+        if len(self._queue) <= MOST_WHOLE:
+            for problem in self._queue.misplaced():
+                self._tell("queue", problem)
+            yield
+        for name in list(self._cluster.nodes.rows):
+            if name in self._cluster.nodes.rows:
+                self._look_at_node(name)
+                yield
+        for uid in [queued.pod.uid for queued in self._queue]:
+            self._look_at_pod(uid)
+            yield
+        self._unshown.intersection_update(self._informer.assumed)
+        for uid in list(self._informer.assumed):
+            self._look_at_assumed(uid)
+            yield
+
+    def _look_at_node(self, name: str) -> None:
+        problems = list(node_violations(self._cluster, name))
+        for problem in problems:
+            self._tell("node", f"{problem}; counted anew")
+        if problems:
+            self._cluster.recount(name)
+            self._informer.happened(ClusterEvent.POD_DELETE)
+
+    def _look_at_pod(self, uid: str) -> None:
+        queued, assumed = self._queue.get(uid), self._informer.assumed
+        if queued is None:
+            return
+        problems = list(pod_violations(self._cluster, queued, assumed))
+        for problem in problems:
+            self._tell("pod", problem)
+        if problems and uid not in assumed and queued.place not in (Place.IN_FLIGHT, Place.PERMIT):
+            self._cluster.displace(uid)
+            self._informer.happened(ClusterEvent.POD_DELETE)
+
+        if is_lost(queued, self._is_under_way):
+            self._tell("binding", f"pod {queued.pod.key} is in flight, and nobody is at it")
+            self._settle(queued)
+
+    def _look_at_assumed(self, uid: str) -> None:
+        """Look at a pod that was bound, and that the watch should have shown on its node by now."""
+        assumed = self._informer.assumed
+        if uid not in assumed or uid in self._unshown or self._queue.get(uid) is not None or self._is_under_way(uid):
+            return
+        seconds = min(assumed.seconds(uid), self._clock() - self._current_since)
+        if seconds >= UNSHOWN_SECONDS and uid not in self._informer.passes:
+            self._unshown.add(uid)
+            pod = self._cluster.pods.get(uid)
+            shown = pod.key if pod is not None else uid
+            self._tell("binding", f"pod {shown} was bound to {assumed[uid]}, and the watch does not show it")
+
+    def _tell(self, kind: Kind, problem: str) -> None:
+        self._found(kind)
+        logger.error("an invariant does not hold, please report this: %s", problem)

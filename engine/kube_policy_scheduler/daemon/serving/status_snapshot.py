@@ -1,0 +1,241 @@
+"""What the status page shows, taken at one moment on the event loop: references and copies, in a few milliseconds.
+
+Nothing here is put into words; that is done in a thread, from what was taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts, Counts
+from kube_policy_scheduler.daemon.observing.decision_entry import Entry
+from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
+from kube_policy_scheduler.daemon.observing.live_metrics import SignalRow
+from kube_policy_scheduler.daemon.observing.observers import Observer
+from kube_policy_scheduler.daemon.policies.reload import ReloadRecord
+from kube_policy_scheduler.daemon.replicas.sharing import Part
+from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.policy.detail import Plugin
+from kube_policy_scheduler.policy.gang_state import GangState
+from kube_policy_scheduler.policy.policy import Policy
+from kube_policy_scheduler.policy.policy_set import PolicySet
+
+MOST_PENDING = 5_000
+"""Pods that are looked at one by one: 10 ms. Of more, every second one, or every third, and so on."""
+MOST_GANGS = 50
+RECENT_DECISIONS = 25
+RECENT_RELOADS = 10
+RESOURCES = ("cpu", "memory", "pods")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """One resource on all nodes."""
+
+    resource: str
+    requested: IntArray
+    allocatable: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPod:
+    """One pod that waits."""
+
+    key: str
+    place: Place
+    queued: float
+    held_because: str
+    rejectors: frozenset[str]
+    last: Entry | None
+
+
+@dataclass(frozen=True, slots=True)
+class PluginCounts:
+    """One plugin of one policy and what it said."""
+
+    policy: Policy
+    plugin: Plugin
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What the process knows about itself."""
+
+    version: str
+    identity: str
+    started: float
+    """Unix seconds."""
+    scheduler_names: Sequence[str]
+    leading: bool
+    leader: str
+    """Identity in the Lease; "" where there is no election, or nothing is known yet."""
+    elects: bool
+    """Whether there may be other replicas."""
+    reachable: bool
+    server: str
+    part: Part | None = None
+    """Its part of the work; None where one replica does it all."""
+    problems: Sequence[str] = ()
+    """Checks of readiness that fail."""
+    mode: str = "scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that the page is made of."""
+
+    at: float
+    replica: Replica
+    node_names: Sequence[str]
+    uses: Sequence[NodeUse]
+    unusable: BoolArray
+    pods: int
+    assumed: int
+    places: Mapping[Place, int]
+    """How many pods wait, by place."""
+    pending: Sequence[PendingPod]
+    """Those that were looked at."""
+    every: int
+    """One pod that was looked at stands for so many that wait."""
+    gangs: Sequence[GangState]
+    policies: PolicySet | None
+    plugins: Sequence[PluginCounts]
+    looked_at: int
+    """Decisions that the counts come from."""
+    hash: str
+    generation: int
+    reloads: Sequence[ReloadRecord]
+    decisions: Sequence[Entry]
+    metrics: Sequence[SignalRow]
+    decided: int
+    """Decisions since the start."""
+    shadow: Mapping[str, Any] | None = None
+
+
+class Onlooker(Observer):
+    """Keeps the last reloads, and which policies are in use."""
+
+    def __init__(self) -> None:
+        self.reloads: deque[ReloadRecord] = deque(maxlen=RECENT_RELOADS)
+        self.policies: PolicySet | None = None
+        self.hash = ""
+        self.generation = 0
+
+    def on_reloaded(self, record: ReloadRecord) -> None:
+        """Keep it."""
+        self.reloads.appendleft(record)
+        self.generation = record.generation
+
+    def use_policies(self, policies: PolicySet, *, hash: str) -> None:  # noqa: A002 - the record's word
+        """Take note of the policies in use."""
+        self.policies, self.hash = policies, hash
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Who is asked."""
+
+    cluster: Cluster
+    queue: SchedulingQueue
+    gangs: Callable[[QueuedPod], Sequence[GangState]]
+    """Returns the state of each gang of a pod."""
+    assumed: Callable[[], int]
+    log: DecisionLog
+    counts: ClauseCounts
+    onlooker: Onlooker
+    metrics: Callable[[], Sequence[SignalRow]]
+    replica: Callable[[], Replica]
+    clock: Callable[[], float]
+    shadow: Callable[[], Mapping[str, Any]] | None = None
+    """What was compared so far, where another scheduler places the pods."""
+
+
+def take(sources: Sources) -> Snapshot:
+    """Return the state of now. Call on the event loop."""
+    nodes = sources.cluster.nodes
+    log, onlooker = sources.log, sources.onlooker
+    ready = nodes.condition("Ready")
+    entries = log.entries()
+    every = max(1, -(-len(sources.queue) // MOST_PENDING))
+    looked_at = list(islice(sources.queue, 0, None, every))
+    return Snapshot(
+        at=sources.clock(),
+        replica=sources.replica(),
+        node_names=nodes.names,
+        uses=tuple(
+            NodeUse(
+                resource,
+                (nodes.pod_count if resource == "pods" else nodes.requested(resource)).copy(),
+                nodes.allocatable(resource).copy(),
+            )
+            for resource in RESOURCES
+        ),
+        unusable=nodes.unschedulable | ready.equal("False") | ready.equal("Unknown"),
+        pods=len(sources.cluster.pods),
+        assumed=sources.assumed(),
+        pending=tuple(
+            PendingPod(
+                queued.pod.key,
+                queued.place,
+                queued.queued,
+                queued.held_because,
+                queued.rejectors,
+                log.latest(queued.pod.uid),
+            )
+            for queued in looked_at
+        ),
+        places=sources.queue.counts(),
+        every=every,
+        gangs=_gangs(looked_at, sources.gangs),
+        policies=onlooker.policies,
+        plugins=tuple(_plugins(onlooker.policies, sources.counts)),
+        looked_at=sources.counts.decisions,
+        hash=onlooker.hash,
+        generation=onlooker.generation,
+        reloads=tuple(onlooker.reloads),
+        decisions=tuple(replace(entry) for entry in entries[: -RECENT_DECISIONS - 1 : -1]),
+        metrics=tuple(sources.metrics()),
+        decided=log.decided,
+        shadow=sources.shadow() if sources.shadow is not None else None,
+    )
+
+
+def _gangs(pods: Iterable[QueuedPod], gangs_of: Callable[[QueuedPod], Sequence[GangState]]) -> list[GangState]:
+    """Return the gangs of some pods, in the order of the pods."""
+    found: list[GangState] = []
+    seen: set[Hashable] = set()
+    for queued in pods:
+        if len(found) >= MOST_GANGS:
+            break
+        if not seen.issuperset(queued.groups):
+            seen.update(queued.groups)
+            found += (gang for gang in gangs_of(queued) if gang not in found)
+    return found
+
+
+def _plugins(policies: PolicySet | None, counts: ClauseCounts) -> Sequence[PluginCounts]:
+    if policies is None:
+        return ()
+    found = []
+    for policy in policies.policies:
+        plugins: list[Plugin] = [*policy.profile.filters, *(weighted.plugin for weighted in policy.profile.scores)]
+        found += [PluginCounts(policy, plugin, counts.of(plugin)) for plugin in plugins]
+    return found
+
+
+def shares(use: NodeUse) -> FloatArray:
+    """Return `float64[nodes]`: requested of allocatable; NaN where a node offers none."""
+    offered = use.allocatable.astype(np.float64)
+    result: FloatArray = np.divide(
+        use.requested, offered, out=np.full(len(offered), np.nan), where=offered > 0, casting="unsafe"
+    )
+    return result

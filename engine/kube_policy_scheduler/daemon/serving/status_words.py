@@ -1,0 +1,162 @@
+"""From a snapshot of the scheduler to what the status page says. Asks nobody, so that it may run in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.sum_column import exact_sum
+from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
+from kube_policy_scheduler.daemon.replicas.sharing import described
+from kube_policy_scheduler.daemon.serving.decision_words import explained
+from kube_policy_scheduler.daemon.serving.shadow_words import shadow_section
+from kube_policy_scheduler.daemon.serving.status_pending import gangs, groups
+from kube_policy_scheduler.daemon.serving.status_policies import counted, policies, rules
+from kube_policy_scheduler.daemon.serving.status_snapshot import NodeUse, Snapshot, shares
+from kube_policy_scheduler.framework.queue import Place
+from kube_policy_scheduler.pages import status as shown
+from kube_policy_scheduler.pages.formats import amount, duration, plural
+from kube_policy_scheduler.pages.heat_map import Nodes, Use
+
+MOST_GROUPS = 24
+_UNITS = {"cpu": (1000.0, "cores"), "memory": (2.0**30, "GiB"), "pods": (1.0, "pods")}
+_ROLES = {"shadow": "looking on as a shadow", "extender": "answering kube-scheduler"}
+"""By mode; who places pods decides, or stands by."""
+_EACH_DOES = {"shadow": "each replica looks on", "extender": "each replica answers"}
+_NAMES = {"cpu": "CPU", "memory": "Memory", "pods": "Pods"}
+
+
+def put_into_words(taken: Snapshot) -> shown.Status:
+    """Return what the page shows."""
+    waiting = groups(taken)
+    replica = taken.replica
+    return shown.Status(
+        at=taken.at,
+        title=", ".join(replica.scheduler_names),
+        lead=_lead(taken),
+        verdict=_verdict(taken),
+        figures=(
+            (amount(sum(taken.places.values())), "pods wait"),
+            (amount(_without_place(taken)), "of them unschedulable or backing off"),
+            (amount(taken.places[Place.HELD]), "of them held"),
+            (amount(len(taken.node_names)), "nodes"),
+            (amount(taken.pods), "pods on nodes"),
+            (amount(taken.decided), "decisions since the start"),
+        ),
+        nodes=_nodes(taken),
+        pending=waiting[:MOST_GROUPS],
+        pending_left_out=sum(group.pods for group in waiting[MOST_GROUPS:]),
+        pending_every=taken.every,
+        gangs=gangs(taken.gangs, now=taken.at),
+        policies=policies(taken),
+        counted=counted(taken),
+        rules=rules(taken),
+        reloads=[_reload(record) for record in taken.reloads],
+        decisions=[explained(entry) for entry in taken.decisions],
+        metrics=[
+            shown.MetricRow(row.query, row.age_seconds, row.series, row.missing_nodes, row.fetch_seconds, row.degraded)
+            for row in taken.metrics
+        ],
+        replica=_replica(taken),
+        shadow=shadow_section(taken.shadow) if taken.shadow is not None else None,
+    )
+
+
+# --- the whole -------------------------------------------------------------------------------------------
+
+
+def _lead(taken: Snapshot) -> str:
+    replica = taken.replica
+    role = _ROLES.get(replica.mode) or ("deciding" if replica.leading else "standing by")
+    running = duration(max(0.0, taken.at - replica.started))
+    return f"{role}, running for {running}, version {replica.version}"
+
+
+def _without_place(taken: Snapshot) -> int:
+    return taken.places[Place.UNSCHEDULABLE] + taken.places[Place.BACKOFF]
+
+
+def _verdict(taken: Snapshot) -> shown.Verdict:
+    replica, last = taken.replica, taken.reloads[0] if taken.reloads else None
+    serious = list(replica.problems)
+    if not replica.reachable:
+        serious.append(f"the API server cannot be reached: {replica.server}")
+    if taken.policies is None and not serious:
+        serious.append("no policies are in use: nothing is scheduled")
+    worrying = []
+    if not taken.node_names:
+        worrying.append("there are no nodes")
+    if last is not None and last.result is ReloadResult.RESTORED:
+        serious.append(f"the newest policies cannot be used: {last.origin} decides since the start")
+    elif last is not None and last.result is not ReloadResult.ACCEPTED and not serious:
+        worrying.append("the newest policies were not taken over: those before them stay in use")
+    degraded = sum(row.degraded for row in taken.metrics)
+    if degraded:
+        worrying.append(f"{plural(degraded, 'metric')} of {len(taken.metrics)} cannot be relied on")
+    if waiting := _without_place(taken):
+        worrying.append(f"{plural(waiting, 'pod')} can be placed nowhere")
+    found = [*serious, *worrying]
+    if found:
+        first, *rest = (text[:1].upper() + text[1:] + "." for text in found)
+        return shown.Verdict("bad" if serious else "warn", first, rest)
+    if not replica.leading:
+        return shown.Verdict("quiet", "This replica stands by: another one decides.")
+    return shown.Verdict("good", "All is well.")
+
+
+def _replica(taken: Snapshot) -> list[tuple[str, str]]:
+    replica = taken.replica
+    found = [("identity", replica.identity), ("version", replica.version), ("API server", replica.server)]
+    if replica.part is not None:
+        found += described(replica.part, nodes=len(taken.node_names))
+    elif not replica.elects:
+        does = _EACH_DOES.get(replica.mode, "this replica always decides")
+        found.append(("lease", f"no leader election: {does}"))
+    elif replica.leading:
+        found.append(("lease", "held by this replica"))
+    else:
+        found.append(("lease", f"held by {replica.leader}" if replica.leader else "not seen yet"))
+    policies = f"generation {taken.generation}, hash {taken.hash}" if taken.hash else "none in use"
+    return [*found, ("policies", policies), ("assumed pods", f"{amount(taken.assumed)}, bound and not confirmed yet")]
+
+
+# --- nodes -----------------------------------------------------------------------------------------------
+
+
+def _nodes(taken: Snapshot) -> Nodes:
+    order = sorted(range(len(taken.node_names)), key=taken.node_names.__getitem__)
+    unusable: BoolArray = taken.unusable[order]
+    return Nodes(
+        names=[taken.node_names[at] for at in order],
+        uses=[_use(use, order) for use in taken.uses],
+        unusable=[int(at) for at in np.flatnonzero(unusable)],
+    )
+
+
+def _use(use: NodeUse, order: Sequence[int]) -> Use:
+    scale, unit = _UNITS[use.resource]
+    taken, offered = exact_sum(use.requested), exact_sum(use.allocatable)
+    digits = 1 if offered / scale < 100 else 0
+    return Use(
+        name=_NAMES[use.resource],
+        shares=shares(use)[order].tolist(),
+        total=f"{amount(taken / scale, digits)} of {amount(offered / scale, digits)} {unit}",
+        share=taken / offered if offered else 0.0,
+    )
+
+
+# --- reloads ---------------------------------------------------------------------------------------------
+
+
+def _reload(record: ReloadRecord) -> shown.Reload:
+    return shown.Reload(
+        at=record.at,
+        result=record.result.value,
+        tone="good" if record.successful else "bad",
+        hash=record.hash or "",
+        generation=record.generation,
+        took_seconds=record.seconds,
+        problems=[*record.problems, *record.warnings],
+    )

@@ -1,0 +1,91 @@
+"""The API server as a daemon has it: requests to it, and a mirror of each resource. Imports nothing that decides.
+
+A start asks for the lists first, and imports what decides while they are answered: the mirrors wait for whom to tell.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any, Self
+
+from kube_policy_scheduler.adapters.kube.credentials import find_credentials
+from kube_policy_scheduler.adapters.kube.decoding import Malformed
+from kube_policy_scheduler.adapters.kube.errors import Unreachable
+from kube_policy_scheduler.adapters.kube.reflector import Reflector
+from kube_policy_scheduler.adapters.kube.transport import Observe, Transport
+from kube_policy_scheduler.adapters.loops import Loop, Loops
+from kube_policy_scheduler.daemon.configuration.settings import Settings
+from kube_policy_scheduler.daemon.watching.resources import attach, reflectors, run
+
+if TYPE_CHECKING:
+    from kube_policy_scheduler.daemon.watching.informer import Informer
+
+logger = logging.getLogger(__name__)
+
+SPARE_CONNECTIONS = 32
+"""Beside those of bindings: for lists, events and status writes."""
+
+
+class ApiServer:
+    """A context manager: lists begin when it is entered; when it is left, requests under way fail."""
+
+    def __init__(self, settings: Settings, *, random: Random, loops: Loops) -> None:
+        """Set up; nothing is read and nobody is asked yet. loops: of the process."""
+        kubernetes = settings.kubernetes
+        self.credentials = find_credentials(
+            kubeconfig=str(kubernetes.kubeconfig) if kubernetes.kubeconfig else None, context=kubernetes.context
+        )
+        self._observed: list[tuple[str, str, str, float]] = []
+        self._observe: Observe | None = None
+        self.transport = Transport(
+            self.credentials,
+            max_connections=settings.scheduling.parallel_binds + SPARE_CONNECTIONS,
+            observe=self._took_place,
+        )
+        self.reflectors: list[Reflector[Any]] = reflectors(
+            self.transport, random=random, on_malformed=_report_malformed
+        )
+        """One per watched resource; nodes and pods first."""
+        self._loops = loops
+        self._watching: list[Loop] = []
+
+    async def __aenter__(self) -> Self:
+        """Raises CredentialsError: there is no way to reach a cluster."""
+        await self.credentials.get()
+        self._watching = [
+            self._loops.start(
+                f"watch-{reflector.resource.plural}", partial(run, reflector, transport=self.transport), restarts=False
+            )
+            for reflector in self.reflectors
+        ]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._loops.end(*self._watching)
+        await self.transport.close()
+
+    def tell(self, informer: Informer) -> None:
+        """Let an informer know what there is, and all that changes."""
+        attach(self.reflectors, informer)
+
+    def observe(self, observe: Observe) -> None:
+        """Tell somebody of every request, those before included."""
+        for request in self._observed:
+            observe(*request)
+        self._observed.clear()
+        self._observe = observe
+
+    def _took_place(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        if code == Unreachable.__name__:
+            for reflector in self.reflectors:
+                reflector.doubt()
+        if self._observe is None:
+            self._observed.append((verb, resource, code, seconds))
+        else:
+            self._observe(verb, resource, code, seconds)
+
+
+def _report_malformed(broken: Malformed) -> None:
+    logger.warning("an object cannot be used", extra={"problem": str(broken)})

@@ -1,0 +1,43 @@
+"""The first lists of everything that decisions rest on; nothing is decided before they are complete."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kube_policy_scheduler.adapters.kube.reflector import Reflector
+from kube_policy_scheduler.adapters.kube.synchronization import collection_deferred, wait_synced
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 30.0
+"""After this long the log says what has not been listed yet; waiting goes on."""
+
+
+class FirstLists:
+    """Waits for them, and tells whether they are there."""
+
+    def __init__(self, reflectors: Sequence[Reflector[Any]], *, counts: Callable[[], Mapping[str, int]]) -> None:
+        """counts: what there is then, for the log."""
+        self._reflectors = reflectors
+        self._counts = counts
+        self._are_complete = False
+
+    async def wait(self) -> None:
+        """Return once all are complete."""
+        began = time.monotonic()
+        with collection_deferred():
+            missing = await wait_synced(self._reflectors, timeout_seconds=PATIENCE_SECONDS)
+        while missing:
+            names = ", ".join(f"{r.resource} ({r.status.problem or r.status.phase.value})" for r in missing)
+            logger.warning("still waiting for the first list of %s", names)
+            missing = await wait_synced(self._reflectors, timeout_seconds=PATIENCE_SECONDS)
+        self._are_complete = True
+        seconds = round(time.monotonic() - began, 3)
+        logger.info("caches are synced", extra={**self._counts(), "seconds": seconds})
+
+    def problem(self) -> str | None:
+        """Return why nothing can be decided yet, None where it can."""
+        return None if self._are_complete else "the first lists are not complete"

@@ -1,0 +1,146 @@
+"""Whether the view of the cluster is current enough to decide by. Knows watches, not what they show.
+
+One answer for all that a decision rests on. Each kind of object is watched apart: after an outage the pods of meanwhile
+may be known before the nodes that went meanwhile are, and a decision between the two would send a pod to a node that is
+gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from kube_policy_scheduler.adapters.kube.changes import Phase, Status
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 10.0
+"""With the API server in reach, a watch that cannot be had holds decisions up no longer than this: what is done to pods
+is mostly done by ourselves. Not so where somebody else decided until now (`Reflector.prove`)."""
+READING_SECONDS = 60.0
+"""The same while what there is is being read: mostly that ends soon."""
+STALE_POLL_SECONDS = 0.05
+"""How often it is asked whether the view is current again."""
+
+
+class View(Protocol):
+    """What is asked of a reflector (`adapters.kube.reflector`)."""
+
+    resource: Any
+    status: Status
+    losses: int
+    is_optional: bool
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it is known to show everything."""
+        ...
+
+    @property
+    def keeps_promise(self) -> bool:
+        """Whether it has been as new as somebody needs it who cannot do with less."""
+        ...
+
+
+class ClusterView(Protocol):
+    """Whether to decide by what is known of the cluster (`Freshness`)."""
+
+    @property
+    def losses(self) -> int:
+        """How often it has ceased to be current."""
+        ...
+
+    def __call__(self) -> bool:
+        """Return whether to decide now; cheap, and to be asked again soon if not."""
+        ...
+
+
+class AlwaysCurrent:
+    """Of a cluster that nobody watches."""
+
+    losses = 0
+
+    def __call__(self) -> bool:
+        """Return that it is."""
+        return True
+
+
+class Freshness:
+    """Answers for a few views together."""
+
+    def __init__(
+        self,
+        views: Sequence[View],
+        *,
+        is_reachable: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """views: all that a decision rests on. is_reachable: whether the API server is."""
+        self._views = views
+        self._is_reachable = is_reachable
+        self._clock = clock
+        self._late_since: float | None = None
+        self._looked_at = 0.0
+        self._late_seconds = 0.0
+        self._stuck_seconds = 0.0
+        self._told: set[str] = set()
+
+    @property
+    def losses(self) -> int:
+        """How often any view has ceased to be current: while it stays the same, so does what decisions rest on."""
+        return sum(view.losses for view in self._views)
+
+    def __call__(self) -> bool:
+        """Return whether to decide now; cheap, and to be asked again soon if not."""
+        late = [view for view in self._views if not view.is_current]
+        if not late:
+            if self._late_since is not None:
+                self._recover()
+            return True
+        now = self._clock()
+        if self._late_since is None:
+            self._late_since, self._looked_at, self._late_seconds, self._stuck_seconds = now, now, 0.0, 0.0
+        passed, self._looked_at = now - self._looked_at, now
+        essential = [view for view in late if not view.is_optional]
+        is_reading = any(view.status.phase in (Phase.LISTING, Phase.CATCHING_UP) for view in essential)
+        if not self._is_reachable():
+            self._late_seconds = self._stuck_seconds = 0.0
+        else:
+            self._late_seconds += passed
+            self._stuck_seconds += passed if not is_reading else 0.0
+        is_over = self._late_seconds >= READING_SECONDS if is_reading else self._stuck_seconds >= PATIENCE_SECONDS
+        if is_over and all(view.keeps_promise for view in essential):
+            if self._is_news("stale"):
+                logger.warning("scheduling from a stale cache", extra=self._why())
+            return True
+        if now - self._late_since >= PATIENCE_SECONDS and self._is_news("waits"):
+            logger.warning("not scheduling until the caches are current", extra=self._why())
+        return False
+
+    def problems(self) -> list[str]:
+        """Return what is not current, and what is being done about it, in words."""
+        now = self._clock()
+        return [_described(view, now) for view in self._views if not view.is_current]
+
+    def _is_news(self, what: str) -> bool:
+        is_news = what not in self._told
+        self._told.add(what)
+        return is_news
+
+    def _why(self) -> dict[str, str]:
+        return {"why": "; ".join(self.problems())}
+
+    def _recover(self) -> None:
+        assert self._late_since is not None
+        if self._told:
+            logger.info("the caches are current again after %.0f s", self._clock() - self._late_since)
+        self._late_since = None
+        self._told.clear()
+
+
+def _described(view: View, now: float) -> str:
+    status = view.status
+    why = f" ({status.problem})" if status.problem else ""
+    return f"{view.resource.plural} {status.phase.value} for {max(0.0, now - status.since):.0f} s{why}"

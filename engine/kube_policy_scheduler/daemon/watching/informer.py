@@ -1,0 +1,376 @@
+"""Watch events into the cluster and the queue: what each change means for pods that wait.
+
+Synchronous and without I/O; the reflectors call it in the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster, object_key
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.resource_versions import version_number
+from kube_policy_scheduler.daemon.dynamic_resources.claimants import Claimants, is_freed
+from kube_policy_scheduler.daemon.replicas.passes import Passes
+from kube_policy_scheduler.daemon.watching.assumed_pods import AssumedPods
+from kube_policy_scheduler.daemon.watching.unusable import take_each
+from kube_policy_scheduler.framework.events import ClusterEvent, node_events
+from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.policy.pod_groups import COSCHEDULING, NATIVE
+
+STORAGE_KINDS: tuple[type, ...] = (
+    objects.PersistentVolumeClaim,
+    objects.PersistentVolume,
+    objects.StorageClass,
+    objects.CSINode,
+    objects.CSIDriver,
+    objects.CSIStorageCapacity,
+    objects.VolumeAttachment,
+)
+
+
+GROUP_KINDS = (objects.PodGroup, objects.CoschedulingPodGroup)
+"""Pods wait outside the queue until theirs is there."""
+
+
+class Informer:
+    """Keeps a cluster and a queue in step with what the API server reports."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: SchedulingQueue,
+        *,
+        serves: Callable[[PodInfo], bool],
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+        left: Callable[[str], None] = lambda uid: None,
+        placed: Callable[[PodInfo], None] = lambda pod: None,
+        node_changed: Callable[[str], None] = lambda name: None,
+        passed_to: Callable[[PodInfo], str | None] = lambda pod: None,
+        keeps_room_for: Callable[[PodInfo], bool] = lambda pod: False,
+    ) -> None:
+        """Make one.
+
+        Args:
+            cluster: what decisions read.
+            queue: pods that wait.
+            serves: whether a pending pod is ours to place.
+            clock: unix seconds.
+            wake: called when there may be something to decide.
+            left: called with the uid of a pod that is gone or on a node, before the cluster knows.
+            placed: called with a pod that is on a node, before the cluster knows and before `left`.
+            node_changed: called with the name of a node that went, or changed in what rules may read.
+            passed_to: the node of another replica for which a pending pod was passed on, None where it was not.
+            keeps_room_for: whether the nomination of another replica's pod is for a node of ours.
+        """
+        self._cluster = cluster
+        self._queue = queue
+        self._serves = serves
+        self._clock = clock
+        self._wake = wake
+        self._left = left
+        self._placed = placed
+        self._node_changed = node_changed
+        self._passed_to = passed_to
+        self._keeps_room_for = keeps_room_for
+        self.changes = 0
+        """Grows with everything that may change a decision, other than what the scheduler itself places."""
+        self.assumed = AssumedPods(clock)
+        self.passes = Passes()
+        """Of those assumed, the pods that another replica is to bind."""
+        self.pods_seen = 0
+        """Resource version of the last pod event."""
+        self._marks: dict[str, int] = {}
+        """By node: when it last changed by what is none of our doing, counted in such changes."""
+        self._marks_made = 0
+        self._returns: dict[str, int] = {}
+        """How often a pod came back that was passed on, by uid."""
+        self.claimants = Claimants(lambda uid: queue.get(uid) is not None)
+        """Pods that wait, by the claims that they name."""
+        self._foreign: dict[str, PodInfo] = {}
+        """Pending pods of other schedulers and replicas, by uid: later policies or shards may serve them."""
+
+    def mark(self, node_name: str) -> int | None:
+        """Return a number that stays the same while only we change what counts on a node; None where there is none."""
+        return self._marks.get(node_name)
+
+    def _mark(self, node_name: str) -> None:
+        if node_name in self._cluster.nodes.rows:  # a pod may name any
+            self._marks_made += 1
+            self._marks[node_name] = self._marks_made
+
+    # --- pods ----------------------------------------------------------------------------------------
+
+    def pod_changed(self, pod: objects.Pod) -> None:
+        """Take over a pod that was added or modified."""
+        info = self._cluster.templates.pod(pod)
+        self._saw(info.resource_version)
+        self._foreign.pop(info.uid, None)
+        if info.terminal:
+            self._pod_gone(info.uid)
+        elif info.node_name:
+            self._pod_assigned(info)
+        elif info.uid not in self.assumed:
+            self._pod_pending(info)
+        elif info.terminating:
+            self._pod_gone(info.uid)  # its binding will be refused; its room is free at once
+        elif info.uid in self.passes and self.passes.is_since(info):
+            self._passed_changed(info)
+
+    def _saw(self, version: str) -> None:
+        self.pods_seen = max(self.pods_seen, version_number(version))
+
+    def _passed_changed(self, info: PodInfo) -> None:
+        """Take over a pod that was passed on: it is still to be bound there, or comes back."""
+        uid, host = info.uid, self.assumed[info.uid]
+        if self._passed_to(info) == host:
+            self.passes.show(info)
+        else:
+            self.take_back(uid)
+            self._pod_pending(info)
+            times = self._returns[uid] = self._returns.get(uid, 0) + 1
+            queued = self._queue.get(uid)
+            if queued is not None and queued.place is Place.ACTIVE:
+                queued.rejections = times
+                self._queue.returned(queued, self._clock())
+
+    def take_back(self, uid: str) -> None:
+        """Let a pod that was passed on no longer count where it was passed to."""
+        early = self.passes.drop(uid)
+        if self.assumed.pop(uid, None) is not None and self._cluster.displace(uid) is not None:
+            self.happened(ClusterEvent.POD_DELETE)
+        if early is not None:
+            self._pod_pending(early)
+
+    def was_passed(self, uid: str, *, version: int) -> None:
+        """Take note that the API server has a pod as passed on since this version."""
+        since = self.passes.answered(uid, version=version)
+        if since is not None:
+            self._passed_changed(since)
+
+    def _pod_pending(self, info: PodInfo) -> None:
+        if self._cluster.displace(info.uid) is not None:
+            self.happened(ClusterEvent.POD_DELETE)  # the API server knows better than we did
+        if info.terminating or not self._serves(info):
+            self._queue.remove(info.uid)
+            if info.nominated_node or self._cluster.nominated:
+                self._cluster.nominate(info, info.nominated_node if self._keeps_room_for(info) else "")
+                self.changes += 1
+            node_name = None if info.terminating else self._passed_to(info)
+            if node_name is not None:
+                self._cluster.place(info, node_name)
+                self.assumed[info.uid] = node_name
+                self.passes.show(info)
+                self.changes += 1
+            elif not info.terminating:
+                self._foreign[info.uid] = info
+        else:
+            known = self._queue.get(info.uid)
+            if known is not None and not info.nominated_node:
+                # our own nomination, which the API server does not show yet
+                info = replace(info, nominated_node=known.pod.nominated_node)
+            if info.nominated_node or self._cluster.nominated:
+                self.changes += 1
+                self._cluster.nominate(info, info.nominated_node)
+            self.claimants.add(info)
+            self._queue.add(info, self._clock())
+            self._wake()
+
+    def pending(self, uid: str) -> PodInfo | None:
+        """Return a pod that waits for another scheduler or replica, None where there is no such pod."""
+        return self._foreign.get(uid)
+
+    def pod_deleted(self, pod: objects.Pod) -> None:
+        """Take over a pod's end: deleted, or terminal and out of our view."""
+        self._saw(pod.metadata.resource_version)
+        self._pod_gone(pod.metadata.uid)
+
+    def _pod_assigned(self, info: PodInfo) -> None:
+        known = info.uid in self._cluster.pods
+        self._placed(info)
+        self._left(info.uid)
+        assumed = self.assumed.pop(info.uid, None) is not None
+        self.passes.drop(info.uid)
+        self._returns.pop(info.uid, None)
+        self._queue.remove(info.uid)
+        self._cluster.nominate(info, "")
+        if self._cluster.confirm(info, info.node_name):
+            self._mark(info.node_name)
+            self.happened(ClusterEvent.POD_UPDATE if known and not assumed else ClusterEvent.POD_ADD)
+        elif assumed:
+            self.happened(ClusterEvent.POD_ADD)
+
+    def _pod_gone(self, uid: str) -> None:
+        self._left(uid)
+        self.assumed.pop(uid, None)
+        self.passes.drop(uid)
+        self._returns.pop(uid, None)
+        foreign = self._foreign.pop(uid, None)
+        if foreign is not None and self._cluster.nominated:
+            self._cluster.nominate(foreign, "")
+        waiting = self._queue.remove(uid)
+        if waiting is not None:
+            self._cluster.nominate(waiting.pod, "")
+        if self._cluster.displace(uid) is not None or (waiting is not None and waiting.pod.nominated_node):
+            self.happened(ClusterEvent.POD_DELETE)
+
+    def pods_replaced(self, pods: Sequence[objects.Pod]) -> None:
+        """Take a whole list: pods that are not in it are gone."""
+        known = {*self._cluster.pods, *(queued.pod.uid for queued in self._queue), *self._foreign}
+        for uid in sorted(known.difference(pod.metadata.uid for pod in pods)):
+            self._pod_gone(uid)
+        take_each(self.pod_changed, pods)
+
+    # --- nodes ---------------------------------------------------------------------------------------
+
+    def nodes_replaced(self, nodes: Sequence[objects.Node]) -> None:
+        """Take a whole list: nodes that are not in it are gone."""
+        for name in sorted(set(self._cluster.nodes.names).difference(node.metadata.name for node in nodes)):
+            self._node_gone(name)
+        take_each(self.node_changed, nodes)
+
+    def node_changed(self, node: objects.Node) -> None:
+        """Take over a node that was added or modified."""
+        events = node_events(self._cluster.set_node(node))
+        if events:
+            self._mark(node.metadata.name)
+            self._node_changed(node.metadata.name)
+        for event in sorted(events, key=lambda event: event.value):
+            self.happened(event)
+
+    def node_deleted(self, node: objects.Node) -> None:
+        """Take over a node's deletion; pods on it keep being known."""
+        self._node_gone(node.metadata.name)
+
+    def _node_gone(self, name: str) -> None:
+        self._cluster.remove_node(name)
+        self._marks.pop(name, None)
+        self._node_changed(name)
+        self.happened(ClusterEvent.NODE_DELETE)
+
+    # --- other objects -------------------------------------------------------------------------------
+
+    def objects_replaced(self, kind: type, things: Sequence[Any]) -> None:
+        """Take a whole list of one kind: objects that are not in it are gone."""
+        keys = {object_key(thing.metadata) for thing in things}
+        present: list[Any] = list(self._cluster.all(kind))
+        for old in present:
+            if object_key(old.metadata) not in keys:
+                self.object_deleted(old)
+        take_each(self.object_changed, things)
+
+    def object_changed(self, thing: Any) -> None:
+        """Take over an object of another kind that was added or modified."""
+        if isinstance(thing, objects.ResourceClaim):
+            self._claim_changed(thing)
+            return
+        is_known = isinstance(thing, objects.PodGroup) and self._knows(thing)
+        self._cluster.set_object(thing)
+        if is_known:
+            return
+        self.happened(_event_of(type(thing)))
+        if isinstance(thing, GROUP_KINDS):
+            rule = NATIVE.rule if isinstance(thing, objects.PodGroup) else COSCHEDULING.rule
+            self._queue.group_changed(rule, object_key(thing.metadata))
+            self._wake()
+
+    def _knows(self, group: objects.PodGroup) -> bool:
+        """Return whether all that is new of a group is its status, which is ours."""
+        known = self._cluster.get(objects.PodGroup, object_key(group.metadata))
+        return known is not None and known.spec == group.spec and known.metadata.uid == group.metadata.uid
+
+    def _claim_changed(self, claim: objects.ResourceClaim) -> None:
+        """Take over a claim: one that gave its devices back may help anybody, any other only pods that name it."""
+        key, claims = object_key(claim.metadata), self._cluster.resource_claims
+        before = claims.get(key)
+        self._cluster.set_object(claim)
+        after = claims.get(key)
+        assert after is not None
+        if is_freed(before, after):
+            self.happened(ClusterEvent.RESOURCE_CLAIM)
+        elif before is not None and before.status == after.status and before.metadata.uid == after.metadata.uid:
+            return
+        else:
+            self.changes += 1
+        self._wake_claimants(after)
+
+    def _claim_deleted(self, claim: objects.ResourceClaim) -> None:
+        known = self._cluster.resource_claims.get(object_key(claim.metadata))
+        self._cluster.remove_object(claim)
+        if known is not None and known.status.allocation is not None:
+            self.happened(ClusterEvent.RESOURCE_CLAIM)
+        else:
+            self.changes += 1
+        self._wake_claimants(claim)
+
+    def claims_settled(self, claims: Iterable[objects.ResourceClaim]) -> None:
+        """Take note that claims are not in the process of being allocated any more: others that name them get on."""
+        self.changes += 1
+        for claim in claims:
+            self._wake_claimants(claim)
+
+    def devices_freed(self) -> None:
+        """Take note that devices which were allocated in memory are free again."""
+        self.happened(ClusterEvent.RESOURCE_CLAIM)
+
+    def _wake_claimants(self, claim: objects.ResourceClaim) -> None:
+        """Try the pods again that name a claim, or for which it was made."""
+        now = self._clock()
+        owners = [owner.uid for owner in claim.metadata.owner_references or () if owner.controller]
+        for uid in (*self.claimants.of(object_key(claim.metadata)), *owners):
+            if self._queue.wake(uid, ClusterEvent.RESOURCE_CLAIM, now):
+                self._wake()
+
+    def object_deleted(self, thing: Any) -> None:
+        """Take over the deletion of an object of another kind."""
+        if isinstance(thing, objects.ResourceClaim):
+            self._claim_deleted(thing)
+            return
+        self._cluster.remove_object(thing)
+        self.happened(_event_of(type(thing)))
+
+    def policies_changed(self) -> None:
+        """Try everything again: other policies, or another share, may decide otherwise and serve other pods."""
+        for pod in self.passes.shown():
+            if self._passed_to(pod) != self.assumed[pod.uid]:
+                self.take_back(pod.uid)
+                self._pod_pending(pod)
+        for pod in list(self._foreign.values()):
+            if self._serves(pod) or self._passed_to(pod) is not None:
+                self._pod_pending(self._foreign.pop(pod.uid))
+        for queued in [queued for queued in self._queue if not self._serves(queued.pod)]:
+            if queued.place is not Place.IN_FLIGHT:
+                self.disown(queued)
+        self.happened(ClusterEvent.POLICY)
+
+    def disown(self, queued: QueuedPod) -> None:
+        """Take a pod out of the queue that is not ours to decide any more."""
+        self._pod_pending(queued.pod)
+
+    def signals_changed(self) -> None:
+        """Try again what signals may have held back."""
+        self.happened(ClusterEvent.SIGNALS)
+
+    def happened(self, event: ClusterEvent) -> None:
+        """Wake the pods that an event may help."""
+        self.changes += 1
+        if self._queue.happened(event, self._clock()):
+            self._wake()
+
+
+def _event_of(kind: type) -> ClusterEvent:
+    if kind in STORAGE_KINDS:
+        return ClusterEvent.STORAGE
+    return _EVENTS.get(kind, ClusterEvent.WORKLOAD)
+
+
+_EVENTS: Mapping[type, ClusterEvent] = {
+    objects.Namespace: ClusterEvent.NAMESPACE,
+    objects.ResourceClaim: ClusterEvent.RESOURCE_CLAIM,
+    objects.ResourceSlice: ClusterEvent.RESOURCE_SLICE,
+    objects.DeviceClass: ClusterEvent.DEVICE_CLASS,
+}

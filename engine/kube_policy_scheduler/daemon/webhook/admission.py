@@ -1,0 +1,85 @@
+"""Whether a ConfigMap with policies may be written: yes, or the diagnostics. Knows no HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from kube_policy_scheduler.adapters.admission_review import AdmissionRequest, Entries
+from kube_policy_scheduler.adapters.policy_proof import PolicyProof
+from kube_policy_scheduler.adapters.policy_sources import (
+    PolicySources,
+    PolicySourcesError,
+    is_policy,
+    policies_of_config_map,
+)
+from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, render
+from kube_policy_scheduler.policy.policy_set import load
+
+MESSAGE_CHARACTERS = 16_000
+"""Of a refusal; nobody reads more, and API servers answer with it as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What comes of one ConfigMap."""
+
+    refusal: str | None
+    """None: it may be written; else what its author reads."""
+    warnings: tuple[str, ...] = ()
+    hash: str | None = None
+    """Of the policies, as the scheduler will say it; None where they cannot be read."""
+    concerns_us: bool = True
+    """Whether there are policies in it at all."""
+
+
+NOT_OURS = Verdict(None, concerns_us=False)
+
+
+def judge(request: AdmissionRequest, *, proof: PolicyProof | None = None) -> Verdict:
+    """Check the policies of a ConfigMap together, as the scheduler does before it takes them over.
+
+    proof: what has to vouch for them; None: nothing.
+
+    A ConfigMap without policies is none of our business, unless it had some: the scheduler would go on with those.
+    """
+    new, old = request.new, request.old
+    if new is None or request.operation not in ("CREATE", "UPDATE"):
+        return NOT_OURS
+    if not any(map(is_policy, new.names)) and (old is None or not any(map(is_policy, old.names))):
+        return NOT_OURS
+    if old is not None and proof is None and _policies(new) == _policies(old):
+        return NOT_OURS  # labels and the like; or what was there before us, which is not made better by refusing those
+    where = f"configMap {request.namespace}/{request.name}"
+    try:
+        sources = policies_of_config_map(new.data, new.binary_data, shown=where, proof=proof)
+    except PolicySourcesError as error:
+        return Verdict(str(error))
+    return _linted(sources, where)
+
+
+def _policies(entries: Entries) -> dict[str, str | bytes]:
+    everything: dict[str, str | bytes] = {**entries.data, **entries.binary_data}
+    return {name: content for name, content in everything.items() if is_policy(name)}
+
+
+def _linted(sources: PolicySources, where: str) -> Verdict:
+    found = load([Source(name, text) for name, text in sources.files]).diagnostics
+    bad = [diagnostic for diagnostic in found if diagnostic.severity is Severity.ERROR]
+    warnings = tuple(
+        render(diagnostic).partition("\n")[0] for diagnostic in found if diagnostic.severity is Severity.WARNING
+    )
+    return Verdict(_refusal(bad, where) if bad else None, warnings, sources.hash)
+
+
+def _refusal(bad: Sequence[Diagnostic], where: str) -> str:
+    counts = {name: len(list(each)) for name, each in groupby(sorted(d.span.source.name for d in bad))}
+    told = ", ".join(f"{number} error{'s' if number > 1 else ''} in {name}" for name, number in counts.items())
+    text = f"{where} was not written: {told}"
+    for at, diagnostic in enumerate(bad):
+        more = f"\n\n{render(diagnostic)}"
+        if len(text) + len(more) > MESSAGE_CHARACTERS:
+            return f"{text}\n\nand {len(bad) - at} more: policyctl lint shows all"
+        text += more
+    return f"{text}\n"

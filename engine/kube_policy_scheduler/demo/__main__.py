@@ -1,0 +1,308 @@
+"""The demo: runs the story against a real scheduler process and says whether it came true."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from importlib.resources import files
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import yaml
+from aiohttp import ClientError, ClientSession
+
+from kube_policy_scheduler.adapters.kube.changes import Change, Deleted
+from kube_policy_scheduler.adapters.kube.credentials import find_credentials
+from kube_policy_scheduler.adapters.kube.reflector import Reflector
+from kube_policy_scheduler.adapters.kube.resources import PODS
+from kube_policy_scheduler.adapters.kube.transport import Transport
+from kube_policy_scheduler.adapters.policy_sources import PolicySources
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.demo.measurements import Measurements
+from kube_policy_scheduler.demo.screen import Screen, screen
+from kube_policy_scheduler.demo.story import SCHEDULER, STEPS, Nodes, Step, nodes_of
+from kube_policy_scheduler.embedded import EmbeddedCluster, KubeletSettings
+
+STEP_SECONDS = 20.0
+POLICY_FILE = "demo.policy"
+PROBLEMS_SHOWN = 5
+EDITS_EVERY_SECONDS = 0.3
+_END_SECONDS = 10.0
+
+
+class DemoFailed(Exception):
+    """The story did not come true; the text says what was expected and what came."""
+
+
+class Demo:
+    """One run: the cluster, the measurements, the scheduler process, and what became of every pod."""
+
+    def __init__(self, nodes: Nodes, show: Screen, directory: Path) -> None:
+        self._nodes = nodes
+        self._show = show
+        self._directory = directory
+        self._policies = directory / "policies"
+        self.kubeconfig = directory / "kubeconfig"
+        self._log = directory / "scheduler.log"
+        self._placed: dict[str, str] = {}
+        self._why: dict[str, str] = {}
+        self._stirred = asyncio.Event()
+        self._url = ""
+        """Of the scheduler's port; the status page is at its root."""
+
+    async def run(self, *, stay: bool) -> None:
+        """Play all steps; with `stay` keep everything up until cancelled.
+
+        Raises:
+            DemoFailed: a pod is not where the policy says, or an edit did not take effect.
+        """
+        self._policies.mkdir()
+        async with contextlib.AsyncExitStack() as stack:
+            self._show.say("starting an embedded cluster of 36 nodes in 3 zones")
+            cluster = await stack.enter_async_context(EmbeddedCluster(kubelets=KubeletSettings()))
+            cluster.load([yaml.safe_load(_nodes_text())])
+            cluster.kubeconfig(self.kubeconfig)
+            usage = {node.name: node.usage_percent for node in self._nodes.values() if node.ready}
+            measurements = Measurements(usage, directory=self._directory)
+            source = "a real Prometheus" if measurements.real else "a stand-in (no prometheus program here)"
+            self._show.say(f"starting {source} for cpu_usage")
+            await stack.enter_async_context(measurements)
+            self._write_policy(STEPS[0].policy)
+            process = await stack.enter_async_context(self._scheduler(measurements.url))
+            transport = Transport(find_credentials(kubeconfig=str(self.kubeconfig), context=None))
+            reflector = Reflector(transport, PODS, self, random=Random(0))
+            watch = asyncio.create_task(reflector.run())
+            stack.callback(watch.cancel)
+            for number, step in enumerate(STEPS, 1):
+                self._show.say(f"step {number} of {len(STEPS)}: {step.title}", style="bold")
+                await self._play(step, transport, first=number == 1)
+                if process.returncode is not None:
+                    raise DemoFailed(f"the scheduler ended with exit code {process.returncode}; {self._log_tail()}")
+            self._show.say(f"all pods are where the policies say; one scheduler process, pid {process.pid}, all along")
+            if stay:
+                for line in self._advice():
+                    self._show.keep(line)
+                edits = asyncio.create_task(self._follow_edits())
+                stack.callback(edits.cancel)
+                await process.wait()
+                raise DemoFailed(f"the scheduler ended with exit code {process.returncode}; {self._log_tail()}")
+
+    def _advice(self) -> tuple[str, ...]:
+        """Return what somebody at the terminal can do now."""
+        asks_for_us = json.dumps({"spec": {"schedulerName": SCHEDULER}})
+        return (
+            f"status page:     {self._url}",
+            f"in a second terminal:  export KUBECONFIG={self.kubeconfig}",
+            "  kubectl get nodes,pods -o wide",
+            f"  kubectl run mine --image=nginx --overrides='{asks_for_us}'",
+            f"a pod without schedulerName: {SCHEDULER} stays pending: no other scheduler runs here",
+            f"edit the policy: {self._policies / POLICY_FILE}",
+            "Ctrl-C ends everything",
+        )
+
+    # --- pods, as the watch shows them ---------------------------------------------------------------
+
+    def replaced(self, pods: Any, /) -> None:
+        """Take the first list of pods."""
+        for pod in pods:
+            self._see(pod)
+
+    def changed(self, changes: Any, /) -> None:
+        """Take changes of pods."""
+        change: Change[objects.Pod]
+        for change in changes:
+            if isinstance(change, Deleted):
+                self._placed.pop(change.last.metadata.name, None)
+                self._show.removed(change.last.metadata.name)
+            else:
+                self._see(change.new)
+
+    def _see(self, pod: objects.Pod) -> None:
+        name, node = pod.metadata.name, pod.spec.node_name
+        if node and name not in self._placed:
+            self._placed[name] = node
+            self._show.placed(name, (pod.metadata.labels or {}).get("tenant", ""), node)
+        for condition in pod.status.conditions or ():
+            why = condition.message
+            if condition.type == "PodScheduled" and condition.status == "False" and self._why.get(name) != why:
+                self._why[name] = why
+                self._show.pending(name, why)
+        self._stirred.set()
+
+    # --- steps ---------------------------------------------------------------------------------------
+
+    async def _play(self, step: Step, transport: Transport, *, first: bool) -> None:
+        self._show.policy(step.policy)
+        if not first:
+            self._write_policy(step.policy)
+        await self._policy_settled(step)
+        names = [pod["metadata"]["name"] for pod in step.pods]
+        for pod in step.pods:
+            await transport.request("POST", "/api/v1/namespaces/default/pods", body=msgspec.json.encode(pod))
+        await self._until(
+            lambda: (
+                all(name in self._placed or name in step.pending for name in names)
+                and all(part in self._why.get(name, "") for name, part in step.pending.items())
+            ),
+            lambda: self._unfinished(step, names),
+        )
+        problems = step.check({n: self._placed[n] for n in names if n in self._placed}, self._nodes)
+        problems += [f"{name} is bound, expected to wait" for name in step.pending if name in self._placed]
+        if problems:
+            more = f" (and {len(problems) - PROBLEMS_SHOWN} more)" if len(problems) > PROBLEMS_SHOWN else ""
+            raise DemoFailed("; ".join(problems[:PROBLEMS_SHOWN]) + more)
+        waiting = f", {len(step.pending)} wait for a reason" if step.pending else ""
+        self._show.say(f"{len(names) - len(step.pending)} pods bound as the policy says{waiting}", style="green")
+
+    def _unfinished(self, step: Step, names: list[str]) -> str:
+        unbound = [name for name in names if name not in self._placed and name not in step.pending]
+        told = {name: self._why.get(name, "nothing") for name in (*unbound[:3], *step.pending)}
+        late = f"after {STEP_SECONDS:.0f} s {len(unbound)} pods are not bound"
+        return f"{late}; reasons given: {told}; {self._log_tail()}"
+
+    async def _until(self, done: Callable[[], bool], explain: Callable[[], str]) -> None:
+        try:
+            async with asyncio.timeout(STEP_SECONDS):
+                while not done():
+                    self._stirred.clear()
+                    await self._stirred.wait()
+        except TimeoutError:
+            raise DemoFailed(explain()) from None
+
+    # --- the scheduler process -----------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _scheduler(self, prometheus_url: str) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Start the scheduler as its users do, and end it by its process id."""
+        address_file = self._directory / "address"
+        with self._log.open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "kube_policy_scheduler.daemon"),
+                *("--kubeconfig", str(self.kubeconfig), "--policies", str(self._policies)),
+                *("--prometheus-url", prometheus_url, "--scheduler-name", SCHEDULER),
+                *("--http-address", "127.0.0.1:0", "--http-address-file", str(address_file)),
+                "--no-leader-election",
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches the demo, which ends the scheduler in order
+            )
+        self._show.say(f"started the scheduler, pid {process.pid}; its log is {self._log}")
+        try:
+            for _ in range(int(STEP_SECONDS * 20)):
+                if address_file.exists() and (address := address_file.read_text(encoding="utf-8").strip()):
+                    self._url = f"http://{address}"
+                    break
+                if process.returncode is not None:
+                    break
+                await asyncio.sleep(0.05)
+            if not self._url:
+                raise DemoFailed(f"the scheduler did not start; {self._log_tail()}")
+            self._show.say(f"its status page is {self._url}")
+            yield process
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), _END_SECONDS)
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    def _write_policy(self, text: str) -> None:
+        """Replace the policy file in one step, as an editor or the kubelet does."""
+        fresh = self._directory / "next.policy"
+        fresh.write_text(text, encoding="utf-8")
+        os.replace(fresh, self._policies / POLICY_FILE)  # noqa: PTH105 - the atomic call, by its name
+
+    async def _follow_edits(self) -> None:
+        """Show the policy file and the scheduler's verdict whenever somebody changes it."""
+        shown = STEPS[-1].policy
+        while True:
+            await asyncio.sleep(EDITS_EVERY_SECONDS)
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                text = (self._policies / POLICY_FILE).read_text(encoding="utf-8")
+                if text != shown:
+                    shown = text
+                    self._show.policy(text)
+                    self._tell(await self._verdict(text))
+
+    async def _policy_settled(self, step: Step) -> None:
+        """Wait until the scheduler has accepted or refused the file as it is now."""
+        status = await self._verdict(step.policy)
+        if status is None:
+            raise DemoFailed(f"the scheduler did not take notice of the edited policy; {self._log_tail()}")
+        self._tell(status)
+        if status["accepted"] != step.accepted:
+            verdict = "accepted" if status["accepted"] else "refused"
+            raise DemoFailed(f"the scheduler {verdict} a policy that it should not have: {status['problems']}")
+
+    def _tell(self, status: dict[str, Any] | None) -> None:
+        if status is None:
+            return
+        for problem in status["problems"]:
+            self._show.say(f"refused: {problem.splitlines()[0]}", style="red")
+        self._show.say(f"policy {status['active']} is in force, generation {status['generation']}")
+
+    async def _verdict(self, text: str) -> dict[str, Any] | None:
+        """Return what the scheduler says of a policy text once it has seen it, None if it does not."""
+        wanted = PolicySources.of({POLICY_FILE: text}).hash
+        status: dict[str, Any] = {}
+        async with ClientSession() as session:
+            for _ in range(int(STEP_SECONDS * 20)):
+                try:
+                    async with session.get(f"{self._url}/policies") as answer:
+                        status = await answer.json()
+                except ClientError:
+                    status = {}
+                if status.get("candidate") == wanted:
+                    break
+                await asyncio.sleep(0.05)
+        return status if status.get("candidate") == wanted else None
+
+    def _log_tail(self) -> str:
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
+        return "the scheduler's last lines:\n" + "\n".join(lines)
+
+
+def _nodes_text() -> str:
+    return (files("kube_policy_scheduler.demo") / "nodes.yaml").read_text(encoding="utf-8")
+
+
+async def _main(directory: Path) -> int:
+    nodes = nodes_of(yaml.safe_load(_nodes_text())["items"])
+    task = asyncio.current_task()
+    assert task is not None
+    for name in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(name, task.cancel)
+    with screen(nodes) as show:
+        try:
+            await Demo(nodes, show, directory).run(stay=sys.stdout.isatty())
+        except DemoFailed as failure:
+            show.say(f"FAILED: {failure}", style="bold red")
+            return 1
+        except asyncio.CancelledError:
+            show.say("ended")
+            return 0 if sys.stdout.isatty() else 130
+        show.say("PASSED")
+        return 0
+
+
+def main() -> None:
+    """Run the demo; exit 0 if the story came true, 1 if not, 130 after Ctrl-C without a terminal."""
+    logging.basicConfig(level=logging.ERROR)
+    with tempfile.TemporaryDirectory(prefix="policy-demo-") as directory:
+        sys.exit(asyncio.run(_main(Path(directory))))
+
+
+if __name__ == "__main__":
+    main()

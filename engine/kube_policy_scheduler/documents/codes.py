@@ -1,0 +1,65 @@
+"""D0xxx: what is wrong with a YAML or JSON file, for `policyctl explain-code`."""
+
+from kube_policy_scheduler.lang.codes import Code
+
+SYNTAX = Code(
+    "D0001",
+    "not-yaml",
+    "The file cannot be read as YAML (of which JSON is a part), or uses something that these files must not: tags,"
+    " keys that are not texts, aliases that hold themselves.",
+    bad="prometheus:\n\turl: http://prometheus:9090",
+    good="prometheus:\n  url: http://prometheus:9090",
+)
+DUPLICATE_KEY = Code(
+    "D0002",
+    "duplicate-key",
+    "A key stands twice in one mapping. Most programs take one of the two in silence; here neither is taken.",
+    bad="log:\n  level: info\n  level: debug",
+    good="log:\n  level: debug",
+)
+UNREADABLE = Code(
+    "D0003",
+    "unreadable-file",
+    "The file is not there, may not be read, or is not UTF-8 text.",
+    bad="policyctl test absent.yaml",
+    good="policyctl test tests.yaml",
+)
+UNKNOWN_KEY = Code(
+    "D0011",
+    "unknown-key",
+    "A key that nothing reads. It is an error and not ignored, because a setting that is misspelled would be off"
+    " without anyone noticing.",
+    bad="log:\n  levle: debug",
+    good="log:\n  level: debug",
+)
+MISSING_KEY = Code(
+    "D0012",
+    "missing-key",
+    "A key that has no default is not there.",
+    bad="prometheus:\n  timeout: 5s",
+    good="prometheus:\n  url: http://prometheus:9090\n  timeout: 5s",
+)
+WRONG_VALUE = Code(
+    "D0013",
+    "wrong-value",
+    "A value is of another type than expected, out of range, or not one of the words that are possible.",
+    bad="http:\n  port: web",
+    good="http:\n  port: 10259",
+)
+NOT_AN_OBJECT = Code(
+    "D0021",
+    "not-a-kubernetes-object",
+    "A cluster is given as Kubernetes objects, each with `apiVersion`, `kind` and `metadata.name`, or as lists of"
+    " them, as `kubectl get nodes,pods -A -o yaml` prints them.",
+    bad="nodes:\n- name: a",
+    good="apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata:\n    name: a",
+)
+BAD_TRACE = Code(
+    "D0031",
+    "not-a-trace",
+    "A list of nodes or pods as CSV has a line that names its columns, and in each further line one node or pod:"
+    " `name` (nodes: or `sn`), `cpu_milli`, `memory_mib`; GPUs of nodes under `gpu` and `model`, of pods under"
+    " `num_gpu`, `gpu_milli` (1 to 1000) and `gpu_spec` (models with `|` between them).",
+    bad="name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,4000,8192,1,1.5",
+    good="name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,4000,8192,1,500",
+)

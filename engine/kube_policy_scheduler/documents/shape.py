@@ -1,0 +1,143 @@
+"""Frozen dataclasses as the definition of a YAML file: its JSON schema and its values come from them.
+
+A field `bearer_token_file: Path | None = None` is the key `bearerTokenFile`; its default is the default, its type
+the schema. What a type can't say, `Annotated` adds: `Annotated[int, Shape({"minimum": 1})]`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from kube_policy_scheduler.documents.schema import EXPECTED, HINTS
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """What `Annotated` adds to a field's type: more schema, and how the written value becomes the field's."""
+
+    schema: Mapping[str, Any]
+    parse: Callable[[Any], Any] | None = None
+    whole: bool = False
+    """The schema replaces that of the type, because what is written has another type."""
+
+
+DURATION_SECONDS = Shape(
+    {
+        "type": "string",
+        "pattern": r"^(\d+(\.\d+)?(ms|s|min|h|d))+$",
+        EXPECTED: "a duration such as 500ms, 15s, 2min or 1h30min",
+        HINTS: {r"\dm(\d|$)": "write min for minutes: m alone is milli", r"^\d+$": "write its unit: 15s"},
+    },
+    parse=lambda text: parse_duration_seconds(text),
+    whole=True,
+)
+"""A duration as policies write it; `5m` is refused because it is milli there."""
+
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_duration_seconds(text: str) -> float:
+    """Return seconds for a text that has the form of `DURATION_SECONDS`."""
+    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in re.findall(r"([\d.]+)(ms|s|min|h|d)", text))
+
+
+def schema_of(kind: type) -> dict[str, Any]:
+    """Return the JSON schema of the files that a dataclass describes."""
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    hints = _hints(kind)
+    for field in dataclasses.fields(kind):
+        key = key_of(field.name)
+        properties[key] = _schema(hints[field.name])
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            required.append(key)
+        else:  # a key with nothing behind it, as where every line of a section is commented out
+            properties[key] = _nullable(properties[key])
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def build(kind: type[T], value: Mapping[str, Any], *, folder: Path = Path()) -> T:
+    """Return a value that its schema accepted as an instance of the dataclass.
+
+    Args:
+        kind: the dataclass.
+        value: what was written; keys that are not there, or null, take the default.
+        folder: relative paths in the value start here.
+    """
+    assert dataclasses.is_dataclass(kind)
+    hints = _hints(kind)
+    given = {}
+    for field in dataclasses.fields(kind):
+        written = value.get(key_of(field.name))
+        if written is not None:
+            given[field.name] = _built(hints[field.name], written, folder=folder)
+    return kind(**given)
+
+
+def key_of(name: str) -> str:
+    """Return the key of a field: `bearer_token_file` is `bearerTokenFile`."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def _schema(hint: Any) -> dict[str, Any]:
+    if get_origin(hint) is Annotated:
+        inner, *shapes = get_args(hint)
+        schema = _schema(inner)
+        for shape in shapes:
+            if isinstance(shape, Shape):
+                schema = dict(shape.schema) if shape.whole else schema | dict(shape.schema)
+        return schema
+    if get_origin(hint) in (Union, UnionType):
+        return _nullable(_schema(_without_none(hint)))
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return schema_of(hint)
+    if get_origin(hint) is Literal:
+        return {"enum": list(get_args(hint))}
+    if get_origin(hint) is tuple:
+        return {"type": "array", "items": _schema(get_args(hint)[0])}
+    if hint is Path:
+        return {"type": "string", "minLength": 1, EXPECTED: "a path"}
+    return {"type": {str: "string", bool: "boolean", int: "integer", float: "number"}[hint]}
+
+
+def _built(hint: Any, written: Any, *, folder: Path) -> Any:
+    if get_origin(hint) is Annotated:
+        inner, *shapes = get_args(hint)
+        parsers = [shape.parse for shape in shapes if isinstance(shape, Shape) and shape.parse is not None]
+        return parsers[0](written) if parsers else _built(inner, written, folder=folder)
+    if get_origin(hint) in (Union, UnionType):
+        return _built(_without_none(hint), written, folder=folder)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return build(hint, written, folder=folder)
+    if get_origin(hint) is tuple:
+        return tuple(_built(get_args(hint)[0], item, folder=folder) for item in written)
+    if hint is Path:
+        return folder / written
+    return float(written) if hint is float else written
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    if "enum" in schema:
+        return schema | {"enum": [*schema["enum"], *([] if None in schema["enum"] else [None])]}
+    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    return schema | {"type": [*types, *([] if "null" in types else ["null"])]}
+
+
+def _without_none(hint: Any) -> Any:
+    (only,) = (one for one in get_args(hint) if one is not NoneType)
+    return only

@@ -1,0 +1,36 @@
+"""A Kubernetes cluster inside the process: the REST API on loopback and simulated nodes. Knows no scheduler.
+
+    async with EmbeddedCluster() as cluster:          # in a loop; `with cluster.in_thread():` without one
+        cluster.load(objects)                         # as if they had always been there, with defaults
+        cluster.kubeconfig(Path("kubeconfig"))        # for kubectl and for any client
+
+kubectl (1.20 to 1.36), the official client and kube-scheduler itself work with it; the answers to some three
+hundred requests are compared with recorded ones of a real API server. What it is not: it keeps nothing on disk, has
+no webhooks, custom resources or quotas, keeps no field ownership (server-side apply is the last writer's), speaks
+JSON only (protobuf is read), and its controllers do no rolling updates.
+"""
+
+from kube_policy_scheduler.embedded.access.identity import User, service_account
+from kube_policy_scheduler.embedded.access.security import SecuritySettings
+from kube_policy_scheduler.embedded.cluster import ClusterThread, EmbeddedCluster
+from kube_policy_scheduler.embedded.control.controllers import ControllerSettings
+from kube_policy_scheduler.embedded.nodes.kubelets import KubeletSettings
+from kube_policy_scheduler.embedded.rest.audit import Permission, Record, RequestLog
+from kube_policy_scheduler.embedded.rest.faults import Fault, FaultInjector
+from kube_policy_scheduler.embedded.rest.server import ServerSettings
+
+__all__ = [
+    "ClusterThread",
+    "ControllerSettings",
+    "EmbeddedCluster",
+    "Fault",
+    "FaultInjector",
+    "KubeletSettings",
+    "Permission",
+    "Record",
+    "RequestLog",
+    "SecuritySettings",
+    "ServerSettings",
+    "User",
+    "service_account",
+]

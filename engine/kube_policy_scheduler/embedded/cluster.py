@@ -1,0 +1,192 @@
+"""The embedded cluster as one object: start it, load it, ask where it is, close it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import orjson
+import yaml
+
+from kube_policy_scheduler.cluster import defaulting
+from kube_policy_scheduler.embedded.access import kubeconfig, rbac_defaults
+from kube_policy_scheduler.embedded.access.certificates import CertificateAuthority
+from kube_policy_scheduler.embedded.access.identity import ADMIN, Tokens, User
+from kube_policy_scheduler.embedded.access.rbac import Authorizer
+from kube_policy_scheduler.embedded.access.security import Guard, SecuritySettings
+from kube_policy_scheduler.embedded.control.controllers import Controllers, ControllerSettings
+from kube_policy_scheduler.embedded.nodes.kubelets import KubeletSettings, SimulatedKubelets
+from kube_policy_scheduler.embedded.operations.api import Api
+from kube_policy_scheduler.embedded.rest.audit import RequestLog
+from kube_policy_scheduler.embedded.rest.faults import FaultInjector
+from kube_policy_scheduler.embedded.rest.server import Server, ServerSettings
+from kube_policy_scheduler.embedded.storage import fixtures
+
+Result = TypeVar("Result")
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+
+
+class EmbeddedCluster:
+    """A Kubernetes API server with simulated nodes, in this process.
+
+    Use it as an async context manager in the loop that is to serve it, or call `in_thread` from code that
+    has no loop. `kubelets=None` and `controllers=None` leave objects as the API server
+    alone would.
+    """
+
+    def __init__(
+        self,
+        *,
+        server: ServerSettings | None = None,
+        kubelets: KubeletSettings | None = KubeletSettings(),  # noqa: B008 - frozen
+        controllers: ControllerSettings | None = ControllerSettings(),  # noqa: B008 - frozen
+        security: SecuritySettings = SecuritySettings(),  # noqa: B008 - frozen
+        history_limit: int = 20_000,
+    ) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread_id = 0
+        self.api = Api(history_limit=history_limit)
+        self.faults = FaultInjector()
+        self.requests = RequestLog()
+        self._guard = Guard(security, Authorizer(self.api.store))
+        self._authority = CertificateAuthority() if security.tls else None
+        self._server = Server(
+            self.api,
+            server or ServerSettings(),
+            guard=self._guard,
+            fault_injector=self.faults,
+            request_log=self.requests,
+            ssl_context=self._authority.server_context() if self._authority is not None else None,
+        )
+        self._kubelets = SimulatedKubelets(self.api, kubelets) if kubelets else None
+        self._controllers = Controllers(self.api, controllers) if controllers else None
+        self.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES])
+        self.load(defaulting.BUILTIN_PRIORITY_CLASSES.values())
+        if security.rbac:
+            self.load(rbac_defaults.OBJECTS)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin to serve, and to run pods."""
+        self._loop, self._thread_id = asyncio.get_running_loop(), threading.get_ident()
+        await self._server.start()
+        for part in (self._kubelets, self._controllers):
+            if part is not None:
+                part.start()
+
+    async def close(self) -> None:
+        """Stop serving; open watches end."""
+        for part in (self._kubelets, self._controllers):
+            if part is not None:
+                await part.stop()
+        await self._server.stop()
+        self._loop = None
+
+    @property
+    def tokens(self) -> Tokens:
+        """The bearer tokens the server knows; issue and revoke them here."""
+        return self._guard.tokens
+
+    @property
+    def certificate_authority(self) -> bytes | None:
+        """The certificate clients have to trust, PEM; None without TLS."""
+        return self._authority.certificate if self._authority is not None else None
+
+    @property
+    def url(self) -> str:
+        """Where the API server listens, such as `http://127.0.0.1:41234`."""
+        return self._server.url
+
+    def load(self, objects: Iterable[Mapping[str, Any]]) -> int:
+        """Store objects (or `List`s of them) as if they had always been there, with defaults; return how many.
+
+        Statuses are kept as given: a pod with `spec.nodeName` and phase Running is one that runs.
+
+        Raises:
+            ValueError: an object is of a kind that is not served, or has no name.
+        """
+        return self.call(lambda: fixtures.load(self.api, objects))
+
+    def call(self, operation: Callable[[], Result]) -> Result:
+        """Carry out an operation on `api` in the thread that serves, and return its result."""
+        loop = self._loop
+        if loop is None or threading.get_ident() == self._thread_id:
+            return operation()
+
+        async def carry_out() -> Result:
+            return operation()
+
+        return asyncio.run_coroutine_threadsafe(carry_out(), loop).result()
+
+    def load_file(self, path: Path) -> int:
+        """Store the objects of a YAML or JSON file; return how many."""
+        if path.suffix == ".json":  # YAML would do, but takes a hundred times as long
+            return self.load([orjson.loads(path.read_bytes())])
+        with path.open(encoding="utf-8") as file:
+            return self.load([item for item in yaml.load_all(file, Loader=_LOADER) if item])
+
+    def kubeconfig(
+        self, path: Path | None = None, *, user: User = ADMIN, certificate: bool = False, namespace: str = "default"
+    ) -> str:
+        """Return a kubeconfig for a user, and write it to `path` (readable by its owner only) if one is given.
+
+        Where clients have to say who they are it holds a new token, or a client certificate if asked for.
+        """
+        authenticates = self._guard.authenticates
+        client = self._authority.client(user) if certificate and self._authority is not None else None
+        text = kubeconfig.render(
+            self.url,
+            authority=self._authority,
+            token=self._guard.tokens.issue(user) if authenticates and client is None else None,
+            client=client,
+            namespace=namespace,
+        )
+        if path is not None:
+            path.touch(mode=0o600)
+            path.write_text(text, encoding="utf-8")
+        return text
+
+    def in_thread(self) -> ClusterThread:
+        """Return a context manager that serves this cluster from a thread of its own."""
+        return ClusterThread(self)
+
+
+class ClusterThread:
+    """Runs a cluster's event loop in a thread, for synchronous callers."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="embedded-cluster", daemon=True)
+
+    def __enter__(self) -> EmbeddedCluster:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._cluster.start(), self._loop).result()
+        return self._cluster
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._cluster.close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

@@ -1,0 +1,180 @@
+"""What the server says it serves: versions, groups and resources, plain and aggregated. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import groupby
+from typing import Any
+
+from kube_policy_scheduler.embedded.errors import Json
+from kube_policy_scheduler.embedded.resources import RESOURCES, Resource
+
+MAJOR, MINOR, PATCH = "1", "36", "2"
+VERSION: Json = {
+    "major": MAJOR,
+    "minor": MINOR,
+    "emulationMajor": MAJOR,
+    "emulationMinor": MINOR,
+    "minCompatibilityMajor": MAJOR,
+    "minCompatibilityMinor": "35",
+    "gitVersion": f"v{MAJOR}.{MINOR}.{PATCH}+embedded",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "none",
+    "compiler": "none",
+    "platform": "python",
+}
+_SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
+    "binding": ("", "v1", "Binding"),
+    "eviction": ("policy", "v1", "Eviction"),
+    "scale": ("autoscaling", "v1", "Scale"),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest"),
+}
+_SUBRESOURCE_VERBS: dict[str, tuple[str, ...]] = {
+    "binding": ("create",),
+    "eviction": ("create",),
+    "finalize": ("update",),
+    "log": ("get",),
+    "token": ("create",),
+}
+_CHANGE = ("get", "patch", "update")
+
+
+def _key(resource: Resource) -> tuple[str, str]:
+    return resource.group, resource.version
+
+
+@lru_cache(maxsize=1)
+def _by_group_version() -> dict[tuple[str, str], list[Resource]]:
+    ordered = sorted(RESOURCES, key=_key)
+    return {key: list(members) for key, members in groupby(ordered, key=_key)}
+
+
+def groups() -> list[str]:
+    """Return the names of the API groups, without the legacy group."""
+    return sorted({group for group, _ in _by_group_version() if group})
+
+
+def api_versions(address: str) -> Json:
+    """Return the answer to `/api`."""
+    return {
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+    }
+
+
+def api_group(name: str) -> Json | None:
+    """Return one API group, None when it is not served."""
+    versions = [
+        {"groupVersion": f"{group}/{version}", "version": version}
+        for group, version in _by_group_version()
+        if group == name and group
+    ]
+    if not versions:
+        return None
+    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
+
+
+def api_group_list() -> Json:
+    """Return the answer to `/apis`."""
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [api_group(name) for name in groups()]}
+
+
+def resource_list(group: str, version: str) -> Json | None:
+    """Return the resources of one group version, None when it is not served."""
+    members = _by_group_version().get((group, version))
+    if members is None:
+        return None
+    listed = [row for resource in members for row in _rows(resource)]
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{group}/{version}" if group else version,
+        "resources": listed,
+    }
+
+
+def _rows(resource: Resource) -> Iterable[Json]:
+    row: Json = {
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": list(resource.verbs),
+    }
+    if resource.short_names:
+        row["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        row["categories"] = list(resource.categories)
+    yield row
+    for subresource in resource.subresources:
+        group, version, kind = _subresource_kind(resource, subresource)
+        sub: Json = {
+            "name": f"{resource.plural}/{subresource}",
+            "singularName": "",
+            "namespaced": resource.namespaced,
+            "kind": kind,
+            "verbs": list(_SUBRESOURCE_VERBS.get(subresource, _CHANGE)),
+        }
+        if (group, version) != (resource.group, resource.version):
+            sub |= {"group": group, "version": version}
+        yield sub
+
+
+def _subresource_kind(resource: Resource, subresource: str) -> tuple[str, str, str]:
+    if subresource == "binding" and resource.kind != "Pod":
+        return resource.group, resource.version, resource.kind
+    return _SUBRESOURCE_KINDS.get(subresource, (resource.group, resource.version, resource.kind))
+
+
+def aggregated(*, legacy: bool, version: str = "v2") -> Json:
+    """Return all groups with all their resources in one document, as newer kubectl asks for."""
+    names = [""] if legacy else groups()
+    items = []
+    for name in names:
+        versions = [
+            {
+                "version": member_version,
+                "resources": [_aggregated_resource(resource) for resource in members],
+                "freshness": "Current",
+            }
+            for (group, member_version), members in _by_group_version().items()
+            if group == name
+        ]
+        items.append({"metadata": {"name": name, "creationTimestamp": None}, "versions": versions})
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "metadata": {},
+        "items": items,
+    }
+
+
+def _aggregated_resource(resource: Resource) -> Json:
+    row: Json = {
+        "resource": resource.plural,
+        "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular,
+        "verbs": list(resource.verbs),
+    }
+    if resource.short_names:
+        row["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        row["categories"] = list(resource.categories)
+    subresources: list[Any] = []
+    for subresource in resource.subresources:
+        group, version, kind = _subresource_kind(resource, subresource)
+        subresources.append(
+            {
+                "subresource": subresource,
+                "responseKind": {"group": group, "version": version, "kind": kind},
+                "verbs": list(_SUBRESOURCE_VERBS.get(subresource, _CHANGE)),
+            }
+        )
+    if subresources:
+        row["subresources"] = subresources
+    return row

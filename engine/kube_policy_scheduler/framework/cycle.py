@@ -1,0 +1,206 @@
+"""The scheduling cycle: one pod in, one decision out.
+
+PreFilter, Filter, (preemption if nothing fits), Score, choice. The same cycle decides in the daemon, in tests,
+in simulations and as an extender. All nodes are looked at, always. `framework.evaluation` holds the
+plain form of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.devices import Chosen
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.choice import Ties, best, smallest_name, tie_break
+from kube_policy_scheduler.framework.device_choice import choose_devices
+from kube_policy_scheduler.framework.diagnosis import Diagnosis
+from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.nominations import withheld
+from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready
+from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
+from kube_policy_scheduler.framework.preemption import Preemption, post_filter
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.refusal_message import refusal_message
+from kube_policy_scheduler.framework.template_cache import KeptTemplates, TemplateCache
+
+NO_NODES = "no nodes available to schedule pods"
+NOBODY = "nobody"
+"""The rejector of pods that no plugin was asked about; as no plugin has this name, any event wakes them."""
+_LARGEST_BYTES = 16 * 1024 * 1024
+"""Larger than any column that a decision makes: one of 2,000,000 nodes."""
+_NO_DEVICES: Mapping[str, Chosen] = {}
+_NO_ROWS: IntArray = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about one pod, and enough to say why."""
+
+    pod: PodInfo
+    host: str | None
+    """The node to bind to; None where the pod fits nowhere."""
+    score: float | None = None
+    """The host's total; None where it was the only feasible node and nothing was scored."""
+    feasible: int = 0
+    """How many nodes passed every filter."""
+    ties: int = 1
+    """How many nodes had the host's total."""
+    total: int = 0
+    """Nodes in the cluster."""
+    diagnosis: Diagnosis | None = None
+    preemption: Preemption | None = None
+    """What evictions would make room, where nothing fits."""
+    devices: Mapping[str, Chosen] = field(default_factory=dict)
+    """Which devices of the host it gets, by resource; to be placed and bound with them."""
+    message: str = ""
+    """Why not, in kube-scheduler's words."""
+    error: str = ""
+    """What broke on some node and ended the attempt: to be tried again with back-off, whatever happens."""
+
+    @property
+    def rejectors(self) -> frozenset[str]:
+        """Return the plugins that stood between the pod and a node."""
+        return self.diagnosis.rejectors() if self.diagnosis is not None else frozenset((NOBODY,))
+
+
+class Cycle:
+    """Decides pods over one cluster. Reads the cluster, never changes it lastingly."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        _keep_freed_memory()
+        self._seed = seed
+        self._kept = KeptTemplates()
+
+    def decide(self, frame: Frame, profile: Profile, *, preempts: bool = True) -> Decision:
+        """Return where the pod goes, or why nowhere.
+
+        preempts: whether it is looked for pods to evict, where the profile does that.
+        """
+        total = frame.cluster.nodes.size
+        if not total:
+            return Decision(frame.pod, None, message=NO_NODES)
+        cache = self._kept.of(frame, profile)
+        feasible = _feasible(frame, profile, cache)
+        if not len(feasible):
+            return self._no_fit(frame, profile, preempts=preempts and profile.preempts)
+        nodes, nominated = frame.cluster.nodes, frame.pod.nominated_node
+        if len(feasible) == 1 or (nominated and (feasible == nodes.rows.get(nominated, -1)).any()):
+            # room that preemption made is taken if it still does, without comparing; so does kube-scheduler
+            only = int(feasible[0]) if len(feasible) == 1 else nodes.rows[nominated]
+            devices = self.devices(frame, profile, only)
+            return Decision(frame.pod, nodes.infos[only].name, feasible=len(feasible), total=total, devices=devices)
+        totals = _totals(frame.at(feasible), cache)
+        top = best(totals)
+        if profile.ties is Ties.NAME:
+            row = smallest_name(feasible[top], nodes)
+        else:
+            row = tie_break(feasible[top], nodes, uid=frame.pod.uid, seed=self._seed)
+        return Decision(
+            frame.pod,
+            nodes.infos[row].name,
+            score=float(totals[top[0]]),
+            feasible=len(feasible),
+            ties=len(top),
+            total=total,
+            devices=self.devices(frame, profile, row),
+        )
+
+    def feasible(self, frame: Frame, profile: Profile) -> IntArray:
+        """Return the rows that pass every filter, ascending; a part of `decide` for those who choose elsewhere."""
+        return _feasible(frame, profile, self._kept.of(frame, profile))
+
+    def totals(self, frame: Frame, profile: Profile, rows: IntArray) -> FloatArray:
+        """Return `float64[rows]`: the weighted sum of all scores, as if just these rows were feasible."""
+        return _totals(frame.at(rows), self._kept.of(frame, profile))
+
+    def devices(self, frame: Frame, profile: Profile, row: int) -> Mapping[str, Chosen]:
+        """Return which devices of a node the pod gets, by resource."""
+        if not frame.cluster.devices.tables:
+            return _NO_DEVICES
+        return choose_devices(frame, row, profile.devices, seed=self._seed)
+
+    def _no_fit(self, frame: Frame, profile: Profile, *, preempts: bool) -> Decision:
+        prepared = pre_filter(frame, profile.filters)
+        diagnosis = diagnose(frame, prepared)
+        if diagnosis.errors:
+            error, total = diagnosis.errors[0], frame.cluster.nodes.size
+            return Decision(frame.pod, None, total=total, diagnosis=diagnosis, message=error, error=error)
+        preemption = post_filter(frame, profile, prepared, diagnosis, seed=self._seed) if preempts else None
+        return Decision(
+            frame.pod,
+            None,
+            total=frame.cluster.nodes.size,
+            diagnosis=diagnosis,
+            preemption=preemption,
+            message=refusal_message(diagnosis, profile, after=preemption.message if preemption is not None else ""),
+        )
+
+
+def _feasible(frame: Frame, profile: Profile, cache: TemplateCache) -> IntArray:
+    """Return the rows that pass every filter, ascending; none where an error on one ends the attempt."""
+    if cache.rejected:
+        return _NO_ROWS
+    live = pre_filter(frame, cache.live_filters)
+    if live.rejection is not None:
+        return _NO_ROWS
+    ok = cache.ok
+    if live.nodes is not None:
+        ok = ok & named_nodes(frame, live.nodes)
+    for plugin, state in live.active:
+        ok = ok & plugin.filter(frame, state)
+        if isinstance(plugin, DynamicResources):
+            wrong = plugin.errors(frame, state)
+            if wrong is not None and _breaks(frame, profile, plugin, wrong):
+                return _NO_ROWS
+    if frame.cluster.nominated:
+        taken = withheld(frame, (*cache.row_filters, *live.active), ok)
+        if taken:
+            ok = ok.copy()
+            ok[list(taken)] = False
+    if ok is cache.ok:
+        return cache.passing()
+    rows: IntArray = ok.nonzero()[0]
+    return rows
+
+
+def _breaks(frame: Frame, profile: Profile, plugin: FilterPlugin, wrong: BoolArray) -> bool:
+    """Return whether a plugin breaks on any node that the filters before it let through."""
+    rows = np.flatnonzero(wrong)
+    before = profile.filters[: profile.filters.index(plugin)]
+    prepared = pre_filter(frame, before)
+    passing = np.ones(len(rows), np.bool_) if prepared.nodes is None else named_nodes(frame, prepared.nodes)[rows]
+    for earlier, state in prepared.active:
+        passing = passing & earlier.filter(frame.at(rows), state)
+    return bool(passing.any())
+
+
+def _totals(chosen: Frame, cache: TemplateCache) -> FloatArray:
+    """Return `float64[rows]`: the weighted sum of all scores, for a frame that looks at the feasible rows."""
+    rows = chosen.rows
+    totals: FloatArray = cache.base[rows]
+    for kept in cache.normalizing:
+        if kept.constant is not None:
+            totals += kept.constant
+        else:
+            totals += kept.plugin.normalize(chosen, kept.state, kept.raw[rows]) * kept.weight
+    for plugin, weight in cache.live_scores:
+        prepared = plugin.pre_score(chosen)
+        if isinstance(prepared, Ready) and prepared.adds:
+            raw = plugin.score(chosen, prepared.state)
+            totals += (plugin.normalize(chosen, prepared.state, raw) if plugin.normalizes else raw) * weight
+    return totals
+
+
+def _keep_freed_memory() -> None:
+    """Have the allocator keep the memory of freed columns for the next ones.
+
+    glibc gives 128 KB and more back to the kernel as soon as they are free, and columns come and go: with 20,000
+    nodes the page faults then cost twice what the arithmetic does. Having seen a larger block freed once, it keeps
+    up to twice as much (`mallopt(3)`, M_MMAP_THRESHOLD). To other allocators this is nothing.
+    """
+    np.empty(_LARGEST_BYTES, np.uint8)

@@ -1,0 +1,172 @@
+"""The claims of a pod: which they are, whether they may be used, and which of them are to be allocated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.object_store import key_of, object_key
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.timestamps import unix_seconds
+
+BINDING_TIMEOUT_SECONDS = 600.0
+"""How long kube-scheduler waits for the binding conditions of devices."""
+
+
+class ClaimProblem(Exception):
+    """Why a pod's claims cannot be used as things stand, in kube-scheduler's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaims:
+    """The claims of a pod, in the order of its list."""
+
+    claims: tuple[objects.ResourceClaim, ...] = ()
+
+    @property
+    def unallocated(self) -> tuple[objects.ResourceClaim, ...]:
+        """Return those that have no devices yet."""
+        return tuple(claim for claim in self.claims if claim.status.allocation is None)
+
+
+def find_claims(pod: PodInfo, cluster: Cluster) -> PodClaims:
+    """Return the pod's claims.
+
+    Raises:
+        ClaimProblem: one is missing, being deleted, or another pod's. In PreEnqueue such a pod is not even tried.
+    """
+    found: list[objects.ResourceClaim] = []
+    for reference in pod.template.spec.resource_claims or ():
+        name, made = _claim_name(pod, reference)
+        if name is None:
+            continue
+        key = key_of(pod.namespace, name)
+        claim = cluster.resource_claims.get(key)
+        if claim is None:
+            raise ClaimProblem(f'could not find ResourceClaim "{key}"')
+        if claim.metadata.deletion_timestamp is not None:
+            raise ClaimProblem(f'resourceclaim "{name}" is being deleted')
+        if made and not _is_controlled_by(claim, pod):
+            text = f"ResourceClaim {key} was not created for Pod {pod.key} (Pod is not owner)"
+            raise ClaimProblem(text)
+        found.append(claim)
+    return PodClaims(tuple(found))
+
+
+def claim_names(pod: PodInfo) -> list[str]:
+    """Return the names of a pod's claims, as far as they are known by now."""
+    named = [reference.resource_claim_name for reference in pod.template.spec.resource_claims or ()]
+    return [name for name in (*named, *pod.claim_names.values()) if name is not None]
+
+
+def waits_for_claims(pod: PodInfo, cluster: Cluster) -> str | None:
+    """Return why a pod is not even tried (PreEnqueue): a claim of its is missing, being deleted, or another pod's."""
+    if not pod.template.spec.resource_claims:
+        return None
+    try:
+        find_claims(pod, cluster)
+    except ClaimProblem as problem:
+        return str(problem)
+    return None
+
+
+def _claim_name(pod: PodInfo, reference: objects.PodResourceClaim) -> tuple[str | None, bool]:
+    """Return a claim's name, None where none was needed, and whether it was made for the pod."""
+    if reference.resource_claim_name is not None:
+        return reference.resource_claim_name, False
+    if reference.resource_claim_template_name is None:
+        text = f'pod "{pod.key}", spec.resourceClaim "{reference.name}": none of the supported fields are set'
+        raise ClaimProblem(text)
+    if reference.name not in pod.claim_names:
+        raise ClaimProblem(f'pod "{pod.key}": ResourceClaim not created yet')
+    return pod.claim_names[reference.name], True
+
+
+def _is_controlled_by(claim: objects.ResourceClaim, pod: PodInfo) -> bool:
+    return any(owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references or ())
+
+
+def check_allocatable(claims: PodClaims, cluster: Cluster) -> None:
+    """Check what can be checked of the claims without looking at nodes.
+
+    Raises:
+        ClaimProblem: a claim is being allocated for another pod, or asks for a class that does not exist.
+    """
+    for claim in claims.unallocated:
+        if cluster.resource_claims.pending_allocation(claim.metadata.uid) is not None:
+            raise ClaimProblem(f"resource claim {object_key(claim.metadata)} is in the process of being allocated")
+        for request in claim.spec.devices.requests or ():
+            if request.exactly is not None:
+                _check_class(request.exactly.device_class_name, request.name, cluster)
+            elif request.first_available:
+                for sub in request.first_available:
+                    _check_class(sub.device_class_name, f"{request.name}/{sub.name}", cluster)
+            else:
+                key = object_key(claim.metadata)
+                raise ClaimProblem(f"resource claim {key}, request {request.name}: unknown request type")
+
+
+def _check_class(name: str, request: str, cluster: Cluster) -> None:
+    if cluster.get(objects.DeviceClass, name) is None:
+        raise ClaimProblem(f"request {request}: device class {name} does not exist")
+
+
+# --- binding conditions -----------------------------------------------------------------------------------
+
+
+def binding_failure(claim: objects.ResourceClaim) -> str | None:
+    """Return why the devices of an allocated claim cannot be bound; None where none has failed so far."""
+    return _binding_state(claim)[1]
+
+
+def is_ready_for_binding(claim: objects.ResourceClaim) -> bool:
+    """Return whether all binding conditions of a claim's devices are True; so they are where there are none."""
+    return _binding_state(claim)[0]
+
+
+def _binding_state(claim: objects.ResourceClaim) -> tuple[bool, str | None]:
+    allocation = claim.status.allocation
+    if allocation is None:
+        return False, None
+    for result in allocation.devices.results or ():
+        if not result.binding_conditions:
+            continue
+        status = next(
+            (
+                one
+                for one in claim.status.devices or ()
+                if (one.driver, one.pool, one.device) == (result.driver, result.pool, result.device)
+            ),
+            None,
+        )
+        if status is None:
+            return False, None
+        conditions = {one.type: one for one in reversed(status.conditions or ())}
+        for name in result.binding_failure_conditions or ():
+            failed = conditions.get(name)
+            if failed is not None and failed.status == "True":
+                name = claim.metadata.name
+                text = f'claim={name}, reason={failed.reason}, message="{failed.message}"'
+                return False, f"device binding failed: {text}"
+        for name in result.binding_conditions:
+            condition = conditions.get(name)
+            if condition is None or condition.status != "True":
+                return False, None
+    return True, None
+
+
+def has_binding_timed_out(claim: objects.ResourceClaim, now: float) -> bool:
+    """Return whether the binding conditions of a claim have been waited for long enough."""
+    allocation = claim.status.allocation
+    started = unix_seconds(allocation.allocation_timestamp) if allocation is not None else None
+    if allocation is None or started is None:
+        return False
+    waits = any(result.binding_conditions is not None for result in allocation.devices.results or ())
+    return waits and started + BINDING_TIMEOUT_SECONDS < now
+
+
+def binding_blocks(claim: objects.ResourceClaim, now: float) -> bool:
+    """Return whether an allocated claim is to be given up, as its devices failed to bind, or did not bind in time."""
+    ready, failure = _binding_state(claim)
+    return failure is not None or (not ready and has_binding_timed_out(claim, now))

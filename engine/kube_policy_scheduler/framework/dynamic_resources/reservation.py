@@ -1,0 +1,246 @@
+"""What becomes of a pod's claims between its decision and its binding: Reserve, PreBind, and giving back.
+
+    reservation = reserve(frame, state, row)      # allocated in the cluster's memory, at once
+    for write in writes(reservation): ...         # what PreBind sends, in order
+    undo(reservation, cluster)                    # on any failure, also of other plugins
+
+Pure: whoever calls it sends, waits and keeps the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.object_store import object_key
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.framework.dynamic_resources.allocations import results_of
+from kube_policy_scheduler.framework.dynamic_resources.extended_resources import (
+    CLAIM_NAME,
+    RequestMapping,
+    provided_resources,
+)
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import Ready
+from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimState, DynamicResources, ReservedClaims
+from kube_policy_scheduler.framework.status import Status
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""Keeps a claim that has devices from being deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedClaim:
+    """One claim of the pod, and what it gets."""
+
+    claim: objects.ResourceClaim
+    """As it was read; for extended resources with the requests that the node needs."""
+    allocation: objects.AllocationResult | None
+    """What it was given now; None where it had devices before."""
+
+    def is_reserved_for(self, pod: PodInfo) -> bool:
+        """Return whether the claim names the pod as a user already, so that PreBind writes nothing."""
+        return any(user.uid == pod.uid for user in self.claim.status.reserved_for or ())
+
+    def written(self, pod: PodInfo) -> objects.AllocationResult | None:
+        """Return the allocation that the claim's status has after PreBind."""
+        stored = self.claim.status.allocation
+        return stored if self.is_reserved_for(pod) else self.allocation or stored
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimReservation:
+    """What was allocated in memory for a pod on the node it is to run on."""
+
+    pod: PodInfo
+    node_name: str
+    claims: tuple[ReservedClaim, ...] = ()
+    mappings: tuple[RequestMapping, ...] = ()
+    """Which requests serve the extended resources of which container."""
+
+    @property
+    def failure(self) -> str:
+        """Return why PreBind fails after its writes, "" where it does not.
+
+        A device plugin serves all extended resources, and the pod has other claims: kube-scheduler then makes an empty
+        claim and stops at it. Such a pod is never bound to such a node.
+        """
+        made = any(one.claim.metadata.name == CLAIM_NAME for one in self.claims)
+        if not made or self.mappings:
+            return ""
+        return f"nil or empty request mappings, no update of pod {self.pod.key} ExtendedResourceClaimStatus"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimWrite:
+    """One request of PreBind; a claim made for extended resources has no name before the first of them is answered."""
+
+    verb: str
+    """`create`, `update` or `patch`"""
+    resource: str
+    namespace: str
+    name: str
+    subresource: str = ""
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+
+def allocated_on(
+    plugin: DynamicResources, frame: Frame, state: ClaimState, row: int, *, share_id: str = ""
+) -> list[ReservedClaim]:
+    """Return what the claims without devices get on a node that passed Filter.
+
+    share_id: what ids of shares begin with.
+    """
+    reserved = plugin.allocation(frame, state, row)
+    return [] if reserved is None else _reserved(reserved, frame.cluster.nodes.infos[row].name, share_id)
+
+
+def _reserved(reserved: ReservedClaims, name: str, share_id: str) -> list[ReservedClaim]:
+    results = results_of(reserved.found, reserved.specs, name, share_id)
+    return [
+        ReservedClaim(msgspec.structs.replace(claim, spec=spec), result)
+        for claim, spec, result in zip(reserved.claims, reserved.specs, results, strict=True)
+    ]
+
+
+def reserve(plugin: DynamicResources, frame: Frame, state: ClaimState, row: int, *, share_id: str) -> ClaimReservation:
+    """Allocate a pod's claims on a node, in memory: from now on their devices are in use for everybody.
+
+    share_id: what the ids of shares begin with; unique in the cluster.
+    """
+    reserved = plugin.allocation(frame, state, row)
+    done = [] if reserved is None else _reserved(reserved, frame.cluster.nodes.infos[row].name, share_id)
+    fresh = {object_key(one.claim.metadata): one for one in done}
+    claims = [fresh.get(object_key(claim.metadata), ReservedClaim(claim, None)) for claim in state.claims]
+    if state.extended is not None and not state.stale and object_key(state.extended.metadata) not in fresh:
+        claims = [one for one in claims if one.claim is not state.extended]
+    for one in claims:
+        if one.allocation is not None:
+            frame.cluster.resource_claims.start_allocation(_allocated(one))
+    frame.cluster.resource_claims.hold(frame.pod.uid)
+    extended = reserved.extended if reserved is not None else None
+    name = frame.cluster.nodes.infos[row].name
+    return ClaimReservation(frame.pod, name, tuple(claims), extended.mappings if extended is not None else ())
+
+
+def reserve_on(frame: Frame, *, share_id: str) -> ClaimReservation | str | None:
+    """Allocate the claims of the frame's pod on the frame's only row, as `reserve`; None where there are none.
+
+    Returns:
+        Why that cannot be done any more, where it cannot; then nothing is allocated.
+    """
+    plugin = DynamicResources()
+    prepared = plugin.pre_filter(frame)
+    if not isinstance(prepared, Ready):
+        return ", ".join(prepared.reasons) if isinstance(prepared, Status) else None
+    row = int(frame.index()[0])
+    refused = [refusal.reason for refusal in plugin.refusals(frame, prepared.state) if refusal.where[0]]
+    return ", ".join(refused) if refused else reserve(plugin, frame, prepared.state, row, share_id=share_id)
+
+
+def has_claims(template: PodTemplate, cluster: Cluster) -> bool:
+    """Return whether pods of a template claim devices, be it by a claim or as an extended resource of a class."""
+    return bool(template.spec.resource_claims or provided_resources(template, cluster.store))
+
+
+def undo(reservation: ClaimReservation, cluster: Cluster) -> None:
+    """Take back what was allocated in memory; doing it twice is harmless."""
+    for one in reservation.claims:
+        if one.allocation is not None:
+            cluster.resource_claims.end_allocation(one.claim.metadata.uid)
+    cluster.resource_claims.let_go(reservation.pod.uid)
+
+
+def _allocated(one: ReservedClaim) -> objects.ResourceClaim:
+    status = msgspec.structs.replace(one.claim.status, allocation=one.allocation)
+    return msgspec.structs.replace(one.claim, status=status)
+
+
+def waits_for_binding_conditions(reservation: ClaimReservation) -> bool:
+    """Return whether any device has conditions to be waited for before the pod can be bound."""
+    return any(
+        result.binding_conditions
+        for one in reservation.claims
+        if (allocation := one.written(reservation.pod)) is not None
+        for result in allocation.devices.results or ()
+    )
+
+
+# --- what PreBind writes ----------------------------------------------------------------------------------
+
+
+def writes(reservation: ClaimReservation, *, timestamp: str, extended_name: str) -> Sequence[ClaimWrite]:
+    """Return what PreBind sends, in order.
+
+    Args:
+        reservation: the pod and its claims.
+        timestamp: the time of allocation, RFC 3339.
+        extended_name: the name that the API server gave the claim for extended resources.
+    """
+    found: list[ClaimWrite] = []
+    pod = reservation.pod
+    for one in reservation.claims:
+        claim, meta = one.claim, one.claim.metadata
+        if one.is_reserved_for(pod):
+            continue
+        is_extended = meta.name == CLAIM_NAME
+        name, finalizers = meta.name, list(meta.finalizers or ())
+        if is_extended:
+            name = extended_name
+            found.append(ClaimWrite("create", "resourceclaims", meta.namespace, "", body=extended_claim(pod, claim)))
+        allocation = one.allocation or claim.status.allocation
+        if allocation is None:
+            continue
+        if one.allocation is not None and FINALIZER not in finalizers:
+            protected = {"metadata": {"finalizers": [*finalizers, FINALIZER]}}
+            found.append(ClaimWrite("update", "resourceclaims", meta.namespace, name, body=protected))
+        allocation = stamped(allocation, timestamp)
+        status = msgspec.structs.replace(claim.status, allocation=allocation, reserved_for=users_with(claim, pod))
+        written = {"status": msgspec.to_builtins(status)}
+        found.append(ClaimWrite("update", "resourceclaims", meta.namespace, name, "status", written))
+        if is_extended and reservation.mappings:
+            body = extended_claim_status(name, reservation.mappings)
+            found.append(ClaimWrite("patch", "pods", pod.namespace, pod.name, "status", body))
+    return found
+
+
+def stamped(allocation: objects.AllocationResult, timestamp: str) -> objects.AllocationResult:
+    """Return an allocation with the time at which it was made, RFC 3339, unless it has one."""
+    if allocation.allocation_timestamp is not None:
+        return allocation
+    return msgspec.structs.replace(allocation, allocation_timestamp=timestamp)
+
+
+def users_with(claim: objects.ResourceClaim, pod: PodInfo) -> list[objects.ResourceClaimConsumerReference]:
+    """Return the users of a claim, and the pod as the last of them."""
+    user = objects.ResourceClaimConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
+    return [*(claim.status.reserved_for or ()), user]
+
+
+def extended_claim(pod: PodInfo, claim: objects.ResourceClaim) -> Mapping[str, Any]:
+    """Return the claim for a pod's extended resources as it is created; the API server makes up its name."""
+    meta = claim.metadata
+    return {
+        "metadata": {
+            "generateName": f"{pod.name}-extended-resources-",
+            "namespace": meta.namespace,
+            "annotations": meta.annotations,
+            "ownerReferences": msgspec.to_builtins(meta.owner_references),
+        },
+        "spec": msgspec.to_builtins(claim.spec),
+    }
+
+
+def extended_claim_status(claim_name: str, mappings: Sequence[RequestMapping]) -> Mapping[str, Any]:
+    """Return what is written to a pod's status about the claim for its extended resources."""
+    listed = [
+        {"containerName": one.container_name, "requestName": one.request_name, "resourceName": one.resource_name}
+        for one in mappings
+    ]
+    status = {"extendedResourceClaimStatus": {"requestMappings": listed, "resourceClaimName": claim_name}}
+    return {"status": status}

@@ -1,0 +1,52 @@
+"""What one evaluation looks at: a pod, the cluster, and which rows of its node table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import ALL_ROWS, IntArray, Rows
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.signals import Signals
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The inputs of a decision.
+
+    Everything per node is read as `column[frame.rows]`, so the same code looks at all nodes, at the nodes that
+    changed since the last decision, or at a single one.
+    """
+
+    pod: PodInfo
+    cluster: Cluster
+    now: float
+    """Unix seconds."""
+    rows: Rows = field(default_factory=lambda: ALL_ROWS)
+    signals: Signals = Signals.EMPTY
+    queued: float = 0.0
+    """Unix seconds at which the pod first entered the queue."""
+    attempts: int = 0
+    """Attempts to schedule the pod before this one."""
+
+    @property
+    def template(self) -> PodTemplate:
+        """Return the pod's template."""
+        return self.pod.template
+
+    @property
+    def size(self) -> int:
+        """Return how many rows this frame looks at."""
+        return self.cluster.nodes.size if isinstance(self.rows, slice) else len(self.rows)
+
+    def at(self, rows: Rows) -> Frame:
+        """Return the same inputs, looking at other rows."""
+        return Frame(self.pod, self.cluster, self.now, rows, self.signals, self.queued, self.attempts)
+
+    def index(self) -> IntArray:
+        """Return the row numbers that this frame looks at, `int64[rows]`."""
+        if isinstance(self.rows, slice):
+            return np.arange(self.cluster.nodes.size, dtype=np.int64)
+        return self.rows

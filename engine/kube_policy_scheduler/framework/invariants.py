@@ -1,0 +1,144 @@
+"""What must always hold between pods and columns: found by counting again, from the pods alone.
+
+Slow and plain on purpose. Tests run all of it after every step; the daemon a few nodes and pods at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import MOST_NONZERO
+from kube_policy_scheduler.cluster.quantity import MAX_INT64
+from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
+
+_WITH_A_PLACE = (Place.IN_FLIGHT, Place.PERMIT)
+
+
+MOST_WHOLE = 5_000
+"""Pending pods up to which a queue is looked through as a whole while the scheduler runs: some 2 ms."""
+
+
+def violations(
+    cluster: Cluster,
+    queue: SchedulingQueue,
+    assumed: Mapping[str, str],
+    *,
+    is_under_way: Callable[[str], bool] = lambda uid: True,
+) -> list[str]:
+    """Return what is wrong; nothing if all is well.
+
+    Args:
+        cluster: whose columns are checked against its pods.
+        queue: the pending pods.
+        assumed: node by uid, of pods whose binding is under way or not yet shown by the watch.
+        is_under_way: whether somebody is at a pod in flight, by uid.
+    """
+    found = checks(cluster, queue, assumed, is_under_way=is_under_way)
+    return [*queue.misplaced(), *(problem for problems in found for problem in problems)]
+
+
+def checks(
+    cluster: Cluster,
+    queue: SchedulingQueue,
+    assumed: Mapping[str, str],
+    *,
+    is_under_way: Callable[[str], bool] = lambda uid: True,
+) -> Iterator[Iterable[str]]:
+    """Yield what is wrong with one node or pod after the other; anything may happen between two of them."""
+    nodes = cluster.nodes
+    if sorted(nodes.rows.values()) != list(range(nodes.size)):
+        yield [f"rows are not dense: {nodes.rows}"]
+        return
+    for name in list(nodes.rows):
+        if name in nodes.rows:
+            yield node_violations(cluster, name)
+    for queued in list(queue):
+        if queue.get(queued.pod.uid) is queued:
+            yield pod_violations(cluster, queued, assumed)
+            if is_lost(queued, is_under_way):
+                yield [f"pod {queued.pod.key} is in flight, and nobody is at it"]
+    for uid, node_name in list(assumed.items()):
+        if assumed.get(uid) == node_name:
+            yield _assumed(cluster, uid, node_name)
+    for node_name in list(cluster.on_node):
+        yield _kept(cluster, node_name)
+    for uid in list(cluster.pods):
+        if uid in cluster.pods:
+            yield _counted(cluster, uid)
+    for uid in list(cluster.stranded):
+        if uid in cluster.stranded and uid not in cluster.pods:
+            yield [f"pod {uid} is said to be on no known node, and is not known itself"]
+
+
+def node_violations(cluster: Cluster, name: str) -> Iterator[str]:
+    """Compare every dynamic column of a node in the table with a recount."""
+    nodes = cluster.nodes
+    row = nodes.rows[name]
+    pods = cluster.pods_on(name).values()
+    requested: Counter[str] = Counter()
+    for pod in pods:
+        requested.update(pod.demand.requests)
+    for resource in nodes.resources():
+        column, total = int(nodes.requested(resource)[row]), min(requested[resource], MAX_INT64)
+        if column != total:
+            yield f"{name}: requested {resource} is {column}, the pods there request {total}"
+    cpu = min(sum(pod.demand.nonzero_cpu_millis for pod in pods), MOST_NONZERO)
+    memory = min(sum(pod.demand.nonzero_memory_bytes for pod in pods), MOST_NONZERO)
+    found = (int(nodes.nonzero_cpu[row]), int(nodes.nonzero_memory[row]), int(nodes.pod_count[row]))
+    if found != (cpu, memory, len(pods)):
+        yield f"{name}: (nonzero cpu, nonzero memory, pods) is {found}, expected {(cpu, memory, len(pods))}"
+    for resource in nodes.resources():
+        column = int(nodes.allocatable(resource)[row])
+        offered = nodes.infos[row].allocatable.get(resource, 0)
+        if column != offered:
+            yield f"{name}: allocatable {resource} is {column}, the node offers {offered}"
+    for resource in nodes.infos[row].allocatable:
+        if resource not in nodes.counted:
+            yield f"{name}: offers {resource}, for which there is no column"
+    by_priority = Counter(pod.priority for pod in pods)
+    for priority in by_priority:
+        column = int(cluster.priorities.below(priority + 1, "pods", nodes.size)[row])
+        expected = sum(number for other, number in by_priority.items() if other <= priority)
+        if column != expected:
+            yield f"{name}: {column} pods are said to have priority {priority} or less, {expected} have"
+
+
+def pod_violations(cluster: Cluster, queued: QueuedPod, assumed: Mapping[str, str]) -> Iterator[str]:
+    """Check that a pending pod counts on a node only while it is being bound, or waits there for its group."""
+    uid = queued.pod.uid
+    placed = cluster.node_of(uid)
+    if queued.place is Place.PERMIT and uid not in assumed:
+        yield f"pod {queued.pod.key} waits for its group and holds no place"
+    if placed is not None and (queued.place not in _WITH_A_PLACE or uid not in assumed):
+        yield f"pod {queued.pod.key} waits ({queued.place.value}) and counts on {placed}"
+
+
+def is_lost(queued: QueuedPod, is_under_way: Callable[[str], bool]) -> bool:
+    """Return whether a pod is in flight though nobody is at it: it would stay there for ever."""
+    return queued.place is Place.IN_FLIGHT and not is_under_way(queued.pod.uid)
+
+
+def _assumed(cluster: Cluster, uid: str, node_name: str) -> Iterator[str]:
+    if cluster.node_of(uid) != node_name:
+        yield f"pod {uid} is assumed on {node_name}, but counts on {cluster.node_of(uid)}"
+
+
+def _kept(cluster: Cluster, node_name: str) -> Iterator[str]:
+    """Check that the pods kept on a node are known and count there; so none is kept on two."""
+    for uid in cluster.on_node.get(node_name, ()):
+        if uid not in cluster.pods:
+            yield f"pod {uid} is kept on {node_name}, and is not known"
+        elif cluster.node_of(uid) != node_name:
+            yield f"pod {uid} is kept on {node_name}, but counts on {cluster.node_of(uid)}"
+
+
+def _counted(cluster: Cluster, uid: str) -> Iterator[str]:
+    """Check that a known pod is kept on its node, and is stranded where nobody knows that node."""
+    node_name = cluster.node_of(uid)
+    if node_name is None or uid not in cluster.on_node.get(node_name, ()):
+        yield f"pod {uid} counts on {node_name}, and is not kept there"
+    if (uid in cluster.stranded) == (node_name in cluster.nodes.rows):
+        said = "is" if uid in cluster.stranded else "is not"
+        yield f"pod {uid} counts on {node_name} and {said} said to be on no known node"

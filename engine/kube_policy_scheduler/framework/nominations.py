@@ -1,0 +1,150 @@
+"""Filters in the presence of nominated pods: room that preemption made is not given away.
+
+Pods nominated to a node with at least the pod's priority are counted as if they ran there (first pass); where
+that passes, the filters must pass without them as well (second pass), because such a pod may yet go elsewhere.
+kube-scheduler: `RunFilterPluginsWithNominatedPods`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.diagnosis import SUCCESS, status_of
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import FilterPlugin, Scope, Skip
+from kube_policy_scheduler.framework.status import Code, Refusal, Status
+
+Active: TypeAlias = Sequence[tuple[FilterPlugin, Any]]
+"""Filters that PreFilter did not skip, in order, with their state."""
+
+
+class Refused(Enum):
+    """In place of a state: PreFilter refused the pod as a whole, and must be asked again."""
+
+    REFUSED = "refused"
+
+
+REFUSED = Refused.REFUSED
+
+
+def nominated_for(pod: PodInfo, node_name: str, cluster: Cluster) -> list[PodInfo]:
+    """Return the pods nominated to a node that the pod has to give way to."""
+    return [
+        other
+        for other in cluster.nominated.get(node_name, {}).values()
+        if other.priority >= pod.priority and other.uid != pod.uid and other.uid not in cluster.pods
+    ]
+
+
+def verdict(frame: Frame, active: Active) -> Status:
+    """Return the first refusal of the frame's only row, or SUCCESS; one pass, as the cluster stands.
+
+    Within a rehearsal plugins that look at other nodes prepare afresh. One that skipped the pod before stays out,
+    as in kube-scheduler, and one that would skip it now passes.
+    """
+    for plugin, kept in active:
+        state = kept
+        if kept is REFUSED or (plugin.scope is Scope.CLUSTER and frame.cluster.rehearsed):
+            result = plugin.pre_filter(frame)
+            if isinstance(result, Skip):
+                continue
+            if isinstance(result, Status):
+                return result
+            state = result.state
+        if not plugin.filter(frame, state)[0]:
+            return first_status(plugin.name, plugin.refusals(frame, state))
+    return SUCCESS
+
+
+def verdict_with_nominated(frame: Frame, active: Active) -> Status:
+    """Return the first refusal of the frame's only row in two passes, or SUCCESS."""
+    node_name = frame.cluster.nodes.infos[int(frame.index()[0])].name
+    others = nominated_for(frame.pod, node_name, frame.cluster) if frame.cluster.nominated else ()
+    if others:
+        with frame.cluster.rehearse():
+            for other in others:
+                frame.cluster.place(other, node_name)
+            status = verdict(frame, active)
+        if status.code is not Code.SUCCESS:
+            return status
+    return verdict(frame, active)
+
+
+def first_status(plugin: str, refusals: Iterable[Refusal]) -> Status:
+    """Return one plugin's status of the first row."""
+    return status_of(plugin, [refusal for refusal in refusals if refusal.where[0]])
+
+
+def withheld(frame: Frame, active: Active, among: BoolArray | None = None) -> dict[int, Status]:
+    """Return the first pass's refusals by row: nodes that the pod gets only if nominated pods do not come.
+
+    `among`, `bool[nodes]`, limits the rows that are asked about.
+    """
+    relevant = _relevant(frame, among)
+    if not relevant:
+        return {}
+    cluster = frame.cluster
+    if any(plugin.scope is Scope.CLUSTER for plugin, _ in active):
+        refused = {}
+        for row, others in relevant.items():
+            with cluster.rehearse():
+                for other in others:
+                    cluster.place(other, cluster.nodes.infos[row].name)
+                status = verdict(frame.at(np.array([row])), active)
+            if status.code is not Code.SUCCESS:
+                refused[row] = status
+        return refused
+    # No plugin looks beyond its own row: all nominated pods may be counted at the same time.
+    with cluster.rehearse():
+        for row, others in relevant.items():
+            for other in others:
+                cluster.place(other, cluster.nodes.infos[row].name)
+        return _refused_rows(frame.at(np.array(sorted(relevant))), active)
+
+
+def _relevant(frame: Frame, among: BoolArray | None) -> dict[int, list[PodInfo]]:
+    cluster = frame.cluster
+    found: dict[int, list[PodInfo]] = {}
+    for node_name in cluster.nominated:
+        row = cluster.nodes.rows.get(node_name)
+        if row is not None and (among is None or among[row]):
+            others = nominated_for(frame.pod, node_name, cluster)
+            if others:
+                found[row] = others
+    return found
+
+
+def _refused_rows(frame: Frame, active: Active) -> dict[int, Status]:
+    rows = frame.index()
+    refused: dict[int, Status] = {}
+    for plugin, state in active:
+        passing = plugin.filter(frame, state)
+        if passing.all():
+            continue
+        refusals = plugin.refusals(frame, state)
+        for position in np.flatnonzero(~passing):
+            row = int(rows[position])
+            if row not in refused:
+                here = [Refusal(r.code, r.reason, r.where[position : position + 1]) for r in refusals]
+                refused[row] = first_status(plugin.name, here)
+    return refused
+
+
+def as_refusals(statuses: Mapping[int, Status], size: int) -> list[tuple[str, list[Refusal]]]:
+    """Return statuses by row as refusals by plugin, over all `size` rows."""
+    rows: dict[Status, list[int]] = {}
+    for row, status in statuses.items():
+        rows.setdefault(status, []).append(row)
+    found = []
+    for status, where in rows.items():
+        mask = np.zeros(size, np.bool_)
+        mask[where] = True
+        found.append((status.plugin, [Refusal(status.code, reason, mask) for reason in status.reasons]))
+    return found

@@ -1,0 +1,194 @@
+"""Permit: pods that have a place wait here until enough of their group have one. Pure; the time is an argument.
+
+Knows groups and how many of each are placed, not nodes: who waits holds its room elsewhere.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+
+from kube_policy_scheduler.cluster.tallies import GroupOf
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Pods that start together or not at all: of one namespace and scheduler, with one key."""
+
+    rule: str
+    """The policy and its `gang` clause, or the kind of the PodGroup."""
+    namespace: str
+    scheduler_name: str
+    key: str | None
+    """None: the pods without a key are a group of their own."""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.key}" if self.key is not None else f"{self.namespace} without a key"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one `gang` clause, or one PodGroup, asks for one of its pods."""
+
+    group: Group
+    size: int
+    """No member may bind before this many have a place."""
+    within_seconds: float
+    """How long places are held for the others, from the first member that has one."""
+    group_of: GroupOf
+    """Who is a member, once it is on a node."""
+    text: str
+    """The clause as written."""
+    policy: str = ""
+    """The name of the clause's policy; "" for a PodGroup."""
+    is_settled: bool = True
+    """Whether the size stays as it is while neither the pod nor its PodGroup changes."""
+
+    def __str__(self) -> str:
+        rule = f"policy {self.policy}: {self.text}" if self.policy else self.text
+        return f'gang "{self.group}" starts with {self.size} pods ({rule})'
+
+
+Placed = Callable[[Claim], int]
+"""How many members of a claim's group have a place: they run, are being bound, or wait here."""
+
+
+class Permit:
+    """Who waits, for which groups, until when."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, tuple[Claim, ...]] = {}
+        self._members: dict[Group, dict[str, None]] = {}
+        self._since: dict[Group, float] = {}
+        self._due: dict[Group, float] = {}
+        self._numbers = count()
+        self._next_due: list[tuple[float, int, Group]] = []
+        """A heap; an entry is stale where its group is due at another time, or not at all."""
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._claims
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._claims)
+
+    def groups(self) -> tuple[Group, ...]:
+        """Return the groups of which somebody waits, longest first."""
+        return tuple(self._since)
+
+    def since(self, group: Group) -> float | None:
+        """Return when the first of those who wait came, unix seconds; None where nobody waits."""
+        return self._since.get(group)
+
+    def members(self, group: Group) -> tuple[str, ...]:
+        """Return the uids of a group's pods that wait, in the order in which they came."""
+        return tuple(self._members.get(group, ()))
+
+    def number(self, group: Group) -> int:
+        """Return how many of a group's pods wait."""
+        return len(self._members.get(group, ()))
+
+    def wait(self, uid: str, claims: tuple[Claim, ...], now: float) -> None:
+        """Let a pod that has a place wait."""
+        self.leave(uid)
+        self._claims[uid] = claims
+        for claim in claims:
+            if claim.group not in self._since:
+                self._since[claim.group] = now
+                due = self._due[claim.group] = now + claim.within_seconds
+                heapq.heappush(self._next_due, (due, next(self._numbers), claim.group))
+            self._members.setdefault(claim.group, {})[uid] = None
+
+    def leave(self, uid: str) -> bool:
+        """Forget a pod; return whether it waited."""
+        claims = self._claims.pop(uid, None)
+        for claim in claims or ():
+            members = self._members[claim.group]
+            del members[uid]
+            if not members:
+                del self._members[claim.group], self._since[claim.group], self._due[claim.group]
+        return claims is not None
+
+    def release(self, uid: str, placed: Placed) -> list[str]:
+        """Return who may bind now that a pod has come, itself included, and forget them; nobody: it goes on waiting.
+
+        A pod may bind if every group of it is complete without those who must go on waiting themselves.
+        """
+        if not all(placed(claim) >= claim.size for claim in self._claims[uid]):
+            return []
+        together = self._connected(uid)
+        staying = self._staying(together, placed)
+        released = [other for other in together if other not in staying]
+        for other in released:
+            self.leave(other)
+        return released
+
+    def expire(self, now: float) -> dict[str, Claim]:
+        """Forget whoever waited too long, with all of its group; return them with the claim that ran out."""
+        gone: dict[str, Claim] = {}
+        while (due := self.next_due()) is not None and due <= now:
+            group = heapq.heappop(self._next_due)[2]
+            for uid in self.members(group):
+                gone[uid] = next(claim for claim in self._claims[uid] if claim.group == group)
+                self.leave(uid)
+        return gone
+
+    def clock_was_set(self, seconds: float) -> None:
+        """Move all times by as much as the clock was set."""
+        self._since = {group: since + seconds for group, since in self._since.items()}
+        self._due = {group: due + seconds for group, due in self._due.items()}
+        self._next_due = [(due, next(self._numbers), group) for group, due in self._due.items()]
+        heapq.heapify(self._next_due)
+
+    def next_due(self) -> float | None:
+        """Return when the next group's time is up, unix seconds."""
+        heap = self._next_due
+        while heap and self._due.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def _connected(self, uid: str) -> list[str]:
+        """Return all who wait for a group of the pod, or for a group of such a pod, and so on."""
+        found, groups = {uid: None}, set[Group]()
+        ahead = [uid]
+        while ahead:
+            for claim in self._claims[ahead.pop()]:
+                if claim.group not in groups:
+                    groups.add(claim.group)
+                    fresh = [other for other in self._members[claim.group] if other not in found]
+                    found.update(dict.fromkeys(fresh))
+                    ahead += fresh
+        return list(found)
+
+    def _staying(self, together: list[str], placed: Placed) -> set[str]:
+        """Return who must go on waiting: a group of it would be too small without others who must."""
+        left: dict[Group, int] = {}
+        """By group: its members with a place, without those who stay."""
+        most: dict[Group, list[tuple[int, int, str]]] = {}
+        """By group: heaps of those who wait, who asks for the largest size first."""
+        for number, uid in enumerate(together):
+            for claim in self._claims[uid]:
+                if claim.group not in left:
+                    left[claim.group] = placed(claim)
+                most.setdefault(claim.group, []).append((-claim.size, number, uid))
+        for heap in most.values():
+            heapq.heapify(heap)
+        staying: set[str] = set()
+        ahead = list(most)
+        while ahead:
+            group = ahead.pop()
+            heap = most[group]
+            while heap and -heap[0][0] > left[group]:
+                uid = heapq.heappop(heap)[2]
+                if uid in staying:
+                    continue
+                staying.add(uid)
+                for claim in self._claims[uid]:
+                    left[claim.group] -= 1
+                    if claim.group != group:
+                        ahead.append(claim.group)
+        return staying

@@ -1,0 +1,97 @@
+"""NodeResourcesBalancedAllocation: placements that make a node's resources more evenly used."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.requests import is_scalar
+from kube_policy_scheduler.cluster.sum_column import plus
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import SKIP, Ready, Scope, Skip
+from kube_policy_scheduler.framework.plugins.base import MAX_SCORE, Score
+from kube_policy_scheduler.framework.plugins.resource_scores import CPU_AND_MEMORY
+
+_HALF = MAX_SCORE // 2
+
+
+class NodeResourcesBalancedAllocation(Score):
+    """Scores by how the pod changes the balance: 75 not at all, up to 100 for the better, down to 50.
+
+    Balance is 1 minus the standard deviation of the used shares, in percent. True requests count, pod-level
+    ones included; there are no defaults.
+    """
+
+    name = "NodeResourcesBalancedAllocation"
+    scope = Scope.ROW
+
+    def __init__(self, resources: tuple[tuple[str, int], ...] = CPU_AND_MEMORY) -> None:
+        self.resources = resources
+
+    def pre_score(self, frame: Frame) -> Ready | Skip:
+        """Skip pods that request none of the resources: they would all go to the same node."""
+        amounts = [(name, frame.template.requests.get(name, 0)) for name, _ in self.resources]
+        if not any(amount for _, amount in amounts):
+            return SKIP
+        added = tuple((name, amount) for name, amount in amounts if amount or not is_scalar(name))
+        return Ready(added, key=added)
+
+    def score(self, frame: Frame, state: tuple[tuple[str, int], ...]) -> IntArray:
+        """Return final scores, `int64[rows]`."""
+        nodes, rows = frame.cluster.nodes, frame.rows
+        capacities = [nodes.allocatable(name)[rows] for name, _ in state]
+        used = [_with(nodes.requested(name)[rows], amount) for name, amount in state]
+        before, after = _balance(used, capacities)
+        result: IntArray = _HALF + (_HALF + after - before) // 2
+        return result
+
+
+def _with(requested: IntArray, amount: int) -> IntArray:
+    """Return `int64[2, rows]`: what is requested, without and with the pod."""
+    both = np.empty((2, len(requested)), np.int64)
+    both[0] = requested
+    both[1] = plus(requested, amount)
+    return both
+
+
+def _balance(used: list[IntArray], capacities: list[IntArray]) -> IntArray:
+    """Return `int64[2, rows]`, as used: 100 where all shares are equal, 50 at worst."""
+    everywhere = all(np.count_nonzero(c) == len(c) for c in capacities)
+    shares: list[FloatArray] = [
+        u / (c if everywhere else np.maximum(c, 1)) for u, c in zip(used, capacities, strict=True)
+    ]
+    for share in shares:
+        np.minimum(share, 1.0, out=share)
+    if everywhere and len(shares) == 2:
+        # in place, as new arrays would take half of the time
+        deviation, second = shares
+        deviation -= second
+        np.abs(deviation, out=deviation)
+        deviation *= 0.5
+    else:
+        deviation = _deviation(shares, [c != 0 for c in capacities])
+    deviation -= 1
+    deviation *= -MAX_SCORE
+    return deviation.astype(np.int64)
+
+
+def _deviation(shares: list[FloatArray], offered: list[BoolArray]) -> FloatArray:
+    """Return the standard deviation over the resources that a node offers; added up in order, as in Go."""
+    count = np.sum(offered, axis=0)
+    total = np.zeros_like(shares[0])
+    for share, on in zip(shares, offered, strict=True):
+        total = total + np.where(on, share, 0.0)
+    mean = total / np.maximum(count, 1)
+    squares = np.zeros_like(total)
+    for share, on in zip(shares, offered, strict=True):
+        squares = squares + np.where(on, (share - mean) * (share - mean), 0.0)
+    many = np.sqrt(squares / np.maximum(count, 1))
+    if len(shares) < 2:
+        return np.zeros_like(total)
+    # Two resources have their own, simpler formula.
+    difference = np.zeros_like(total)
+    sign = np.ones(len(count))
+    for share, on in zip(shares, offered, strict=True):
+        difference = difference + np.where(on, sign * share, 0.0)
+        sign = np.where(on, -sign, sign)
+    return np.where(count > 2, many, np.where(count == 2, np.abs(difference / 2), 0.0))

@@ -1,0 +1,70 @@
+"""What plugins have in common when they do nothing special at an extension point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready, Scope, Skip
+from kube_policy_scheduler.framework.status import Code, Refusal
+
+MAX_SCORE = 100
+"""The highest score of one node by one plugin, before the weight."""
+
+
+class Filter:
+    """A filter whose PreFilter has nothing to do and that refuses for one reason."""
+
+    name: ClassVar[str]
+    scope: ClassVar[Scope] = Scope.TEMPLATE
+    code: ClassVar[Code] = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    reason: ClassVar[str] = ""
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Have no objection."""
+        return Ready()
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        """Return `bool[rows]`: the nodes that pass."""
+        raise NotImplementedError
+
+    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+        """Return the one reason of this rule, where it applies."""
+        return [Refusal(self.code, self.reason, ~self.filter(frame, state))]
+
+
+class Score:
+    """A score without PreScore and without normalisation."""
+
+    name: ClassVar[str]
+    scope: ClassVar[Scope] = Scope.TEMPLATE
+    normalizes: ClassVar[bool] = False
+
+    def pre_score(self, frame: Frame) -> Ready | Skip:
+        """Score always."""
+        return Ready()
+
+    def score(self, frame: Frame, state: Any) -> IntArray:
+        """Return raw scores, `int64[rows]`."""
+        raise NotImplementedError
+
+    def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray | FloatArray:
+        """Return the raw scores: they are final."""
+        return raw
+
+
+def normalized(raw: IntArray | FloatArray, *, reverse: bool = False) -> IntArray:
+    """Scale raw scores of at least 0 to 0..100 by the highest (`helper.DefaultNormalizeScore`).
+
+    With `reverse` the highest raw score becomes 0. Where all are 0, all stay 0 (reversed: become 100).
+    """
+    whole = raw.astype(np.int64)
+    highest = int(whole.max()) if len(whole) else 0
+    if highest == 0:
+        return np.full(len(whole), MAX_SCORE, np.int64) if reverse else whole
+    result = MAX_SCORE * whole // highest
+    return MAX_SCORE - result if reverse else result

@@ -1,0 +1,62 @@
+"""DeviceShares: whole devices must be wholly free, and a share must fit on one device. Not a rule of Kubernetes'.
+
+kube-scheduler's own filter looks at the sums; see `cluster.devices` for how nodes and pods say what they have
+and want. Pods that want no share, on clusters where nobody ever did, are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kube_policy_scheduler.cluster.devices import SHARE_SUFFIX, Ask, DeviceTable, ask_of
+from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugins.base import Filter
+from kube_policy_scheduler.framework.status import Code, Refusal
+
+Wanted = tuple[tuple[DeviceTable, Ask], ...]
+
+
+def wanted(frame: Frame) -> Wanted:
+    """Return what the pod wants of the devices that are looked at one by one."""
+    devices, template = frame.cluster.devices, frame.template
+    for resource in devices.shared():
+        if resource + SHARE_SUFFIX in template.requests:
+            devices.table(resource)
+    asks = ((table, ask_of(template, table.resource)) for table in devices.tables.values())
+    return tuple((table, ask) for table, ask in asks if ask.devices)
+
+
+class DeviceShares(Filter):
+    """Refuses nodes none of whose devices has the room."""
+
+    name = "DeviceShares"
+    scope = Scope.ROW
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Skip pods that want no device."""
+        found = wanted(frame)
+        return Ready(found, key=tuple((table.resource, ask) for table, ask in found)) if found else SKIP
+
+    def filter(self, frame: Frame, state: Wanted) -> BoolArray:
+        """Return `bool[rows]`: the nodes that pass."""
+        result = None
+        for table, ask in state:
+            fits = table.fits(ask, frame.rows)
+            result = fits if result is None else result & fits
+        assert result is not None
+        return result
+
+    def refusals(self, frame: Frame, state: Wanted) -> Sequence[Refusal]:
+        """Return what no device of a node has; a node with too few devices is refused for good."""
+        found = []
+        for table, ask in state:
+            short = ~table.fits(ask, frame.rows)
+            hopeless = short & (table.count[frame.rows] < ask.devices)
+            reason = f"node(s) had too little room on each {table.resource} device"
+            found.append(Refusal(Code.UNSCHEDULABLE, reason, short & ~hopeless))
+            found.append(
+                Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, f"node(s) had too few {table.resource}", hopeless)
+            )
+        return [refusal for refusal in found if refusal.where.any()]

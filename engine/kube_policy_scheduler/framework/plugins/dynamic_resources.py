@@ -1,0 +1,421 @@
+"""DynamicResources: nodes on which the devices that a pod claims can be allocated, as kube-scheduler 1.36 does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.device_classes import class_by_resource
+from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_selector
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, Rows
+from kube_policy_scheduler.cluster.object_store import object_key
+from kube_policy_scheduler.framework.dynamic_resources.allocations import Allocations, Outcome, allocations
+from kube_policy_scheduler.framework.dynamic_resources.allocator import CANNOT_ALLOCATE, INVALID_POOLS, NodeAllocation
+from kube_policy_scheduler.framework.dynamic_resources.extended_resources import (
+    CLAIM_NAME,
+    ExtendedRequests,
+    claim_in_memory,
+    extended_requests,
+    provided_resources,
+)
+from kube_policy_scheduler.framework.dynamic_resources.pod_claims import (
+    ClaimProblem,
+    PodClaims,
+    binding_blocks,
+    check_allocatable,
+    find_claims,
+)
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized
+from kube_policy_scheduler.framework.status import Code, Refusal, Status
+
+NO_CLAIMS = "no new claims to deallocate"
+"""What PostFilter answers for pods without claims."""
+STILL_NOT_SCHEDULABLE = "still not schedulable"
+DEALLOCATED = "deallocation of ResourceClaim completed"
+DELETED = "deletion of ResourceClaim completed"
+NOT_AVAILABLE = "resourceclaim not available on the node"
+STALE_EXTENDED_CLAIM = "cannot schedule extended resource claim"
+CANNOT_FIT = "cannot fit resource"
+
+_MOST_ALTERNATIVES = 8
+"""Alternatives of one request (`FirstAvailableDeviceRequestMaxSize`)."""
+
+
+class Verdict(IntEnum):
+    """What Filter says about a node; those that are searched go on from `Outcome`."""
+
+    FITS = Outcome.ALLOCATED
+    CANNOT_ALLOCATE = Outcome.CANNOT_ALLOCATE
+    INVALID_POOLS = Outcome.INVALID_POOLS
+    ERROR = Outcome.ERROR
+    NOT_AVAILABLE = 5
+    STALE_EXTENDED_CLAIM = 6
+    CANNOT_FIT = 7
+
+
+_REASONS: Mapping[Verdict, str] = {
+    Verdict.CANNOT_ALLOCATE: CANNOT_ALLOCATE,
+    Verdict.INVALID_POOLS: INVALID_POOLS,
+    Verdict.NOT_AVAILABLE: NOT_AVAILABLE,
+    Verdict.STALE_EXTENDED_CLAIM: STALE_EXTENDED_CLAIM,
+    Verdict.CANNOT_FIT: CANNOT_FIT,
+}
+
+
+@dataclass(slots=True)
+class ClaimState:
+    """What PreFilter found out about a pod's claims."""
+
+    claims: tuple[objects.ResourceClaim, ...]
+    """The pod's claims in order; last that for extended resources, where there is one."""
+    extended: objects.ResourceClaim | None = None
+    """The claim for extended resources."""
+    resources: tuple[str, ...] = ()
+    """Extended resources that a DeviceClass provides and the pod requests."""
+    selectors: Mapping[int, NodeSelector] = field(default_factory=dict)
+    """Where allocated claims can be used, by their place in `claims`; absent: everywhere."""
+    blocked: frozenset[int] = frozenset()
+    """Places of allocated claims that are to be given up, as their devices do not bind."""
+    unallocated: tuple[objects.ResourceClaim, ...] = field(init=False)
+    """The claims that have no devices yet."""
+    judged: tuple[Rows, Any, NDArray[np.int8]] | None = None
+    """What was asked last about nodes, and the answer."""
+
+    def __post_init__(self) -> None:
+        self.unallocated = tuple(claim for claim in self.claims if claim.status.allocation is None)
+
+    @property
+    def has_user_claims(self) -> bool:
+        """Return whether the pod itself names claims."""
+        return len(self.claims) > (self.extended is not None)
+
+    @property
+    def stale(self) -> bool:
+        """Return whether the claim for extended resources is left from an earlier attempt."""
+        return self.extended is not None and self.extended.spec.devices.requests is not None
+
+
+class DynamicResources(Filter, Score):
+    """Refuses nodes whose devices do not suffice, and prefers those that serve earlier alternatives."""
+
+    name = "DynamicResources"
+    scope = Scope.CLUSTER
+    normalizes = True
+
+    # --- PreFilter -----------------------------------------------------------------------------------
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Find the pod's claims; skip pods without any."""
+        if frame.cluster.resource_claims.are_held_by(frame.pod.uid):
+            return SKIP  # it has its devices, and is only looked at again before it is bound
+        resources = provided_resources(frame.template, frame.cluster.store)
+        if not frame.template.spec.resource_claims and not resources:
+            return SKIP
+        try:
+            found = find_claims(frame.pod, frame.cluster)
+            extended = self._extended_claim(frame) if resources else None
+            if not found.claims and extended is None:
+                return SKIP
+            check_allocatable(found, frame.cluster)
+            if extended is not None and extended.status.allocation is None:
+                _check_not_pending(extended, frame)
+        except ClaimProblem as problem:
+            return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (str(problem),))
+        claims = (*found.claims, extended) if extended is not None else found.claims
+        selectors: dict[int, NodeSelector] = {}
+        blocked: set[int] = set()
+        for place, claim in enumerate(claims):
+            if claim.status.allocation is not None:
+                where = claim.status.allocation.node_selector
+                if where is not None:
+                    selectors[place] = node_selector(where)
+                if binding_blocks(claim, frame.now):
+                    blocked.add(place)
+        return Ready(ClaimState(claims, extended, resources, selectors, frozenset(blocked)))
+
+    @staticmethod
+    def _extended_claim(frame: Frame) -> objects.ResourceClaim:
+        pod = frame.pod
+        existing = frame.cluster.resource_claims.for_extended_resources(pod.uid)
+        return existing or claim_in_memory(pod.name, pod.uid, pod.namespace)
+
+    # --- Filter --------------------------------------------------------------------------------------
+
+    def filter(self, frame: Frame, state: ClaimState) -> BoolArray:
+        """Return `bool[rows]`: the nodes that pass."""
+        return np.equal(self.verdicts(frame, state), Verdict.FITS)
+
+    def refusals(self, frame: Frame, state: ClaimState) -> Sequence[Refusal]:
+        """Return why nodes do not pass; an error on one ends the attempt for all."""
+        verdicts = self.verdicts(frame, state)
+        found = [
+            Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, verdicts == verdict)
+            for verdict, reason in _REASONS.items()
+        ]
+        rows = frame.index()
+        texts: dict[str, BoolArray] = {}
+        for position in np.flatnonzero(verdicts == Verdict.ERROR).tolist():
+            text = self.error(frame, state, int(rows[position]))
+            texts.setdefault(text, np.zeros(frame.size, np.bool_))[position] = True
+        found += [Refusal(Code.ERROR, text, where) for text, where in texts.items()]
+        return [refusal for refusal in found if refusal.where.any()]
+
+    def errors(self, frame: Frame, state: ClaimState) -> BoolArray | None:
+        """Return `bool[rows]`: the nodes on which Filter ends the whole attempt; None where there are none."""
+        wrong = np.equal(self.verdicts(frame, state), Verdict.ERROR)
+        return wrong if wrong.any() else None
+
+    def error(self, frame: Frame, state: ClaimState, row: int) -> str:
+        """Return the text of a node's error."""
+        group = self._group_of(frame, state, row)
+        assert group is not None
+        keys = [object_key(claim.metadata) for claim in state.unallocated]
+        return f'running "{self.name}" filter plugin: {group.found.error(row, keys)}'
+
+    def verdicts(self, frame: Frame, state: ClaimState) -> NDArray[np.int8]:
+        """Return `int8[rows]`: a `Verdict` for each node; kept until another question is asked."""
+        cluster = frame.cluster
+        slices, claims = cluster.resource_slices.changed.end, cluster.resource_claims.allocated.changed.end
+        stamp = (cluster.nodes.version, slices, claims)
+        known = state.judged
+        if known is None or known[0] is not frame.rows or known[1] != stamp:
+            known = state.judged = (frame.rows, stamp, self._judge(frame, state))
+        return known[2]
+
+    def _judge(self, frame: Frame, state: ClaimState) -> NDArray[np.int8]:
+        result: NDArray[np.int8] = np.full(frame.size, Verdict.FITS, np.int8)
+        if state.stale:
+            result[:] = Verdict.STALE_EXTENDED_CLAIM
+            return result
+        rows = frame.index()
+        for group in self._groups(frame, state):
+            if group is None:
+                continue
+            if group.where is None:
+                result[:] = group.found.outcomes(frame.rows)
+            else:
+                result[group.where] = group.found.outcomes(rows[group.where])
+        away = self._away(frame, state)
+        if away is not None:
+            searched = self._searched(frame, state)
+            result[away & searched & (result == Verdict.FITS)] = Verdict.NOT_AVAILABLE
+        return result
+
+    def unavailable(self, frame: Frame, state: ClaimState) -> frozenset[int]:
+        """Return the places of allocated claims that were not available on some node of the frame's rows.
+
+        Nodes that are refused for something else do not count.
+        """
+        if state.stale:
+            return frozenset()
+        reached = self.verdicts(frame, state) == Verdict.NOT_AVAILABLE
+        found = set()
+        if reached.any():
+            for place in range(len(state.claims)):
+                if (self._away_of(frame, state, place) & reached).any():
+                    found.add(place)
+        return frozenset(found)
+
+    def _away(self, frame: Frame, state: ClaimState) -> BoolArray | None:
+        """Return `bool[rows]`: where some allocated claim cannot be used; None where there is none such."""
+        result: BoolArray | None = None
+        for place in {*state.selectors, *state.blocked}:
+            away = self._away_of(frame, state, place)
+            result = away if result is None else result | away
+        return result
+
+    @staticmethod
+    def _away_of(frame: Frame, state: ClaimState, place: int) -> BoolArray:
+        if place in state.blocked:
+            return np.ones(frame.size, np.bool_)
+        selector = state.selectors.get(place)
+        if selector is None:
+            return np.zeros(frame.size, np.bool_)
+        return np.logical_not(selector.mask(frame.cluster.nodes, frame.rows))
+
+    # --- extended resources --------------------------------------------------------------------------
+
+    def _by_node(self, frame: Frame, state: ClaimState) -> tuple[list[str], IntArray]:
+        """Return the extended resources looked at, and `int64[rows]`: a bit for each that a node has no plugin for."""
+        nodes, rows = frame.cluster.nodes, frame.rows
+        bits = np.zeros(frame.size, np.int64)
+        for place, name in enumerate(state.resources):
+            bits |= (nodes.allocatable(name)[rows] == 0).astype(np.int64) << place
+        return list(state.resources), bits
+
+    def _searched(self, frame: Frame, state: ClaimState) -> BoolArray:
+        """Return `bool[rows]`: where this plugin has anything to say; not where a device plugin serves everything."""
+        if state.extended is None or state.has_user_claims:
+            return np.ones(frame.size, np.bool_)
+        _, bits = self._by_node(frame, state)
+        return np.not_equal(bits, 0)
+
+    def _groups(self, frame: Frame, state: ClaimState) -> list[_Group | None]:
+        """Return the nodes by the claims that they need, with what those get."""
+        if not state.unallocated:
+            return [None]
+        if state.extended is None:
+            return [_Group(None, allocations(frame.cluster).of([claim.spec for claim in state.unallocated]), None)]
+        names, bits = self._by_node(frame, state)
+        done: list[_Group | None] = []
+        for value in np.unique(bits).tolist():
+            if not value and not state.has_user_claims:
+                continue
+            where: BoolArray | None = bits == value
+            done.append(self._group(frame, state, [name for i, name in enumerate(names) if value >> i & 1], where))
+        return done
+
+    def _group_of(self, frame: Frame, state: ClaimState, row: int) -> _Group | None:
+        """Return what one node needs; None where nothing is to be allocated."""
+        groups = self._groups(frame.at(np.array([row])), state)
+        return groups[0] if groups else None
+
+    @staticmethod
+    def _group(frame: Frame, state: ClaimState, names: list[str], where: BoolArray | None) -> _Group:
+        requests = extended_requests(frame.template, names, class_by_resource(frame.cluster.store))
+        specs = [requests.spec if claim is state.extended else claim.spec for claim in state.unallocated]
+        return _Group(where, allocations(frame.cluster).of(specs), requests)
+
+    # --- PostFilter ----------------------------------------------------------------------------------
+
+    def post_filter(self, frame: Frame, state: ClaimState) -> Deallocation:
+        """Return which claims may be given up so that the pod fits; `frame.rows` are the nodes that this refused."""
+        unavailable = self.unavailable(frame, state) if frame.size else frozenset()
+        one_of = [
+            claim
+            for place, claim in enumerate(state.claims)
+            if place in unavailable and claim is not state.extended and _is_free_for(claim, frame.pod.uid)
+        ]
+        if one_of:
+            return Deallocation(DEALLOCATED, tuple(one_of))
+        extended = state.extended
+        if extended is not None and extended.metadata.name != CLAIM_NAME:
+            return Deallocation(DELETED, delete=(extended,))
+        return Deallocation(STILL_NOT_SCHEDULABLE)
+
+    # --- Reserve -------------------------------------------------------------------------------------
+
+    def allocation(self, frame: Frame, state: ClaimState, row: int) -> ReservedClaims | None:
+        """Return what the claims get on a node that passed; None where nothing is to be allocated."""
+        if state.stale:
+            return None
+        group = self._group_of(frame, state, row)
+        if group is None:
+            return None
+        found = group.found.on(row)
+        specs = [
+            group.extended.spec if group.extended is not None and claim is state.extended else claim.spec
+            for claim in state.unallocated
+        ]
+        return ReservedClaims(state.unallocated, tuple(specs), found, group.extended)
+
+    # --- Score ---------------------------------------------------------------------------------------
+
+    def pre_score(self, frame: Frame) -> Ready:
+        """Score always; where no alternatives are to be chosen, 0."""
+        prepared = self.pre_filter(frame)
+        state = prepared.state if isinstance(prepared, Ready) else None
+        adds = state is not None and bool(state.unallocated) and _has_alternatives(state.claims)
+        return Ready(state, adds=adds, key=self.name)
+
+    def score(self, frame: Frame, state: ClaimState | None) -> IntArray:
+        """Return `int64[rows]`: for each alternative taken 8 less its place in the list, summed up."""
+        result = np.zeros(frame.size, np.int64)
+        if state is None or not state.unallocated or not _has_alternatives(state.claims):
+            return result
+        for position, row in enumerate(frame.index().tolist()):
+            reserved = self.allocation(frame, state, row)
+            if reserved is not None and reserved.found.claims is not None:
+                fixed = sum(_score_of_allocated(claim) for claim in state.claims)
+                result[position] = fixed + _score_of(reserved.found)
+        return result
+
+    def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray:
+        """Return final scores, `int64[rows]`: 0 to 100 by the highest."""
+        return normalized(raw)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Nodes that need the same claims."""
+
+    where: BoolArray | None
+    """`bool[rows]`; None: all."""
+    found: Allocations
+    extended: ExtendedRequests | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedClaims:
+    """The claims of a pod that are to be allocated, and what they get on a node."""
+
+    claims: tuple[objects.ResourceClaim, ...]
+    specs: tuple[objects.ResourceClaimSpec, ...]
+    """Of the claims; that for extended resources as this node needs it."""
+    found: NodeAllocation
+    extended: ExtendedRequests | None
+    """What the claim for extended resources asks for on this node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deallocation:
+    """What PostFilter does about claims where no node fits."""
+
+    message: str
+    one_of: tuple[objects.ResourceClaim, ...] = ()
+    """Claims of which one, any of them, is to lose its devices."""
+    delete: tuple[objects.ResourceClaim, ...] = ()
+    """Claims for extended resources, left from an earlier attempt, that are to be deleted."""
+
+    @property
+    def acts(self) -> bool:
+        """Return whether there is anything to do."""
+        return bool(self.one_of or self.delete)
+
+
+def _is_free_for(claim: objects.ResourceClaim, pod_uid: str) -> bool:
+    """Return whether nobody but the pod may be using a claim."""
+    users = claim.status.reserved_for or ()
+    return not users or (len(users) == 1 and users[0].uid == pod_uid)
+
+
+def _check_not_pending(claim: objects.ResourceClaim, frame: Frame) -> None:
+    if frame.cluster.resource_claims.pending_allocation(claim.metadata.uid) is not None:
+        raise ClaimProblem(f"resource claim {object_key(claim.metadata)} is in the process of being allocated")
+
+
+def _has_alternatives(claims: Sequence[objects.ResourceClaim]) -> bool:
+    return any(request.first_available for claim in claims for request in claim.spec.devices.requests or ())
+
+
+def _score_of(found: NodeAllocation) -> int:
+    total = 0
+    for taken, requests in zip(found.alternatives, found.requests, strict=True):
+        for place, alternatives in zip(taken, requests, strict=True):
+            if alternatives[place].parent:
+                total += _MOST_ALTERNATIVES - place
+    return total
+
+
+def _score_of_allocated(claim: objects.ResourceClaim) -> int:
+    allocation = claim.status.allocation
+    if allocation is None:
+        return 0
+    taken = {result.request for result in allocation.devices.results or ()}
+    return sum(
+        _MOST_ALTERNATIVES - place
+        for request in claim.spec.devices.requests or ()
+        for place, sub in enumerate(request.first_available or ())
+        if f"{request.name}/{sub.name}" in taken
+    )
+
+
+__all__ = ["CLAIM_NAME", "ClaimState", "Deallocation", "DynamicResources", "PodClaims", "ReservedClaims", "Verdict"]

@@ -1,0 +1,81 @@
+"""NodeAffinity: nodeSelector and node affinity, required and preferred."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.node_selectors import NAME_FIELD, preferred_nodes, required_nodes
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Skip
+from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized
+from kube_policy_scheduler.framework.status import Code, Status
+
+CONFLICT = "pod affinity terms conflict"
+
+
+class NodeAffinity(Filter, Score):
+    """Refuses nodes that the pod's nodeSelector or required node affinity excludes; prefers those it prefers."""
+
+    name = "NodeAffinity"
+    reason = "node(s) didn't match Pod's node affinity/selector"
+    normalizes: ClassVar[bool] = True
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Skip pods that require nothing; narrow the nodes where every term names some."""
+        required = _required(frame.template.spec)
+        if required is None:
+            return SKIP if frame.template.spec.node_selector is None else Ready(key=required_nodes(frame.template))
+        names = _named(required.node_selector_terms or [])
+        if names is not None and not names:
+            return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (CONFLICT,))
+        return Ready(nodes=names, key=(required_nodes(frame.template), names))
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        """Return `bool[rows]`: the nodes that pass."""
+        return required_nodes(frame.template).mask(frame.cluster.nodes, frame.rows)
+
+    def pre_score(self, frame: Frame) -> Ready | Skip:
+        """Skip pods without preferred terms; a preferred term that does not parse counts for nothing.
+
+        kube-scheduler ends the attempt on such a term, but the API server lets none in.
+        """
+        affinity = frame.template.spec.affinity
+        if affinity is None or affinity.node_affinity is None or affinity.node_affinity.preferred is None:
+            return SKIP
+        memo = frame.template.memo
+        terms = memo.get((self.name, "preferred"))
+        if terms is None:
+            terms = memo[self.name, "preferred"] = preferred_nodes(affinity.node_affinity.preferred)
+        return Ready(terms, key=terms)
+
+    def score(self, frame: Frame, state: Any) -> IntArray:
+        """Return `int64[rows]`: the sum of the weights of the preferred terms that a node meets."""
+        result = np.zeros(frame.size, np.int64)
+        for preferred in state:
+            result += preferred.weight * preferred.term.mask(frame.cluster.nodes, frame.rows)
+        return result
+
+    def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray:
+        """Return 100 for the nodes that meet most."""
+        return normalized(raw)
+
+
+def _required(spec: objects.PodSpec) -> objects.NodeSelector | None:
+    if spec.affinity is None or spec.affinity.node_affinity is None:
+        return None
+    return spec.affinity.node_affinity.required
+
+
+def _named(terms: list[objects.NodeSelectorTerm]) -> frozenset[str] | None:
+    """Return the names of the only nodes that the terms can mean, None where one of them names none."""
+    union: set[str] = set()
+    for term in terms:
+        sets = [set(r.values or ()) for r in term.match_fields or () if r.key == NAME_FIELD and r.operator == "In"]
+        if not sets:
+            return None
+        union |= set.intersection(*sets)
+    return frozenset(union) if terms else None

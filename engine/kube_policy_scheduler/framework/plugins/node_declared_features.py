@@ -1,0 +1,52 @@
+"""NodeDeclaredFeatures: pods that need a feature of the kubelet go to nodes that declare it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready
+from kube_policy_scheduler.framework.plugins.base import Filter
+
+RESTART_ALL_CONTAINERS = "RestartAllContainersOnContainerExits"
+USER_NAMESPACES_HOST_NETWORK = "UserNamespacesHostNetworkSupport"
+
+
+class NodeDeclaredFeatures(Filter):
+    """Refuses nodes whose `status.declaredFeatures` lack what the pod's spec implies."""
+
+    name = "NodeDeclaredFeatures"
+    reason = "node(s) didn't match Pod's required features"
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Skip pods that need no such feature."""
+        needed = needed_features(frame.template.spec)
+        return Ready(needed, key=needed) if needed else SKIP
+
+    def filter(self, frame: Frame, state: frozenset[str]) -> BoolArray:
+        """Return `bool[rows]`: the nodes that pass."""
+        nodes = frame.cluster.nodes
+        result = np.ones(frame.size, np.bool_)
+        for feature in sorted(state):
+            result &= _declaring(nodes, feature)[frame.rows]
+        return result
+
+
+def needed_features(spec: objects.PodSpec) -> frozenset[str]:
+    """Return the features of a node that the pod's spec implies (1.36 knows two that bear on scheduling)."""
+    needed = set()
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    if any(rule.action == "RestartAllContainers" for c in containers for rule in c.restart_policy_rules or ()):
+        needed.add(RESTART_ALL_CONTAINERS)
+    if spec.host_network and spec.host_users is False:
+        needed.add(USER_NAMESPACES_HOST_NETWORK)
+    return frozenset(needed)
+
+
+def _declaring(nodes: NodeTable, feature: str) -> BoolArray:
+    """Return `bool[nodes]`: the nodes that declare the feature."""
+    return nodes.valued(
+        ("declares", feature), lambda info: feature in (info.node.status.declared_features or ()), np.bool_
+    )

@@ -1,0 +1,133 @@
+"""NodeResourcesFit: what the pod requests must be free on the node, and there must be room for one more pod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.device_classes import class_by_resource, may_be_provided
+from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
+from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.cluster.requests import is_extended
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugins.base import Filter
+from kube_policy_scheduler.framework.status import Code, Refusal
+
+TOO_MANY_PODS = "Too many pods"
+
+Columns = Callable[[str], IntArray]
+"""A column `int64[rows]` by resource."""
+
+
+Amounts = tuple[tuple[str, int], ...]
+"""Resource and amount in column units, native ones first, zeros left out."""
+MOST_REASONS = 64
+"""Resources that no node has of which each is named; of more the number is told. A pod may ask for thousands."""
+
+
+class Wanted(NamedTuple):
+    """What one more pod takes."""
+
+    amounts: Amounts
+    """Of resources that some node offers."""
+    unoffered: tuple[str, ...] = ()
+    """Resources that nothing offers: where there is one, the pod fits nowhere."""
+    devices: frozenset[str] = frozenset()
+    """Resources that a DeviceClass provides: nodes without them are left to DynamicResources."""
+
+
+class NodeResourcesFit(Filter):
+    """Refuses nodes without room; nodes too small even when empty are refused for good."""
+
+    name = "NodeResourcesFit"
+    scope = Scope.ROW
+
+    def __init__(
+        self, *, ignored_resources: frozenset[str] = frozenset(), ignored_groups: frozenset[str] = frozenset()
+    ) -> None:
+        self._ignored_resources = ignored_resources
+        self._ignored_groups = ignored_groups
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Compute what the pod wants; never skip: the number of pods is always limited."""
+        amounts, counted = self._amounts(frame.template), frame.cluster.nodes.counted
+        missing = [name for name, _ in amounts if name not in counted]
+        classes = class_by_resource(frame.cluster.store)
+        devices = frozenset(name for name, _ in amounts if may_be_provided(name) and name in classes)
+        wanted = Wanted(
+            tuple(item for item in amounts if item[0] in counted) if missing else amounts,
+            tuple(name for name in missing if name not in devices),
+            devices,
+        )
+        return Ready(wanted, key=wanted)
+
+    def _amounts(self, template: PodTemplate) -> Amounts:
+        key = (self.name, self._ignored_resources, self._ignored_groups)
+        known: Amounts | None = template.memo.get(key)
+        if known is None:
+            known = template.memo[key] = tuple(
+                (name, template.requests[name])
+                for name in sorted(template.requests, key=_native_first)
+                if name != "pods" and not self._ignores(name)
+            )
+        return known
+
+    def _ignores(self, resource: str) -> bool:
+        if not is_extended(resource):
+            return False
+        return resource in self._ignored_resources or resource.split("/")[0] in self._ignored_groups
+
+    def filter(self, frame: Frame, state: Wanted) -> BoolArray:
+        """Return `bool[rows]`: the nodes that pass."""
+        nodes, rows = frame.cluster.nodes, frame.rows
+        if state.unoffered:
+            return np.zeros(frame.size, np.bool_)
+        result: BoolArray = nodes.pod_count[rows] < nodes.allocatable("pods")[rows]
+        for resource, amount in state.amounts:
+            offered = nodes.allocatable(resource)[rows]
+            fits = offered - nodes.requested(resource)[rows] >= amount
+            result &= (fits | (offered == 0)) if resource in state.devices else fits
+        return result
+
+    def refusals(self, frame: Frame, state: Wanted) -> Sequence[Refusal]:
+        """Return every shortage; one that an empty node would have too makes the node's code unresolvable."""
+        nodes, rows = frame.cluster.nodes, frame.rows
+        return shortages(
+            state,
+            allocatable=lambda resource: nodes.allocatable(resource)[rows],
+            requested=lambda resource: nodes.requested(resource)[rows],
+            pod_count=nodes.pod_count[rows],
+        )
+
+
+def shortages(wanted: Wanted, *, allocatable: Columns, requested: Columns, pod_count: IntArray) -> list[Refusal]:
+    """Return what is short for one more pod, for nodes given as columns."""
+    found = [Refusal(Code.UNSCHEDULABLE, TOO_MANY_PODS, pod_count >= allocatable("pods"))]
+    for resource, amount in wanted.amounts:
+        offered = allocatable(resource)
+        short = offered - requested(resource) < amount
+        if resource in wanted.devices:
+            short &= offered > 0
+        if not short.any():
+            continue
+        hopeless = short & (amount > offered)
+        found.append(Refusal(Code.UNSCHEDULABLE, _insufficient(resource), short & ~hopeless))
+        found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, _insufficient(resource), hopeless))
+    everywhere = np.ones(len(pod_count), np.bool_)
+    for resource in wanted.unoffered[:MOST_REASONS]:
+        found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, _insufficient(resource), everywhere))
+    if (more := len(wanted.unoffered) - MOST_REASONS) > 0:
+        reason = f"Insufficient amounts of {more} more resources, which no node offers"
+        found.append(Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, everywhere))
+    return [refusal for refusal in found if refusal.where.any()]
+
+
+def _insufficient(resource: str) -> str:
+    return f"Insufficient {resource}"
+
+
+def _native_first(resource: str) -> tuple[bool, str]:
+    return resource not in ("cpu", "memory", "ephemeral-storage"), resource

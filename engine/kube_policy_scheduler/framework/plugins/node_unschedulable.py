@@ -1,0 +1,29 @@
+"""NodeUnschedulable: cordoned nodes are for pods that tolerate the cordon's taint."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.taints import CORDONED, tolerated
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready
+from kube_policy_scheduler.framework.plugins.base import Filter
+
+
+class NodeUnschedulable(Filter):
+    """Refuses nodes with `spec.unschedulable`."""
+
+    name = "NodeUnschedulable"
+    reason = "node(s) were unschedulable"
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Find out whether the pod tolerates the cordon."""
+        tolerant = tolerated(frame.template.spec.tolerations or (), CORDONED)
+        return Ready(tolerant, key=tolerant)
+
+    def filter(self, frame: Frame, state: bool) -> BoolArray:
+        """Return `bool[rows]`: the nodes that pass."""
+        if state:
+            return np.ones(frame.size, np.bool_)
+        return ~frame.cluster.nodes.unschedulable[frame.rows]

@@ -1,0 +1,79 @@
+"""NodeVolumeLimits: a node takes only so many volumes of one CSI driver."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.attached_volumes import VolumeId, csi_volumes
+from kube_policy_scheduler.cluster.claims import not_made_for
+from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.status import Code, Refusal
+
+TOO_MANY = "node(s) exceed max volume count"
+
+
+@dataclass(frozen=True, slots=True)
+class NewVolumes:
+    """The CSI volumes of an incoming pod."""
+
+    by_driver: Mapping[str, Sequence[VolumeId]]
+    refusal: tuple[Code, str] | None = None
+    """Why no node can be judged, such as a claim that does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVolumeLimits:
+    """Refuses nodes that would have more volumes attached than their CSINode allows."""
+
+    name: ClassVar[str] = "NodeVolumeLimits"
+    scope: ClassVar[Scope] = Scope.CLUSTER
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Find the pod's CSI volumes; skip pods without any."""
+        pod = frame.pod
+        if not pod.volumes:
+            return SKIP
+        found = csi_volumes(pod, frame.cluster.store)
+        if found.missing:
+            text = f'looking up PVC {pod.namespace}/{found.missing}: persistentvolumeclaim "{found.missing}" not found'
+            return Ready(NewVolumes({}, (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, text)))
+        if found.stranger is not None:
+            return Ready(NewVolumes({}, (Code.ERROR, not_made_for(found.stranger, pod))))
+        by_driver: dict[str, list[VolumeId]] = defaultdict(list)
+        for volume in found.volumes:
+            by_driver[volume.driver].append(volume)
+        return Ready(NewVolumes(by_driver)) if by_driver else SKIP
+
+    def filter(self, frame: Frame, state: NewVolumes) -> BoolArray:
+        """Return `bool[rows]`: nodes where the pod's volumes fit beside those that are there.
+
+        A volume that a pod on the node uses already is no further one. One that is only attached, by a
+        VolumeAttachment, counts twice: kube-scheduler does not compare attachments with the pod's volumes.
+        """
+        if state.refusal is not None:
+            return np.zeros(frame.size, np.bool_)
+        attached, rows = frame.cluster.attached, frame.rows
+        result = np.ones(frame.size, np.bool_)
+        for driver, volumes in state.by_driver.items():
+            limit = attached.limit(driver)
+            if limit is None:
+                continue
+            more = np.full(frame.cluster.nodes.size, len(volumes), np.int64)
+            for volume in volumes:
+                more[attached.rows_with(volume)] -= 1
+            more = more[rows]
+            # subtracting keeps clear of overflow where there is no limit
+            result &= (more == 0) | (attached.used(driver)[rows] <= limit[rows] - more)
+        return result
+
+    def refusals(self, frame: Frame, state: NewVolumes) -> Sequence[Refusal]:
+        """Return the one reason of this rule, where it applies."""
+        code, reason = state.refusal or (Code.UNSCHEDULABLE, TOO_MANY)
+        return [Refusal(code, reason, ~self.filter(frame, state))]

@@ -1,0 +1,203 @@
+"""PodTopologySpread: no domain gets too many more of some pods than another (required), or rather not (preferred)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.domains import DomainTotals, topology
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.selectors import SelectorError
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
+from kube_policy_scheduler.framework.plugins.pod_topology_spread_score import PreparedScore, SoftSpread
+from kube_policy_scheduler.framework.plugins.spread_constraints import (
+    HARD,
+    SOFT,
+    SYSTEM_DEFAULTS,
+    SpreadConstraint,
+    counters_of,
+    default_constraints,
+    has_all_keys,
+    own_constraints,
+)
+from kube_policy_scheduler.framework.status import Code, Refusal, Status
+
+TOO_MANY = "node(s) didn't match pod topology spread constraints"
+NO_LABEL = f"{TOO_MANY} (missing required label)"
+_NO_DOMAIN = 2**31 - 1
+"""The minimum over no domains at all; seen only by a constraint with `minDomains` 0."""
+
+
+class Verdict(NamedTuple):
+    """What one hard constraint says about each domain."""
+
+    allowed: BoolArray
+    """`bool[slots]`, indexed by `domain`."""
+    domain: NDArray[np.intp]
+    """`intp[nodes]`: the domain of each node."""
+    missing: int
+    """The domain of nodes without the label."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodTopologySpread:
+    """Spreads pods over the domains of node labels."""
+
+    defaults: Sequence[objects.TopologySpreadConstraint] = SYSTEM_DEFAULTS
+    """Constraints of pods that declare none."""
+
+    name: ClassVar[str] = "PodTopologySpread"
+    scope: ClassVar[Scope] = Scope.CLUSTER
+    normalizes: ClassVar[bool] = True
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Count per domain; skip pods without hard constraints."""
+        try:
+            constraints = self._constraints(frame, HARD)
+        except SelectorError as error:
+            return Status(Code.ERROR, self.name, (f"get constraints from pod: {error}",))
+        if not constraints:
+            return SKIP
+        kept: _HardSpread | None = frame.template.memo.get((self.name, HARD))
+        if kept is None or not kept.serves(frame.cluster, constraints):
+            kept = _HardSpread(frame, constraints)
+            frame.cluster.counters.keep(frame.template, (self.name, HARD), kept)
+            kept.serves(frame.cluster, constraints)
+        return Ready(kept.verdicts(frame))
+
+    def filter(self, frame: Frame, state: Sequence[Verdict]) -> BoolArray:
+        """Return `bool[rows]`: the nodes whose domains may take one pod more."""
+        result: BoolArray | None = None
+        for verdict in state:
+            index = verdict.domain if isinstance(frame.rows, slice) else verdict.domain[frame.rows]
+            passing: BoolArray = verdict.allowed.take(index)
+            result = passing if result is None else result & passing
+        assert result is not None
+        return result
+
+    def refusals(self, frame: Frame, state: Sequence[Verdict]) -> Sequence[Refusal]:
+        """Return why nodes are refused: by the first constraint in order that does so."""
+        left = np.ones(frame.size, np.bool_)
+        missing, skewed = np.zeros_like(left), np.zeros_like(left)
+        for verdict in state:
+            index = verdict.domain[frame.rows]
+            refused = left & ~verdict.allowed[index]
+            without = refused & (index == verdict.missing)
+            missing |= without
+            skewed |= refused & ~without
+            left &= ~refused
+        return [
+            Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NO_LABEL, missing),
+            Refusal(Code.UNSCHEDULABLE, TOO_MANY, skewed),
+        ]
+
+    def pre_score(self, frame: Frame) -> Ready | Skip:
+        """Weigh the soft constraints by their domains among the feasible nodes; skip pods without any.
+
+        kube-scheduler ends the attempt where a selector does not parse; the API server lets none in.
+        """
+        try:
+            constraints = self._constraints(frame, SOFT)
+        except SelectorError:
+            return SKIP
+        if not constraints:
+            return SKIP
+        own = bool(frame.template.spec.topology_spread_constraints)
+        complete = own or self.defaults is not SYSTEM_DEFAULTS
+        kept: SoftSpread | None = frame.template.memo.get((self.name, SOFT))
+        if kept is None or not kept.serves(frame.cluster, constraints, require_all_keys=complete):
+            kept = SoftSpread(frame, constraints, require_all_keys=complete)
+            frame.cluster.counters.keep(frame.template, (self.name, SOFT), kept)
+            kept.serves(frame.cluster, constraints, require_all_keys=complete)
+        return Ready(kept.prepare(frame))
+
+    def score(self, frame: Frame, state: PreparedScore) -> IntArray:
+        """Return `int64[rows]`: how many pods of the set are near, weighted; less is better."""
+        return state.raw
+
+    def normalize(self, frame: Frame, state: PreparedScore, raw: IntArray | FloatArray) -> IntArray:
+        """Return `int64[rows]`: 100 for the fewest; 0 for nodes without the labels."""
+        return state.normalized(raw.astype(np.int64))
+
+    def _constraints(self, frame: Frame, action: str) -> Sequence[SpreadConstraint]:
+        template = frame.template
+        if template.spec.topology_spread_constraints:
+            return own_constraints(template, action)
+        if action == HARD and self.defaults is SYSTEM_DEFAULTS:
+            return ()
+        return default_constraints(template, frame.cluster, defaults=self.defaults, action=action)
+
+
+class _HardSpread:
+    """The hard constraints of one template over one state of the node table; counts follow by themselves."""
+
+    def __init__(self, frame: Frame, constraints: Sequence[SpreadConstraint]) -> None:
+        self._constraints = constraints
+        self._cluster = frame.cluster
+        self._version = frame.cluster.nodes.version
+        self._totals: list[DomainTotals] = []
+        self._known: list[IntArray | None] = []
+        """Per constraint, the domains that any counting node is in; None means all."""
+        self._self_match = [int(c.selects(frame.template.labels)) for c in constraints]
+        nodes = frame.cluster.nodes
+        complete = has_all_keys(constraints, nodes)
+        for constraint in constraints:
+            eligible = constraint.eligible(frame.template, nodes)
+            totals = DomainTotals(
+                topology(nodes, constraint.topology_key),
+                counters_of(constraint, frame),
+                counting=complete if eligible is None else complete & eligible,
+            )
+            present = totals.present()
+            self._totals.append(totals)
+            self._known.append(None if present.all() else np.flatnonzero(present))
+
+    def serves(self, cluster: Cluster, constraints: Sequence[SpreadConstraint]) -> bool:
+        """Return whether this still holds."""
+        return (
+            self._cluster is cluster
+            and self._version == cluster.nodes.version
+            and (self._constraints is constraints or self._constraints == constraints)
+            and all(totals.sync() for totals in self._totals)
+        )
+
+    def verdicts(self, frame: Frame) -> list[Verdict]:
+        """Return what each constraint says with the pods that are placed now."""
+        found = []
+        for position, constraint in enumerate(self._constraints):
+            domains = self._totals[position].topology
+            totals = self._totals[position].totals
+            if frame.cluster.rehearsed:
+                totals = totals + self._unseen(frame, position)
+            known = self._known[position]
+            counted = totals[: domains.size] if known is None else totals[known]
+            least = int(counted.min()) if len(counted) else _NO_DOMAIN
+            if len(counted) < constraint.min_domains:
+                least = 0
+            allowed = totals <= constraint.max_skew + least - self._self_match[position]
+            allowed[domains.nothing] = False
+            found.append(Verdict(allowed, domains.index, domains.nothing))
+        return found
+
+    def _unseen(self, frame: Frame, position: int) -> IntArray:
+        """Return what kube-scheduler's dry run adds to the totals, `int64[slots]`.
+
+        Its PreFilter counts no terminating pod, and none at all for the selector `{}`; but when a dry run
+        removes or adds such pods (`updateWithPod`), it takes them off or puts them on all the same.
+        """
+        constraint, totals = self._constraints[position], self._totals[position]
+        result = np.zeros_like(totals.totals)
+        for pod, node_name, step in frame.cluster.rehearsed:
+            row = frame.cluster.nodes.rows.get(node_name)
+            if row is None or pod.namespace != frame.pod.namespace or not constraint.selects(pod.labels):
+                continue
+            if totals.counts(row) and (pod.terminating or constraint.counted(pod.namespace) is None):
+                result[totals.topology.index[row]] += step
+        return result

@@ -1,0 +1,48 @@
+"""TaintToleration: hard taints keep pods away that do not tolerate them, soft ones make a node less liked."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.taints import taint_sets, tolerance, untolerated_hard, untolerated_soft
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready
+from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized
+
+
+class TaintToleration(Filter, Score):
+    """Refuses nodes with an untolerated NoSchedule or NoExecute taint; fewer PreferNoSchedule taints score higher."""
+
+    name = "TaintToleration"
+    reason = "node(s) had untolerated taint(s)"
+    normalizes: ClassVar[bool] = True
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Have no objection."""
+        return Ready(key=tolerance(frame.template))
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        """Return `bool[rows]`: the nodes that pass."""
+        nodes = frame.cluster.nodes
+        passing = untolerated_hard(frame.template, nodes) == 0
+        if passing.all():
+            return np.ones(frame.size, np.bool_)
+        result: BoolArray = passing.take(taint_sets(nodes).codes[frame.rows])
+        return result
+
+    def pre_score(self, frame: Frame) -> Ready:
+        """Score always."""
+        return Ready(key=tolerance(frame.template))
+
+    def score(self, frame: Frame, state: Any) -> IntArray:
+        """Return `int64[rows]`: soft taints that the pod does not tolerate."""
+        nodes = frame.cluster.nodes
+        result: IntArray = untolerated_soft(frame.template, nodes).take(taint_sets(nodes).codes[frame.rows])
+        return result
+
+    def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray:
+        """Return 100 for nodes without such taints, 0 for those with most."""
+        return normalized(raw, reverse=True)

@@ -1,0 +1,266 @@
+"""VolumeBinding: a pod's claims are bound to volumes that its node can reach, or can be bound there.
+
+The filter finds, node by node, which existing volumes claims would be bound to and for which claims volumes
+would be provisioned; `volumes_on` gives that for the chosen node, and `framework.volume_reservation`
+acts on it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.claims import (
+    SELECTED_NODE,
+    WAIT_FOR_FIRST_CONSUMER,
+    claim_uses,
+    fully_bound,
+    made_for,
+    not_made_for,
+)
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.csi_migration import (
+    in_tree_plugin,
+    migrated_affinity,
+    migrated_plugins,
+    volume_handle,
+)
+from kube_policy_scheduler.cluster.node_lookup import rows_of_volume
+from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.object_store import key_of, storage_class
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugins.volume_matching import (
+    Matches,
+    candidates,
+    class_volumes,
+    provisionable,
+    size,
+)
+from kube_policy_scheduler.framework.status import Code, Refusal, Status
+
+OUT_OF_REACH = "node(s) didn't match PersistentVolume's node affinity"
+NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
+NO_ROOM = "node(s) did not have enough free storage"
+VOLUME_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+
+_READ = (
+    objects.PersistentVolume,
+    objects.PersistentVolumeClaim,
+    objects.StorageClass,
+    objects.CSINode,
+    objects.CSIDriver,
+    objects.CSIStorageCapacity,
+)
+"""What the verdicts depend on, beside the pod and the nodes' labels."""
+
+Claims = Sequence[objects.PersistentVolumeClaim]
+
+
+@dataclass(frozen=True, slots=True)
+class StaticBinding:
+    """A claim and the existing volume to bind it to."""
+
+    claim: objects.PersistentVolumeClaim
+    volume: objects.PersistentVolume
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVolumes:
+    """What has to happen to a pod's claims before it can run on one node."""
+
+    bindings: tuple[StaticBinding, ...] = ()
+    provisions: tuple[objects.PersistentVolumeClaim, ...] = ()
+    """Claims for which volumes are to be provisioned."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaims:
+    """A pod's claims, sorted by how they stand, and what stands against each node: `bool[nodes]` each."""
+
+    bound: Claims
+    selected: Claims
+    """Unbound, and a node was selected for them before."""
+    matching: Claims
+    """Unbound, smallest first; existing volumes may do for them."""
+    matches: Matches
+    """The existing volumes for `matching`."""
+    out_of_reach: BoolArray
+    gone: BoolArray
+    no_volume: BoolArray
+    no_room: BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeBinding:
+    """Refuses nodes from which the pod's volumes cannot be reached or made."""
+
+    name: ClassVar[str] = "VolumeBinding"
+    scope: ClassVar[Scope] = Scope.CLUSTER
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Sort the claims; refuse the pod where one is missing, lost, going, or should be bound but is not."""
+        pod, cluster = frame.pod, frame.cluster
+        uses = list(claim_uses(pod)) if pod.volumes else []
+        if not uses:
+            return SKIP
+        for use in uses:
+            problem = _problem(pod, cluster, name=use.name, ephemeral=use.ephemeral)
+            if problem:
+                return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (problem,))
+        bound: list[objects.PersistentVolumeClaim] = []
+        delayed: list[objects.PersistentVolumeClaim] = []
+        immediate = False
+        for use in uses:
+            claim = cluster.store.expected(objects.PersistentVolumeClaim, key_of(pod.namespace, use.name))
+            assert claim is not None
+            if fully_bound(claim):
+                bound.append(claim)
+                continue
+            found = cluster.get(objects.StorageClass, name) if (name := storage_class(claim)) else None
+            if found is not None and found.volume_binding_mode is None:
+                text = f'VolumeBindingMode not set for StorageClass "{found.metadata.name}"'
+                return Status(Code.ERROR, self.name, (text,))
+            waits = found is not None and found.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+            if waits and not claim.spec.volume_name:
+                delayed.append(claim)
+            else:
+                immediate = True
+        if immediate:
+            return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (UNBOUND,))
+        # kept, because it is asked for again within a decision: at Reserve, and row by row at preemption
+        stamp = (pod.namespace, tuple(uses), cluster.nodes.version, cluster.store.versions(_READ))
+        return Ready(cluster.store.keep(self.name, stamp, lambda: _judge(bound, delayed, cluster)))
+
+    def filter(self, frame: Frame, state: PodClaims) -> BoolArray:
+        """Return `bool[rows]`: the nodes that pass."""
+        against: BoolArray = state.out_of_reach | state.no_volume | state.no_room | state.gone
+        return ~against[frame.rows]
+
+    def refusals(self, frame: Frame, state: PodClaims) -> Sequence[Refusal]:
+        """Return why nodes are refused; bound and unbound claims may both have something against one."""
+        return [
+            Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, where[frame.rows])
+            for reason, where in (
+                (OUT_OF_REACH, state.out_of_reach),
+                (NO_VOLUME, state.no_volume),
+                (NO_ROOM, state.no_room),
+                (VOLUME_GONE, state.gone),
+            )
+        ]
+
+
+def volumes_on(row: int, state: PodClaims) -> NodeVolumes:
+    """Return what has to happen to the claims on one node, which passed the filter."""
+    bindings, provisions = [], list(state.selected)
+    for position, claim in enumerate(state.matching):
+        volume = state.matches.volume(claim=position, row=row)
+        if volume is None:
+            provisions.append(claim)
+        else:
+            bindings.append(StaticBinding(claim, volume))
+    return NodeVolumes(tuple(bindings), tuple(provisions))
+
+
+def _problem(pod: PodInfo, cluster: Cluster, *, name: str, ephemeral: bool) -> str:
+    """Return why a claim cannot be used, "" where it can."""
+    claim = cluster.get(objects.PersistentVolumeClaim, key_of(pod.namespace, name))
+    if claim is None and ephemeral:
+        return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+    if claim is None:
+        return f'persistentvolumeclaim "{name}" not found'
+    if claim.status.phase == "Lost":
+        return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
+    if claim.metadata.deletion_timestamp is not None:
+        return f'persistentvolumeclaim "{name}" is being deleted'
+    if ephemeral and not made_for(claim, pod):
+        return not_made_for(claim, pod)
+    return ""
+
+
+def _judge(bound: Claims, delayed: Claims, cluster: Cluster) -> PodClaims:
+    """Look at all nodes."""
+    nodes = cluster.nodes
+    selected = [claim for claim in delayed if _selected_node(claim) is not None]
+    matching = sorted((claim for claim in delayed if _selected_node(claim) is None), key=size)
+    out_of_reach, gone = _check_bound(bound, cluster)
+    elsewhere = np.zeros(nodes.size, np.bool_)  # nothing more is asked about these nodes
+    for claim in selected:
+        here = np.zeros(nodes.size, np.bool_)
+        row = nodes.rows.get(_selected_node(claim) or "")
+        if row is not None:
+            here[row] = True
+        elsewhere |= ~here
+    matches = Matches(nodes)
+    judged, no_volume, no_room = elsewhere, elsewhere.copy(), np.zeros(nodes.size, np.bool_)
+    # choosing does not look at what is judged: what is chosen on a node that is out already counts for nothing
+    chosen = [matches.choose(candidates(claim, class_volumes(cluster, storage_class(claim)))) for claim in matching]
+    missing = ((claim, None) for claim in selected), zip(matching, chosen, strict=True)
+    for claim, found in itertools.chain(*missing):
+        need = ~elsewhere if found is None else ~found & ~elsewhere
+        if not need.any():
+            continue
+        where = provisionable(storage_class(claim), cluster)
+        not_allowed = need & ~judged & ~where.allowed
+        no_volume |= not_allowed
+        judged = judged | not_allowed
+        full = need & ~judged & ~where.room(claim)
+        no_room |= full
+        judged = judged | full
+    return PodClaims(bound, selected, matching, matches, out_of_reach, gone, no_volume, no_room)
+
+
+def _selected_node(claim: objects.PersistentVolumeClaim) -> str | None:
+    """Return the node that a volume for the claim is to be provisioned for, None where none was selected."""
+    return (claim.metadata.annotations or {}).get(SELECTED_NODE)
+
+
+def _check_bound(claims: Claims, cluster: Cluster) -> tuple[BoolArray, BoolArray]:
+    """Return `bool[nodes]` twice: where a bound volume is out of reach, and where one does not exist."""
+    out_of_reach, gone = np.zeros(cluster.nodes.size, np.bool_), np.zeros(cluster.nodes.size, np.bool_)
+    for claim in claims:
+        volume = cluster.store.expected(objects.PersistentVolume, claim.spec.volume_name)
+        if volume is None:
+            gone = ~out_of_reach
+            break  # kube-scheduler looks no further
+        out_of_reach |= ~_in_reach(volume, cluster)
+    return out_of_reach, gone
+
+
+def _in_reach(volume: objects.PersistentVolume, cluster: Cluster) -> BoolArray:
+    """Return `bool[nodes]`: nodes that the volume's node affinity admits."""
+    affinity = volume.spec.node_affinity
+    result = _admitted(affinity.required if affinity is not None else None, cluster)
+    plugin = in_tree_plugin(volume.spec)
+    if plugin is not None:
+        # kube-scheduler ends the attempt where a volume cannot be translated; here only those nodes are out
+        usable = volume_handle(plugin, volume.spec, volume.metadata.labels) is not None
+        translated = _admitted(migrated_affinity(plugin, volume), cluster) & usable
+        result = np.where(_migrated(plugin.name, cluster), translated, result)
+    return result
+
+
+def _migrated(plugin: str, cluster: Cluster) -> BoolArray:
+    """Return `bool[nodes]`: where an in-tree plugin is migrated."""
+    nodes, store = cluster.nodes, cluster.store
+
+    def look() -> BoolArray:
+        found = (plugin in migrated_plugins(store.get(objects.CSINode, info.name)) for info in nodes.infos)
+        return np.fromiter(found, np.bool_, nodes.size)
+
+    return store.keep(("migrated", plugin), (store.version(objects.CSINode), nodes.version), look)
+
+
+def _admitted(required: objects.NodeSelector | None, cluster: Cluster) -> BoolArray:
+    if required is None:
+        return np.ones(cluster.nodes.size, np.bool_)
+    result = np.zeros(cluster.nodes.size, np.bool_)
+    result[rows_of_volume(required, cluster.nodes)] = True
+    return result

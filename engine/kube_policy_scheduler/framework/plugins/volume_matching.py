@@ -1,0 +1,424 @@
+"""Volumes for claims that wait for their pod: those that exist, and those that can be provisioned.
+
+Rules: `volume.FindMatchingVolume` and `checkVolumeProvisions` of Kubernetes 1.36. A pod may have thousands of claims,
+and a class tens of thousands of volumes: volumes are asked as columns, and one that is taken is not met again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.claims import requested_storage
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.node_lookup import rows_matching, rows_of_topologies, rows_of_volume, single_label
+from kube_policy_scheduler.cluster.nodes import BoolArray, CodeArray, IntArray, NodeTable
+from kube_policy_scheduler.cluster.object_store import key_of, object_key
+from kube_policy_scheduler.cluster.quantity import units
+from kube_policy_scheduler.cluster.selectors import Expression, Selector, SelectorError, label_selector
+from kube_policy_scheduler.cluster.static_columns import CodedColumn
+
+_NO_PROVISIONER = "kubernetes.io/no-provisioner"
+"""Provisioner of storage classes whose volumes are made by hand."""
+_NONE = -1
+_FORGOTTEN = 64
+"""Facts of volumes that are gone, kept beside as many as there are volumes."""
+
+
+def size(claim: objects.PersistentVolumeClaim) -> int:
+    """Return the bytes that a claim asks for; 0 where it asks for none."""
+    requested = requested_storage(claim)
+    return 0 if requested is None else units(requested)
+
+
+def bound_to(volume: objects.PersistentVolume, claim: objects.PersistentVolumeClaim) -> bool:
+    """Return whether a volume is reserved for a claim: by name and, if it says so, by uid."""
+    reference = volume.spec.claim_ref
+    return (
+        reference is not None
+        and reference.name == claim.metadata.name
+        and reference.namespace == claim.metadata.namespace
+        and reference.uid in ("", claim.metadata.uid)
+    )
+
+
+class Place(NamedTuple):
+    """From where volumes can be used: by what they have in common."""
+
+    local: str = ""
+    """The label whose one value a volume's node affinity asks for, such as a hostname; "" for any other affinity."""
+    affinity: bytes = b""
+    """Any other affinity: volumes where it is equal can be used from the same nodes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VolumeFacts:
+    """What matching reads of one existing volume, worked out once."""
+
+    volume: objects.PersistentVolume
+    capacity: int
+    """Bytes."""
+    mode: str
+    attributes_class: str
+    access_modes: frozenset[str]
+    available: bool
+    place: Place
+    value: str = ""
+    """Of the label that its place names."""
+
+
+def class_volumes(cluster: Cluster, class_name: str) -> ClassVolumes:
+    """Return the volumes of a storage class, as they are assumed to be; made anew when a volume changes."""
+    store = cluster.store
+
+    def make() -> ClassVolumes:
+        known: dict[str, VolumeFacts] = store.keep("volume-facts", None, dict)
+        if len(known) > 2 * len(store.all(objects.PersistentVolume)) + _FORGOTTEN:
+            known.clear()
+        found = []
+        for volume in store.expected_group(objects.PersistentVolume, class_name):
+            facts = known.get(volume.metadata.name)
+            if facts is None or facts.volume is not volume:
+                facts = known[volume.metadata.name] = _facts(volume)
+            found.append(facts)
+        return ClassVolumes(found)
+
+    return store.keep(("volumes", class_name), store.version(objects.PersistentVolume), make)
+
+
+def _facts(volume: objects.PersistentVolume) -> VolumeFacts:
+    spec = volume.spec
+    capacity = (spec.capacity or {}).get("storage")
+    affinity = spec.node_affinity
+    terms = affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else None
+    only = terms[0] if terms is not None and len(terms) == 1 and not terms[0].match_fields else None
+    label = single_label(only.match_expressions) if only is not None else None
+    return VolumeFacts(
+        volume,
+        0 if capacity is None else units(capacity),
+        spec.volume_mode or "Filesystem",
+        spec.volume_attributes_class_name or "",
+        frozenset(spec.access_modes or ()),
+        volume.status.phase == "Available",
+        Place(affinity=msgspec.msgpack.encode(terms)) if label is None else Place(local=label[0]),
+        "" if label is None else label[1],
+    )
+
+
+def _mask(expression: Expression, column: CodedColumn[str]) -> BoolArray:
+    """Return `bool[rows]`: whether labels meet a requirement of a label selector."""
+    match expression.operator:
+        case "Exists":
+            return column.codes >= 0
+        case "DoesNotExist":
+            return column.codes < 0
+    codes = [code for value in expression.values if (code := column.index.get(value)) is not None]
+    found: BoolArray = np.isin(column.codes, codes)
+    return found if expression.operator == "In" else ~found
+
+
+class ClassVolumes:
+    """The volumes of one storage class: those that are reserved, and as columns those that any claim may get."""
+
+    def __init__(self, volumes: Sequence[VolumeFacts]) -> None:
+        self._reserved: dict[str, list[VolumeFacts]] = {}
+        """By the key of the claim that they are reserved for."""
+        free = []
+        for facts in volumes:
+            volume, reference = facts.volume, facts.volume.spec.claim_ref
+            if volume.metadata.deletion_timestamp is not None:
+                continue
+            if reference is not None:
+                self._reserved.setdefault(key_of(reference.namespace, reference.name), []).append(facts)
+            elif facts.available:
+                free.append(facts)
+        free.sort(key=lambda facts: (facts.capacity, facts.volume.metadata.name))
+        self.free: Sequence[VolumeFacts] = free
+        """Smallest first; kube-scheduler takes any of those of one size, in the random order of a map, we the first."""
+        self._capacity = np.array([facts.capacity for facts in free], np.int64)
+        self._mode = CodedColumn([facts.mode for facts in free])
+        self._attributes = CodedColumn([facts.attributes_class for facts in free])
+        self._access_modes = CodedColumn([facts.access_modes for facts in free])
+        self._label_keys = {key for facts in free for key in facts.volume.metadata.labels or ()}
+        self._labels: dict[str, CodedColumn[str]] = {}
+        places = CodedColumn([facts.place for facts in free])
+        self.places: Sequence[Place] = places.values
+        """Of all volumes, each once."""
+        self.place_codes: IntArray = places.codes.astype(np.int64)
+        """`int64[free]`: an index into `places`."""
+        self._codes: tuple[NodeTable | None, int, IntArray] = (None, -1, np.zeros(0, np.int64))
+
+    def reserved(self, claim: objects.PersistentVolumeClaim) -> VolumeFacts | None:
+        """Return the volume that is reserved for a claim, if it would do."""
+        wanted, mode, attributes = _wanted(claim)
+        for facts in self._reserved.get(object_key(claim.metadata), ()):
+            does = facts.capacity >= wanted and facts.mode == mode and facts.attributes_class == attributes
+            if does and bound_to(facts.volume, claim):
+                return facts
+        return None
+
+    def fitting(self, claim: objects.PersistentVolumeClaim, selector: Selector | None) -> BoolArray:
+        """Return `bool[free]`: those that a claim could get, node affinity apart."""
+        wanted, mode, attributes = _wanted(claim)
+        modes = frozenset(claim.spec.access_modes or ())
+        result: BoolArray = self._capacity >= wanted
+        result &= self._mode.equal(mode)
+        result &= self._attributes.equal(attributes)
+        result &= self._access_modes.test(lambda offered: offered is not None and modes <= offered)
+        for expression in selector.expressions if selector is not None else ():
+            result &= _mask(expression, self._label(expression.key))
+        return result
+
+    def _label(self, key: str) -> CodedColumn[str]:
+        known = key if key in self._label_keys else ""  # claims may ask for as many labels as they like
+        column = self._labels.get(known)
+        if column is None:
+            values = [(facts.volume.metadata.labels or {}).get(known) for facts in self.free]
+            column = self._labels[known] = CodedColumn(values)
+        return column
+
+    def local_codes(self, nodes: NodeTable) -> IntArray:
+        """Return `int64[free]`: the code of the one value of the node label that a volume is for, -1 for none."""
+        table, version, codes = self._codes
+        if table is not nodes or version != nodes.version:
+            places = [
+                nodes.label(facts.place.local).index.get(facts.value, _NONE) if facts.place.local else _NONE
+                for facts in self.free
+            ]
+            codes = np.array(places, np.int64)
+            self._codes = (nodes, nodes.version, codes)
+        return codes
+
+
+def _wanted(claim: objects.PersistentVolumeClaim) -> tuple[int, str, str]:
+    """Return the bytes, the mode and the attributes class that a claim asks for."""
+    return size(claim), claim.spec.volume_mode or "Filesystem", claim.spec.volume_attributes_class_name or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Existing volumes that a claim could be bound to, node affinity apart."""
+
+    volumes: ClassVolumes
+    reserved: VolumeFacts | None
+    """A volume that is reserved for the claim: this one or none."""
+    fitting: BoolArray
+    """`bool[free]`: which of those that any claim may get."""
+
+
+def candidates(claim: objects.PersistentVolumeClaim, volumes: ClassVolumes) -> Candidates:
+    """Return what the claim could be bound to."""
+    none = np.zeros(len(volumes.free), np.bool_)
+    try:
+        selector = label_selector(claim.spec.selector)
+    except SelectorError:
+        return Candidates(volumes, None, none)
+    reserved = volumes.reserved(claim)
+    return Candidates(volumes, reserved, none if reserved is not None else volumes.fitting(claim, selector))
+
+
+class _Taken:
+    """Which volumes of one class earlier claims of the pod have, and where."""
+
+    def __init__(self, volumes: ClassVolumes, first: int) -> None:
+        self.first = first
+        """The number of its first volume among those of all classes."""
+        self.everywhere = np.zeros(len(volumes.free), np.bool_)
+        """`bool[free]`: on all nodes that it can be used from."""
+        self.on_some: dict[int, BoolArray] = {}
+        """`bool[nodes]`: where, of those that are taken on some of these nodes only."""
+
+
+class Matches:
+    """Existing volumes for several claims on each node; no volume twice on one node."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self._nodes = nodes
+        self._taken: dict[ClassVolumes, _Taken] = {}
+        self._total = 0
+        """Volumes of all classes so far."""
+        self._reserved: dict[str, objects.PersistentVolume] = {}
+        """By name, those that are reserved and chosen; their numbers go down from -2."""
+        self._reserved_on: dict[str, BoolArray] = {}
+        self._chosen: list[CodeArray] = []
+        """Per claim, `int32[nodes]`: the number of the volume chosen there, -1 for none."""
+
+    def choose(self, available: Candidates) -> BoolArray:
+        """Choose for the next claim, on every node; return `bool[nodes]`: where there is a volume for it."""
+        chosen = np.full(self._nodes.size, _NONE, np.int32)
+        if available.reserved is not None:
+            self._take_reserved(available.reserved.volume, chosen)
+        elif len(available.volumes.free):
+            self._take_free(available.volumes, available.fitting, chosen)
+        self._chosen.append(chosen)
+        result: BoolArray = chosen != _NONE
+        return result
+
+    def volume(self, *, claim: int, row: int) -> objects.PersistentVolume | None:
+        """Return what was chosen for a claim (by order of `choose`) on a node, or None."""
+        number = int(self._chosen[claim][row])
+        if number == _NONE:
+            return None
+        if number < _NONE:
+            return list(self._reserved.values())[_NONE - 1 - number]
+        volumes, taken = next(pair for pair in reversed(self._taken.items()) if pair[1].first <= number)
+        return volumes.free[number - taken.first].volume
+
+    def _take_reserved(self, volume: objects.PersistentVolume, chosen: CodeArray) -> None:
+        name = volume.metadata.name
+        self._reserved[name] = volume
+        number = _NONE - 1 - list(self._reserved).index(name)
+        taken = self._reserved_on.setdefault(name, np.zeros(self._nodes.size, np.bool_))
+        where = self._where(volume)
+        where = where[~taken[where]]
+        chosen[where] = number
+        taken[where] = True
+
+    def _take_free(self, volumes: ClassVolumes, fitting: BoolArray, chosen: CodeArray) -> None:
+        taken = self._taken.get(volumes)
+        if taken is None:
+            taken = self._taken[volumes] = _Taken(volumes, self._total)
+            self._total += len(volumes.free)
+        left = np.flatnonzero(fitting & ~taken.everywhere)
+        while len(left) and not (chosen != _NONE).all():
+            run, left = self._next_run(volumes, left, taken)
+            if volumes.places[int(volumes.place_codes[run[0]])].local and int(run[0]) not in taken.on_some:
+                self._take_local(volumes, run, taken, chosen)
+            else:
+                self._take_one(volumes, int(run[0]), taken, chosen)
+
+    def _next_run(self, volumes: ClassVolumes, left: IntArray, taken: _Taken) -> tuple[IntArray, IntArray]:
+        """Return the volumes to look at next, all together, and those that are left then.
+
+        These are the first that are local by the same label, or the first one. Of those that can be used from the
+        same nodes the others are left out: no node is without a volume that could use them.
+        """
+        first = int(left[0])
+        codes = volumes.place_codes[left]
+        if first in taken.on_some:
+            return left[:1], left[1:]
+        same = codes == codes[0]
+        if taken.on_some:
+            same &= ~np.isin(left, list(taken.on_some))
+        if volumes.places[int(codes[0])].local:
+            others = np.flatnonzero(~same)
+            end = int(others[0]) if len(others) else len(left)
+            return left[:end], left[end:]
+        return left[:1], left[~same]
+
+    def _take_one(self, volumes: ClassVolumes, volume: int, taken: _Taken, chosen: CodeArray) -> None:
+        """Take a volume on the rows that have none yet and do not use it."""
+        where = self._where(volumes.free[volume].volume)
+        if not len(where):
+            taken.everywhere[volume] = True
+        before = taken.on_some.get(volume)
+        free = chosen[where] == _NONE if before is None else (chosen[where] == _NONE) & ~before[where]
+        now = where[free]
+        if not len(now):
+            return
+        chosen[now] = taken.first + volume
+        taken_on = before if before is not None else np.zeros(self._nodes.size, np.bool_)
+        taken_on[now] = True
+        if taken_on[where].all():
+            taken.everywhere[volume] = True
+            taken.on_some.pop(volume, None)
+        else:
+            taken.on_some[volume] = taken_on
+
+    def _take_local(self, volumes: ClassVolumes, run: IntArray, taken: _Taken, chosen: CodeArray) -> None:
+        """Take volumes that are each for one value of the same label, and that nobody has: for each value the first."""
+        column = self._nodes.label(volumes.places[int(volumes.place_codes[run[0]])].local)
+        codes = volumes.local_codes(self._nodes)[run]
+        run, codes = run[codes >= 0], codes[codes >= 0]
+        first = np.full(len(column.values) + 1, _NONE, np.int64)
+        first[codes[::-1]] = run[::-1]  # the last that is written stays: the first of the run
+        mine = first.take(column.codes)
+        now = (mine != _NONE) & (chosen == _NONE)
+        chosen[now] = taken.first + mine[now]
+        used, all_of_them = (
+            np.bincount(column.codes[rows], minlength=len(column.values)) for rows in (now, mine != _NONE)
+        )
+        taken.everywhere[first[np.flatnonzero((used > 0) & (used == all_of_them))]] = True
+        for code in np.flatnonzero((used > 0) & (used < all_of_them)).tolist():
+            taken.on_some[int(first[code])] = now & (column.codes == code)
+
+    def _where(self, volume: objects.PersistentVolume) -> IntArray:
+        """Return the rows of the nodes that it can be used from."""
+        affinity = volume.spec.node_affinity
+        if affinity is None or affinity.required is None:
+            return np.arange(self._nodes.size)
+        return rows_of_volume(affinity.required, self._nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Provisionable:
+    """Where volumes of a storage class can be provisioned."""
+
+    allowed: BoolArray
+    """`bool[nodes]`: by the storage class."""
+    most: IntArray | None
+    """`int64[nodes]`: the largest volume there is room for, by what the driver reports, -1 for none; None: it reports
+    nothing."""
+
+    def room(self, claim: objects.PersistentVolumeClaim) -> BoolArray:
+        """Return `bool[nodes]`: where there is room for a claim's volume."""
+        if self.most is None or requested_storage(claim) is None:
+            return np.ones(len(self.allowed), np.bool_)
+        result: BoolArray = self.most >= size(claim)
+        return result
+
+
+_READ_BY_PROVISIONING = (objects.StorageClass, objects.CSIDriver, objects.CSIStorageCapacity)
+
+
+def provisionable(class_name: str, cluster: Cluster) -> Provisionable:
+    """Return where volumes of a storage class could be made; kept until something changes that it follows from."""
+    nodes, store = cluster.nodes, cluster.store
+    found = cluster.get(objects.StorageClass, class_name)
+    if found is None or found.provisioner in ("", _NO_PROVISIONER):
+        return Provisionable(np.zeros(nodes.size, np.bool_), None)
+
+    def make() -> Provisionable:
+        allowed = np.zeros(nodes.size, np.bool_)
+        allowed[rows_of_topologies(found.allowed_topologies or (), nodes)] = True
+        return Provisionable(allowed, _most(found, cluster))
+
+    return store.keep(("provisionable", class_name), (nodes.version, store.versions(_READ_BY_PROVISIONING)), make)
+
+
+def _most(found: objects.StorageClass, cluster: Cluster) -> IntArray | None:
+    nodes = cluster.nodes
+    driver = cluster.get(objects.CSIDriver, found.provisioner)
+    if driver is None or not driver.spec.storage_capacity:
+        return None
+    result = np.full(nodes.size, -1, np.int64)
+    domains: dict[str, dict[str, int]] = {}
+    for capacity in cluster.store.group(objects.CSIStorageCapacity, found.metadata.name):
+        limit = capacity.maximum_volume_size if capacity.maximum_volume_size is not None else capacity.capacity
+        if limit is None:
+            continue
+        most = units(limit)
+        topology = capacity.node_topology
+        if topology is not None and not topology.match_expressions and len(topology.match_labels or ()) == 1:
+            # by far the usual form, and there may be one object for each node
+            [(key, value)] = (topology.match_labels or {}).items()
+            values = domains.setdefault(key, {})
+            values[value] = max(values.get(value, -1), most)
+            continue
+        try:
+            selector = label_selector(topology)
+        except SelectorError:
+            continue
+        if selector is not None:
+            rows = rows_matching(selector.expressions, nodes)
+            result[rows] = np.maximum(result[rows], most)
+    for key, values in domains.items():
+        column = nodes.label(key)
+        by_code = np.array([*(values.get(value, -1) for value in column.values), -1], np.int64)
+        np.maximum(result, by_code.take(column.codes), out=result)
+    return result

@@ -1,0 +1,122 @@
+"""VolumeRestrictions: disks that only one pod on a node, and claims that only one pod at all, can use."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.disks import DiskKey, DiskUse, disk_uses
+from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.object_store import key_of
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.status import Code, Refusal, Status
+
+NO_DISK = "node(s) had no available disk"
+IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
+_READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+
+
+@dataclass(frozen=True, slots=True)
+class Restricted:
+    """What stands in the way of a pod's volumes."""
+
+    rows: frozenset[int]
+    """Rows with a pod that has one of the pod's disks, where the two cannot share it."""
+    claims_in_use: bool
+    """Whether another pod anywhere has a claim that is for one pod only."""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeRestrictions:
+    """Refuses nodes whose pods hold what the pod must have for itself."""
+
+    name: ClassVar[str] = "VolumeRestrictions"
+    scope: ClassVar[Scope] = Scope.CLUSTER
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Look for conflicts; skip pods that can have none."""
+        pod = frame.pod
+        if not pod.volumes:
+            return SKIP
+        single = set()
+        for volume in pod.volumes:
+            if (source := volume.persistent_volume_claim) is None:
+                continue
+            claim = frame.cluster.get(objects.PersistentVolumeClaim, key_of(pod.namespace, source.claim_name))
+            if claim is None:
+                return Status(
+                    Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+                    self.name,
+                    (f'persistentvolumeclaim "{source.claim_name}" not found',),
+                )
+            if _READ_WRITE_ONCE_POD in (claim.spec.access_modes or ()):
+                single.add(source.claim_name)
+        in_use = _uses(frame, single) > 0
+        disks = disk_uses(pod.volumes)
+        if not disks and not in_use:
+            return SKIP
+        return Ready(Restricted(_conflicts(frame, disks), in_use))
+
+    def filter(self, frame: Frame, state: Restricted) -> BoolArray:
+        """Return `bool[rows]`: the nodes that pass."""
+        if state.claims_in_use:
+            return np.zeros(frame.size, np.bool_)
+        return ~_mask(frame, state.rows)
+
+    def refusals(self, frame: Frame, state: Restricted) -> Sequence[Refusal]:
+        """Return why nodes are refused: for a disk first, else for a claim."""
+        disks = _mask(frame, state.rows)
+        claims = ~disks if state.claims_in_use else np.zeros(frame.size, np.bool_)
+        return [Refusal(Code.UNSCHEDULABLE, NO_DISK, disks), Refusal(Code.UNSCHEDULABLE, IN_USE, claims)]
+
+
+def _mask(frame: Frame, rows: frozenset[int]) -> BoolArray:
+    result = np.zeros(frame.cluster.nodes.size, np.bool_)
+    result[list(rows)] = True
+    return result[frame.rows]
+
+
+def _conflicts(frame: Frame, disks: Mapping[DiskKey, DiskUse]) -> frozenset[int]:
+    """Return the rows whose pods have a disk that the pod cannot share with them."""
+    cluster = frame.cluster
+    return frozenset(
+        cluster.nodes.rows[cluster.node_of(uid) or ""]
+        for key, wanted in disks.items()
+        for uid, used in cluster.disk_users.get(key, {}).items()
+        if wanted.conflicts(used)
+    )
+
+
+def _uses(frame: Frame, claims: set[str]) -> int:
+    """Return how many of the pod's claims for one pod only are in use, as kube-scheduler counts it.
+
+    Its PreFilter counts claims by namespace and name; its dry run then takes off or adds every volume of the
+    pods that it moves whose claim has one of the names, in whatever namespace (`updateWithPod`).
+    """
+    if not claims:
+        return 0
+    cluster = frame.cluster
+    moved = [
+        (change, Counter(claim for claim in _claim_names(change.pod.volumes) if claim in claims))
+        for change in cluster.rehearsed
+        if change.node_name in cluster.nodes
+    ]
+    users = {claim: set(cluster.claim_users.get(key_of(frame.pod.namespace, claim), ())) for claim in claims}
+    for (pod, _, step), named in reversed(moved):
+        if pod.namespace == frame.pod.namespace:
+            for claim in named:
+                (users[claim].discard if step > 0 else users[claim].add)(pod.uid)
+    uses = sum(bool(there) for there in users.values())
+    return uses + sum(change.step * named.total() for change, named in moved)
+
+
+def _claim_names(volumes: Sequence[objects.Volume]) -> list[str]:
+    return [v.persistent_volume_claim.claim_name for v in volumes if v.persistent_volume_claim is not None]

@@ -1,0 +1,115 @@
+"""VolumeZone: a volume labelled with zones or regions can be used in those only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.claims import WAIT_FOR_FIRST_CONSUMER
+from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
+from kube_policy_scheduler.cluster.object_store import key_of, storage_class
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.status import Code, Refusal, Status
+
+WRONG_ZONE = "node(s) had no available volume zone"
+_MANY = "__"
+"""Stands between the zones in a label that names several."""
+_KEYS: Mapping[str, str] = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+"""Labels that are looked at, each with the one of a node that stands in for it."""
+
+
+class VolumeTopology(NamedTuple):
+    """Where one label of a volume allows it."""
+
+    key: str
+    values: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeZone:
+    """Refuses nodes outside the zones and regions of the pod's bound volumes."""
+
+    name: ClassVar[str] = "VolumeZone"
+    scope: ClassVar[Scope] = Scope.CLUSTER
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Find the volumes' labels; skip pods whose volumes have none."""
+        if not frame.pod.volumes:
+            return SKIP
+        found: list[VolumeTopology] = []
+        for volume in frame.pod.volumes:
+            if (source := volume.persistent_volume_claim) is not None:
+                bound = _bound_volume(frame, source.claim_name)
+                if isinstance(bound, str):
+                    return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, self.name, (bound,))
+                if bound is not None:
+                    found += _topologies(bound)
+        return Ready(tuple(found)) if found else SKIP
+
+    def filter(self, frame: Frame, state: Sequence[VolumeTopology]) -> BoolArray:
+        """Return `bool[rows]`: nodes in the right places, and nodes that carry none of the labels at all."""
+        nodes = frame.cluster.nodes
+        labelled: BoolArray = nodes.derive("has-zone-label", lambda: _labelled(nodes))[frame.rows]
+        right = np.ones(frame.size, np.bool_)
+        for key, values in state:
+            column = nodes.label(key)
+            here = column.test(values.__contains__, frame.rows)
+            if _KEYS[key] != key:
+                other = nodes.label(_KEYS[key]).test(values.__contains__, frame.rows)
+                here = np.where(column.codes[frame.rows] < 0, other, here)
+            right &= here
+        return right | ~labelled
+
+    def refusals(self, frame: Frame, state: Sequence[VolumeTopology]) -> Sequence[Refusal]:
+        """Return the one reason of this rule, where it applies."""
+        return [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, WRONG_ZONE, ~self.filter(frame, state))]
+
+
+def _labelled(nodes: NodeTable) -> BoolArray:
+    result = np.zeros(nodes.size, np.bool_)
+    for key in _KEYS:
+        result |= nodes.label(key).codes >= 0
+    return result
+
+
+def _bound_volume(frame: Frame, claim_name: str) -> objects.PersistentVolume | str | None:
+    """Return the volume of a claim, None where it has none yet and need not, or why that cannot be told."""
+    cluster = frame.cluster
+    if not claim_name:
+        return "PersistentVolumeClaim had no name"
+    claim = cluster.get(objects.PersistentVolumeClaim, key_of(frame.pod.namespace, claim_name))
+    if claim is None:
+        return f'persistentvolumeclaim "{claim_name}" not found'
+    if claim.spec.volume_name:
+        volume = cluster.get(objects.PersistentVolume, claim.spec.volume_name)
+        return volume if volume is not None else f'persistentvolume "{claim.spec.volume_name}" not found'
+    name = storage_class(claim)
+    if not name:
+        return "PersistentVolumeClaim had no pv name and storageClass name"
+    found = cluster.get(objects.StorageClass, name)
+    if found is None:
+        return f'storageclass.storage.k8s.io "{name}" not found'
+    if found.volume_binding_mode is None:
+        return f'VolumeBindingMode not set for StorageClass "{name}"'
+    return None if found.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER else "PersistentVolume had no name"
+
+
+def _topologies(volume: objects.PersistentVolume) -> list[VolumeTopology]:
+    labels = volume.metadata.labels or {}
+    found = []
+    for key in _KEYS:
+        if (value := labels.get(key)) is not None:
+            zones = [zone.strip() for zone in value.split(_MANY)]
+            if all(zones):  # a label with an empty zone in it is not looked at
+                found.append(VolumeTopology(key, frozenset(zones)))
+    return found

@@ -1,0 +1,219 @@
+"""DefaultPreemption: which pods of lower priority to evict so that a pod fits. Decides only; evicts nothing.
+
+Semantics of kube-scheduler 1.36. Two things are fixed here that it leaves to chance: the search over nodes starts
+at a row that follows from the pod and the seed, and among equal nodes the first by name is taken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import IntArray
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.diagnosis import Diagnosis
+from kube_policy_scheduler.framework.evaluation import PreFiltered
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.nominations import REFUSED, Active
+from kube_policy_scheduler.framework.plugin import FilterPlugin
+from kube_policy_scheduler.framework.plugins.dynamic_resources import NO_CLAIMS, Deallocation, DynamicResources
+from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
+from kube_policy_scheduler.framework.refusal_message import refusing_clauses
+from kube_policy_scheduler.framework.status import Code, Status, reason_histogram
+from kube_policy_scheduler.framework.trial import Trial
+from kube_policy_scheduler.framework.victims import Budgets, Victims
+
+NEVER = "not eligible due to preemptionPolicy=Never."
+TERMINATING = "not eligible due to a terminating pod on the nominated node."
+NOT_ALLOWED = "not eligible due to policy clause"
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+NOT_FOUND = "not found"
+"""What kube-scheduler says where PreFilter ended before DynamicResources could leave its state behind."""
+MIN_CANDIDATES = 100
+MIN_CANDIDATES_PERCENT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """What PostFilter came to."""
+
+    nominated_node: str | None = None
+    """The node to keep for the pod once its victims are gone."""
+    victims: tuple[PodInfo, ...] = ()
+    """To be evicted from it, most important first."""
+    message: str = ""
+    """What to add to the pod's message; empty where a node was found."""
+    candidates: dict[str, Victims] = field(default_factory=dict)
+    """All nodes that would do, of those that were looked at."""
+    ties: tuple[str, ...] = ()
+    """Candidates as good as the nominated node, by name, itself included."""
+    keeps_nomination: bool = False
+    """Whether an earlier nomination stands: the pod was not eligible, so nothing was looked at."""
+    claims: Deallocation | None = None
+    """Which claims are to be given up, where that may help."""
+
+
+def post_filter(
+    frame: Frame,
+    profile: Profile,
+    prepared: PreFiltered,
+    diagnosis: Diagnosis,
+    *,
+    seed: int = 0,
+    every_node: bool = False,
+) -> Preemption:
+    """Return what evictions would make room for a pod that fits nowhere, or why none would.
+
+    Where a policy has a part in the refusal, the message says nothing of what was not looked for.
+
+    `every_node` looks at all nodes, instead of until a tenth of them (and at least 100) would do.
+    """
+    claims = _post_filter_claims(frame, profile, prepared, diagnosis)
+    by_policy = bool(refusing_clauses(diagnosis, profile))
+    if claims is not None and claims.message == NOT_FOUND:
+        return Preemption(message="" if by_policy else NOT_FOUND, keeps_nomination=True)
+    found = preempt(frame, profile, prepared, diagnosis, seed=seed, every_node=every_node)
+    if found.nominated_node is not None:
+        return replace(found, claims=claims)
+    parts = []
+    if claims is not None and (claims.message != NO_CLAIMS or not by_policy):
+        parts.append(claims.message)
+    if not by_policy or found.message != _helpful_nowhere(diagnosis.size):
+        parts.append(f"preemption: {found.message}")
+    return Preemption(
+        message=", ".join(parts),
+        candidates=found.candidates,
+        keeps_nomination=found.keeps_nomination,
+        claims=claims,
+    )
+
+
+def _helpful_nowhere(nodes: int) -> str:
+    """Return what is said where no node was worth a look."""
+    return f"0/{nodes} nodes are available: {nodes} {NOT_HELPFUL}."
+
+
+def _post_filter_claims(
+    frame: Frame, profile: Profile, prepared: PreFiltered, diagnosis: Diagnosis
+) -> Deallocation | None:
+    """Return what the DynamicResources plugin does, which PostFilter asks first; None where it is not asked at all."""
+    names = [plugin.name for plugin in profile.filters]
+    if DynamicResources.name not in names:
+        return None
+    for plugin, state in prepared.active:
+        if isinstance(plugin, DynamicResources):
+            return plugin.post_filter(frame.at(diagnosis.refused_by(plugin.name)), state)
+    rejection = prepared.rejection
+    if rejection is None or rejection.code is Code.UNSCHEDULABLE or rejection.plugin not in names:
+        return Deallocation(NO_CLAIMS)
+    early = names.index(rejection.plugin) < names.index(DynamicResources.name)
+    return Deallocation(NOT_FOUND if early else NO_CLAIMS)
+
+
+def preempt(
+    frame: Frame,
+    profile: Profile,
+    prepared: PreFiltered,
+    diagnosis: Diagnosis,
+    *,
+    seed: int = 0,
+    every_node: bool = False,
+) -> Preemption:
+    """Return the best node and its victims, or why there is none; arguments as for `post_filter`."""
+    rule = profile.preemption
+    refusal = _ineligible(frame, rule, diagnosis)
+    if refusal:
+        return Preemption(message=refusal, keeps_nomination=not refusal.startswith(NOT_ALLOWED))
+    potential = potential_rows(diagnosis)
+    spares = rule.spares if rule is not None else None
+    trial = Trial(frame, _active(frame, profile, prepared), Budgets(frame.cluster), potential, spares=spares)
+    size = len(potential)
+    enough = size if every_node else max(size * MIN_CANDIDATES_PERCENT // 100, min(MIN_CANDIDATES, size))
+    candidates, why_not = _search(trial, offset=_offset(frame.pod, seed, size), enough=enough)
+    total = frame.cluster.nodes.size
+    if not candidates:
+        why_not[NOT_HELPFUL] += total - size
+        text = reason_histogram(+why_not)
+        return Preemption(message=f"0/{total} nodes are available: {text}." if text else "")
+    ties = best_candidates(candidates, frame.now)
+    return Preemption(ties[0], candidates[ties[0]].pods, candidates=candidates, ties=ties)
+
+
+def _active(frame: Frame, profile: Profile, prepared: PreFiltered) -> Active:
+    """Return the filters to ask in a trial: also those that refused the pod as a whole, but not for good."""
+    if prepared.rejection is None:
+        return prepared.active
+    kept = {id(plugin): state for plugin, state in prepared.active}
+    asked: list[tuple[FilterPlugin, Any]] = []
+    for plugin in profile.filters:
+        if id(plugin) in kept:
+            asked.append((plugin, kept[id(plugin)]))
+        elif isinstance(plugin.pre_filter(frame), Status):
+            asked.append((plugin, REFUSED))
+    return asked
+
+
+def potential_rows(diagnosis: Diagnosis) -> IntArray:
+    """Return the rows whose refusal preemption might lift, ascending."""
+    refused = diagnosis.first >= 0
+    if diagnosis.rejection is not None:
+        refused = np.ones(diagnosis.size, np.bool_)
+    return np.flatnonzero(refused & ~diagnosis.unresolvable)
+
+
+def _ineligible(frame: Frame, rule: PreemptionRule | None, diagnosis: Diagnosis) -> str:
+    """Return why the pod may not preempt others now, "" where it may."""
+    pod, cluster = frame.pod, frame.cluster
+    if pod.template.spec.preemption_policy == "Never":
+        return NEVER
+    if rule is not None and not rule.allows(frame):
+        return f"{NOT_ALLOWED} {rule.text}."
+    row = cluster.nodes.rows.get(pod.nominated_node) if pod.nominated_node else None
+    if row is None or diagnosis.status(row).code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+        return ""
+    for other in cluster.pods_on(pod.nominated_node).values():
+        if other.priority < pod.priority and _evicted_by_scheduler(other):
+            return TERMINATING
+    return ""
+
+
+def _evicted_by_scheduler(pod: PodInfo) -> bool:
+    if not pod.terminating:
+        return False
+    target = next((c for c in pod.conditions if c.type == "DisruptionTarget"), None)
+    return target is not None and target.status == "True" and target.reason == "PreemptionByScheduler"
+
+
+def _offset(pod: PodInfo, seed: int, size: int) -> int:
+    """Return where the search starts: it only matters where it may end before all nodes were looked at."""
+    if size <= MIN_CANDIDATES:
+        return 0
+    return int.from_bytes(blake2b(f"{seed}/{pod.uid}".encode(), digest_size=8).digest()) % size
+
+
+def _search(trial: Trial, *, offset: int, enough: int) -> tuple[dict[str, Victims], Counter[str]]:
+    """Return candidates by node name and, of the other nodes looked at, how many were refused for each reason."""
+    hopeless, why_not = trial.hopeless()
+    candidates: dict[str, Victims] = {}
+    harmless = 0
+    for position in np.roll(np.flatnonzero(~hopeless), -int(np.count_nonzero(~hopeless[:offset]))).tolist():
+        result = trial.victims(position)
+        if isinstance(result, Victims):
+            candidates[trial.name_at(position)] = result
+            harmless += not result.violations
+            if harmless and len(candidates) >= enough:
+                break
+        else:
+            why_not.update(result.reasons)
+    return candidates, why_not
+
+
+def best_candidates(candidates: dict[str, Victims], now: float) -> tuple[str, ...]:
+    """Return the best nodes, by name: fewest violated budgets, least important victims, fewest, youngest."""
+    keys = {name: victims.order(now) for name, victims in candidates.items()}
+    least = min(keys.values())
+    return tuple(sorted(name for name, key in keys.items() if key == least))

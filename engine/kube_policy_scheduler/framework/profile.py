@@ -1,0 +1,47 @@
+"""Which plugins serve a pod, in which order and with which weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.choice import Ties
+from kube_policy_scheduler.framework.device_choice import DeviceRule
+from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import FilterPlugin, Weighted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreemptionRule:
+    """A policy's `preempt`: it narrows what Kubernetes allows, and never widens it."""
+
+    text: str
+    """As written, for messages."""
+    allows: Callable[[Frame], bool]
+    """Whether the pod may have others evicted."""
+    spares: Callable[[Frame, PodInfo], bool] | None = None
+    """Whether a running pod must not be evicted for this one; None: the rule spares nobody."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Profile:
+    """The plugins of one policy (or of plain Kubernetes); compared by identity."""
+
+    name: str
+    filters: tuple[FilterPlugin, ...] = ()
+    """In the order in which they are asked; the first refusal of a node is the one reported."""
+    scores: tuple[Weighted, ...] = ()
+    preempts: bool = True
+    """Whether PostFilter is asked at all."""
+    preemption: PreemptionRule | None = None
+    """Who may evict, and who may be evicted, beside Kubernetes' own rules."""
+    wakes: Mapping[str, frozenset[ClusterEvent]] = field(default_factory=dict)
+    """The events that may help a pod that a clause refused, by the clause's name."""
+    ties: Ties = Ties.HASH
+    """Which of several best nodes is taken."""
+    devices: DeviceRule = DeviceRule.FULLEST
+    """Which device of the node a share is taken of."""
+    by_template: bool = True
+    """Whether pods of one template are answered alike at one moment, but for their volumes and nominations."""

@@ -1,0 +1,445 @@
+"""Where pending pods wait: active, backing off, unschedulable, held or at permit. Pure; the time is an argument.
+
+Every pending pod is in exactly one place. A pod that is being decided or bound is in flight: it is in none of
+the places, and events that arrive meanwhile are remembered for it, so that none is missed.
+Rules: kube-scheduler 1.36's scheduling queue (order, back-off, flush). Places with rules of their own are modules
+beside this one; here is how pods come from one to the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count, islice
+from typing import assert_never
+
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.active_queue import ActiveQueue
+from kube_policy_scheduler.framework.attempt_events import AttemptEvents
+from kube_policy_scheduler.framework.backoff_queue import BackoffQueue, backoff_end
+from kube_policy_scheduler.framework.events import ClusterEvent, cares
+from kube_policy_scheduler.framework.permit import Group, Placed
+from kube_policy_scheduler.framework.queued_groups import Membership, QueuedGroups, ShortGroups
+from kube_policy_scheduler.framework.queued_pod import Place, QueuedPod, Turn, gates, priority_sort, priority_turn
+from kube_policy_scheduler.framework.unschedulable_pods import UnschedulablePods
+
+__all__ = ["Membership", "Place", "QueuedPod", "SchedulingQueue", "Turn", "gates", "priority_sort", "priority_turn"]
+
+UNSCHEDULABLE_TIMEOUT_SECONDS = 300.0
+"""A rejected pod is tried again after this long even if no event concerned it."""
+
+ASKED_AT_ONCE = 64
+"""Held pods that are asked again at a time, where a group lets very many in: some 2 ms."""
+
+TurnOf = Callable[[QueuedPod], Turn]
+HoldReason = Callable[[QueuedPod], str | None]
+"""PreEnqueue: why a pod must wait outside, or None."""
+MembershipOf = Callable[[QueuedPod], Membership]
+_READY = (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)
+
+
+class SchedulingQueue:
+    """All pending pods."""
+
+    def __init__(self, *, turn: TurnOf = priority_turn, hold: HoldReason = gates) -> None:
+        self._turn = turn
+        self._hold = hold
+        self._membership: MembershipOf = lambda queued: Membership()
+        self._placed: Placed = lambda claim: 0
+        self._pods: dict[str, QueuedPod] = {}
+        self._tickets = count(1)
+        self._active = ActiveQueue(self._tickets)
+        self._backoff = BackoffQueue(self._tickets)
+        self._gated: dict[str, QueuedPod] = {}
+        """Held by their scheduling gates: only an update of the pod lets them in."""
+        self._held: dict[str, QueuedPod] = {}
+        """Held for a reason of their own, by a policy: they are asked again now and then."""
+        self._short = ShortGroups()
+        """Held until their group is large enough, or there."""
+        self._ask_again: dict[str, QueuedPod] = {}
+        """Held pods that are to be asked again soon: their group has changed."""
+        self._untold: dict[str, QueuedPod] = {}
+        """Of those held, the pods whose reason was not told yet; not those with gates."""
+        self._unschedulable = UnschedulablePods()
+        self._groups = QueuedGroups()
+        """Pods that nothing but their group's number may hold."""
+        self._events = AttemptEvents()
+        self._in_flight = 0
+
+    # --- reading -------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        return iter(self._pods.values())
+
+    def get(self, uid: str) -> QueuedPod | None:
+        """Return a pending pod by uid."""
+        return self._pods.get(uid)
+
+    def held(self) -> Iterator[QueuedPod]:
+        """Return the pods that must wait outside."""
+        return iter([*self._gated.values(), *self._held.values(), *self._short])
+
+    def held_by_policy(self) -> list[QueuedPod]:
+        """Return the pods that are held for a reason of their own, other than scheduling gates."""
+        return list(self._held.values())
+
+    def short_groups(self) -> list[Group]:
+        """Return the groups that somebody is held for, because they are too small or not there."""
+        return self._short.groups()
+
+    def newly_held(self, *, since: float) -> list[QueuedPod]:
+        """Return the held pods that came at this time or before, and for which `told` was not called since.
+
+        Not those that are held again for a reason that people know, unless room is kept for them.
+        """
+        return [queued for queued in self._untold.values() if queued.queued <= since]
+
+    def told(self, queued: QueuedPod) -> None:
+        """Take note that people were told why a pod is held."""
+        queued.told = queued.held_because
+        self._untold.pop(queued.pod.uid, None)
+
+    def counts(self) -> dict[Place, int]:
+        """Return how many pods are in each place."""
+        counts = dict.fromkeys(Place, 0)
+        for queued in self._pods.values():
+            counts[queued.place] += 1
+        return counts
+
+    def rejections(self) -> Counter[tuple[str, str]]:
+        """Return how many pods wait that a plugin rejected, by plugin and schedulerName; each counts for all of its."""
+        waiting = (q for q in self._pods.values() if q.place in (Place.UNSCHEDULABLE, Place.BACKOFF))
+        return Counter((plugin, queued.pod.scheduler_name) for queued in waiting for plugin in queued.rejectors)
+
+    def has_active(self) -> bool:
+        """Return whether a pod could be popped that is not backing off."""
+        return bool(self._active)
+
+    def has_to_ask(self) -> bool:
+        """Return whether there is something for `ask_again` to do."""
+        return bool(self._ask_again)
+
+    def group(self, group: Group) -> Mapping[str, QueuedPod]:
+        """Return the pending pods of a group by uid, without those held for a reason of their own."""
+        return self._groups.members(group)
+
+    def without_place(self, group: Group) -> int:
+        """Return how many of these pods count on no node; costs the same for any group."""
+        return self._groups.without_place(group)
+
+    def misplaced(self) -> list[str]:
+        """Return which pods are not where they say they are, and so would never be found; nobody, if all is well."""
+        ready = self._active.tickets() | self._backoff.tickets()
+        in_flight = sum(queued.place is Place.IN_FLIGHT for queued in self._pods.values())
+        found = [f"{self._in_flight} pods are said to be in flight, and {in_flight} are"]
+        found = found if in_flight != self._in_flight else []
+        for uid, queued in self._pods.items():
+            match queued.place:
+                case Place.ACTIVE | Place.BACKOFF:
+                    right = queued.ticket in ready
+                case Place.HELD:
+                    right = (uid in self._gated) + (uid in self._held) + (uid in self._short) == 1
+                case Place.UNSCHEDULABLE:
+                    right = self._unschedulable.would_be_found(queued)
+                case Place.IN_FLIGHT | Place.PERMIT:
+                    right = True
+                case _:
+                    assert_never(queued.place)
+            if not right:
+                found.append(f"pod {queued.pod.key} says that it is {queued.place.value}, and is not there")
+        waiting = {*(queued.pod.uid for queued in self.held()), *self._untold, *self._unschedulable.uids()}
+        found += [f"pod {uid} waits and is not pending any more" for uid in sorted(waiting - self._pods.keys())]
+        return found + self._groups.miscounted()
+
+    def next_due(self) -> float | None:
+        """Return when a pod may next come out of back-off, unix seconds; None where none backs off."""
+        return self._backoff.next_due()
+
+    # --- pods come, change and go --------------------------------------------------------------------
+
+    def add(self, pod: PodInfo, now: float) -> None:
+        """Add a pending pod, or take over its new state."""
+        known = self._pods.get(pod.uid)
+        if known is None:
+            queued = self._pods[pod.uid] = QueuedPod(pod, queued=now, timestamp=now)
+            self._enqueue(queued)
+            self._let_in(queued)
+            return
+        before, known.pod = known.pod, pod
+        changed = before.template is not pod.template or before.annotations != pod.annotations
+        if known.place is Place.HELD or (changed and known.place in (Place.UNSCHEDULABLE, Place.ACTIVE)):
+            self._leave(known)
+            self._enqueue(known)
+            self._let_in(known)
+
+    def remove(self, uid: str) -> QueuedPod | None:
+        """Forget a pod (deleted, bound, or no longer ours)."""
+        queued = self._pods.pop(uid, None)
+        if queued is not None:
+            self._leave(queued)
+            self._groups.quit(queued)
+            queued.ticket = 0
+        return queued
+
+    # --- attempts ------------------------------------------------------------------------------------
+
+    def pop(self, now: float) -> QueuedPod | None:
+        """Take the next pod to decide; with nothing active, the pod whose back-off ends first."""
+        self.flush(now)
+        queued = self._active.pop() or self._backoff.pop_early()
+        if queued is not None:
+            self._begin(queued)
+        return queued
+
+    def take(self, uid: str) -> QueuedPod | None:
+        """Take a certain pod to decide out of turn; None where it is held, broken, or being decided already."""
+        queued = self._pods.get(uid)
+        if queued is None or queued.place not in _READY or queued.errors:
+            return None
+        self._leave(queued)
+        self._begin(queued)
+        return queued
+
+    def _begin(self, queued: QueuedPod) -> None:
+        queued.place = Place.IN_FLIGHT
+        queued.serves_time = False
+        queued.attempts += 1
+        self._events.begin(queued)
+        self._in_flight += 1
+
+    def rejected(
+        self,
+        queued: QueuedPod,
+        rejectors: frozenset[str],
+        now: float,
+        *,
+        wakes: Mapping[str, frozenset[ClusterEvent]] | None = None,
+    ) -> None:
+        """Put back a pod that fits nowhere: it waits for an event, or backs off if one came meanwhile.
+
+        wakes: which events may help against rejectors that are no plugins of Kubernetes.
+        """
+        if not self._land(queued, now):
+            return
+        queued.rejectors = rejectors
+        queued.cares = cares(rejectors, wakes or {})
+        queued.rejections += 1
+        queued.errors = 0
+        if self._events.may_help(queued):
+            self._backoff.push(queued)
+        else:
+            self._unschedulable.add(queued)
+
+    def wait(self, queued: QueuedPod) -> None:
+        """Let a pod that has a place wait for others; no event concerns it then."""
+        self._leave(queued)
+        queued.place = Place.PERMIT
+        self._groups.set_place(queued, True)
+
+    def resume(self, queued: QueuedPod) -> None:
+        """Go on with a pod that waited for others: it will be bound, or fail."""
+        queued.place = Place.IN_FLIGHT
+        self._events.begin(queued)
+        self._in_flight += 1
+
+    def returned(self, queued: QueuedPod, now: float) -> None:
+        """Put back a pod that had to give its place back to others: it backs off, whatever happens meanwhile."""
+        if self._land(queued, now):
+            queued.rejections += 1
+            queued.errors = 0
+            queued.serves_time = True
+            self._backoff.push(queued)
+
+    def hold(self, queued: QueuedPod, membership: Membership, now: float) -> None:
+        """Put back a pod that must wait outside for its groups after all."""
+        if self._land(queued, now):
+            self._groups.join(queued, membership.groups)
+            self._hold_back(queued, membership)
+
+    def activate(self, queued: QueuedPod, now: float) -> None:
+        """Put back a pod that is to be tried again at once, as if it had not been."""
+        if self._land(queued, now):
+            self._enqueue(queued)
+
+    def failed(self, queued: QueuedPod, now: float) -> None:
+        """Put back a pod whose attempt broke: it backs off."""
+        if self._land(queued, now):
+            queued.errors += 1
+            self._backoff.push(queued)
+
+    def done(self, uid: str) -> None:
+        """Forget a pod that is bound."""
+        self.remove(uid)
+
+    def happened(self, event: ClusterEvent, now: float) -> int:
+        """Wake the rejected pods that an event may help; return how many."""
+        if self._in_flight:
+            self._events.note(event)
+        woken = self._unschedulable.helped_by(event)
+        for queued in woken:
+            self._wake(queued, now)
+        return len(woken)
+
+    def wake(self, uid: str, event: ClusterEvent, now: float) -> bool:
+        """Let an event concern one pod alone, as `happened`; ask it again where it is held. Return whether it helps."""
+        queued = self._pods.get(uid)
+        if queued is None:
+            return False
+        match queued.place:
+            case Place.HELD:
+                return self.recheck(queued)
+            case Place.IN_FLIGHT:
+                self._events.note(event)
+            case Place.UNSCHEDULABLE if queued.cares is None or event in queued.cares:
+                self._wake(queued, now)
+                return True
+        return False
+
+    def _wake(self, queued: QueuedPod, now: float) -> None:
+        self._leave(queued)
+        if backoff_end(queued) > now:
+            self._backoff.push(queued)
+        else:
+            self._push_active(queued)
+
+    def use(
+        self,
+        *,
+        turn: TurnOf,
+        hold: HoldReason,
+        membership: MembershipOf = lambda queued: Membership(),
+        placed: Placed = lambda claim: 0,
+    ) -> None:
+        """Order, hold and group pods by other rules from now on, those that wait included.
+
+        placed: how many members of a claim's group have a place.
+        """
+        self._turn, self._hold, self._membership, self._placed = turn, hold, membership, placed
+        self._active.clear()  # keys of two orders cannot be compared
+        for queued in self._pods.values():
+            if queued.place is not Place.HELD:
+                self._groups.join(queued, membership(queued).groups)
+        for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
+            self._enqueue(queued)
+        self.recheck_held()
+
+    def recheck_held(self) -> int:
+        """Ask again about all held pods; return how many were let in."""
+        return sum(self.recheck(queued) for queued in [*self._held.values(), *self._short])
+
+    def recheck(self, queued: QueuedPod) -> bool:
+        """Ask again about a pod that is held for another reason than its gates; return whether it was let in."""
+        uid = queued.pod.uid
+        if queued.place is Place.HELD and self._pods.get(uid) is queued and uid not in self._gated:
+            self._leave(queued)
+            self._enqueue(queued)
+            self._let_in(queued)
+        return queued.place is not Place.HELD
+
+    def recheck_group(self, group: Group) -> None:
+        """Let in whom a group was too small for, if it is large enough now."""
+        claim = self._short.claim(group)
+        if claim is not None:
+            number = self._groups.without_place(group) + self._placed(claim)
+            self._ask_again.update((queued.pod.uid, queued) for queued in self._short.ready(group, number))
+            self.ask_again()
+
+    def group_changed(self, rule: str, name: str) -> None:
+        """Ask again about the pods that wait for the group `namespace/key` of a rule."""
+        for group in self._short.named(rule, name):
+            self._ask_again.update((queued.pod.uid, queued) for queued in self._short.waiting(group))
+        self.ask_again()
+
+    def ask_again(self) -> None:
+        """Ask again about held pods whose group has changed: the first of them, if they are very many."""
+        for queued in list(islice(self._ask_again.values(), ASKED_AT_ONCE)):
+            uid = queued.pod.uid
+            del self._ask_again[uid]
+            if self._pods.get(uid) is queued and uid in self._short:
+                self._leave(queued)
+                self._enqueue(queued)
+
+    def flush(self, now: float) -> None:
+        """Make pods active whose back-off is over."""
+        while (queued := self._backoff.pop_due(now)) is not None:
+            self._push_active(queued)
+
+    def clock_was_set(self, seconds: float) -> None:
+        """Move all times by as much as the clock was set: nobody waits longer for it, or gets ahead of others."""
+        for queued in self._pods.values():
+            queued.queued += seconds
+            queued.timestamp += seconds
+        self._backoff.rebuild(q for q in self._pods.values() if q.place is Place.BACKOFF)
+        self._active.clear()
+        for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
+            self._push_active(queued)
+
+    def flush_leftovers(self, now: float) -> int:
+        """Try pods again that no event has concerned for long; return how many."""
+        left = [q for q in self._unschedulable if now - q.timestamp > UNSCHEDULABLE_TIMEOUT_SECONDS]
+        for queued in left:
+            self._leave(queued)
+            self._push_active(queued)
+        return len(left)
+
+    # --- places --------------------------------------------------------------------------------------
+
+    def _enqueue(self, queued: QueuedPod) -> None:
+        why = self._hold(queued)
+        membership = self._membership(queued) if why is None else Membership(why=why)
+        self._groups.join(queued, membership.groups)
+        if membership.why is None:
+            self._push_active(queued)
+        else:
+            self._hold_back(queued, membership)
+
+    def _hold_back(self, queued: QueuedPod, membership: Membership) -> None:
+        uid, why = queued.pod.uid, membership.why
+        assert why is not None
+        queued.place, queued.held_because = Place.HELD, why
+        if gates(queued) is not None:
+            self._gated[uid] = queued
+            return
+        if membership.waits_for is not None:
+            self._short.add(queued, membership)
+        else:
+            self._held[uid] = queued
+        if queued.told != why or queued.pod.nominated_node:
+            self._untold[uid] = queued
+
+    def _let_in(self, queued: QueuedPod) -> None:
+        """Let the other pods of its groups in, now that a pod has come that is not held for a reason of its own."""
+        for group in queued.groups:
+            self.recheck_group(group)
+
+    def _push_active(self, queued: QueuedPod) -> None:
+        self._active.push(queued, self._turn(queued))
+
+    def _land(self, queued: QueuedPod, now: float) -> bool:
+        """End an attempt; return whether the pod is still ours to place."""
+        if self._pods.get(queued.pod.uid) is not queued:
+            return False
+        self._leave(queued)
+        self._groups.set_place(queued, False)
+        queued.timestamp = now
+        return True
+
+    def _leave(self, queued: QueuedPod) -> None:
+        """Take a pod out of its place; heap entries are left behind, stale by the pod's next place."""
+        match queued.place:
+            case Place.IN_FLIGHT:
+                self._in_flight -= 1
+            case Place.HELD:
+                uid = queued.pod.uid
+                self._untold.pop(uid, None)
+                if self._gated.pop(uid, None) is None and self._held.pop(uid, None) is None:
+                    self._short.remove(uid)
+            case Place.UNSCHEDULABLE:
+                self._unschedulable.remove(queued)
+            case Place.ACTIVE | Place.BACKOFF | Place.PERMIT:
+                pass
+            case _:
+                assert_never(queued.place)

@@ -1,0 +1,83 @@
+"""A pending pod as the queue keeps it: where it waits, since when, what it was refused for, and when its turn is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.permit import Group
+
+
+class Place(Enum):
+    """Where a pending pod is."""
+
+    ACTIVE = "active"
+    BACKOFF = "backoff"
+    UNSCHEDULABLE = "unschedulable"
+    HELD = "gated"
+    IN_FLIGHT = "in flight"
+    """Being decided, or being bound."""
+    PERMIT = "permit"
+    """Has a place, and waits for others of its group."""
+
+
+@dataclass(slots=True, eq=False)
+class QueuedPod:
+    """A pending pod and its history in the queue."""
+
+    pod: PodInfo
+    queued: float
+    """Unix seconds at which it was first seen."""
+    timestamp: float
+    """Unix seconds of the last return to the queue: equal priorities are served in this order."""
+    place: Place = Place.ACTIVE
+    attempts: int = 0
+    rejections: int = 0
+    errors: int = 0
+    """Consecutive internal errors."""
+    rejectors: frozenset[str] = frozenset()
+    cares: frozenset[ClusterEvent] | None = None
+    """The events that may help it where it is unschedulable; None: any."""
+    held_because: str = ""
+    refused_for: str = ""
+    """What the last attempt that found no node said; "" where none has."""
+    told: str = ""
+    """The reason for waiting, outside the queue or with a place, that people were told last."""
+    groups: tuple[Group, ...] = ()
+    """The groups that it starts together with."""
+    has_place: bool = False
+    """Whether it counts on a node: it waits there for its groups, or is being bound with them."""
+    serves_time: bool = False
+    """Whether its back-off must pass even if there is nothing else to decide."""
+    seen_events: int = 0
+    """Position in the event log at which its current attempt began."""
+    ticket: int = field(default=0)
+    """Number of its newest heap entry; older entries are stale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """When a pod's turn is: among the pods of its line, the smallest key first."""
+
+    line: str
+    """Pods of different lines are never compared by key; the heads of the lines compete by PrioritySort."""
+    key: Any
+
+
+def priority_turn(queued: QueuedPod) -> Turn:
+    """Return the turn that Kubernetes gives a pod."""
+    return Turn("", priority_sort(queued))
+
+
+def priority_sort(queued: QueuedPod) -> tuple[float, float]:
+    """Order by priority, then by time of return (PrioritySort)."""
+    return (-queued.pod.priority, queued.timestamp)
+
+
+def gates(queued: QueuedPod) -> str | None:
+    """Return why a pod with scheduling gates waits (SchedulingGates)."""
+    names = queued.pod.template.spec.scheduling_gates
+    return f"waiting for scheduling gates: [{' '.join(g.name for g in names)}]" if names else None

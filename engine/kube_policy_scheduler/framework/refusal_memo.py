@@ -1,0 +1,58 @@
+"""Refusals kept for the pods that come next: of many pods of one template that fit nowhere, one is looked at.
+
+Kept as long as nothing happens. Pods that could be answered otherwise than others of their template are left out:
+those with volumes, claims or a nomination, and policies that look at more than the template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.profile import Profile
+
+_MOST = 4096
+_MOST_BYTES = 8 * 2**20
+"""Of pods and messages: the pods that were refused may be gone by now."""
+
+
+class RefusalMemo:
+    """Decisions without a host, by template and profile, for one state of everything else."""
+
+    def __init__(self) -> None:
+        self._state: Hashable = None
+        self._kept: BoundedCache[tuple[PodTemplate, Profile, bool], Decision] = BoundedCache(
+            most=_MOST, most_bytes=_MOST_BYTES, size_of=lambda key, decision: decision.pod.size + len(decision.message)
+        )
+
+    def get(self, pod: PodInfo, profile: Profile, state: Hashable, *, preempts: bool = True) -> Decision | None:
+        """Return the decision on a pod of the same template, None where there is none of this state.
+
+        preempts: whether it was looked for pods to evict.
+        """
+        if state != self._state:
+            self._kept.clear()
+            self._state = state
+        return self._kept.get((pod.template, profile, preempts)) if is_alike(pod, profile) else None
+
+    def note(self, decision: Decision, profile: Profile, state: Hashable, *, preempts: bool = True) -> None:
+        """Keep a decision if it is a refusal that leads to nothing."""
+        found = decision.preemption
+        acts = found is not None and (found.victims or (found.claims is not None and found.claims.acts))
+        if decision.host is None and is_alike(decision.pod, profile) and not acts:
+            if state != self._state:
+                self._kept.clear()
+                self._state = state
+            self._kept.set((decision.pod.template, profile, preempts), decision)
+
+    def clear(self) -> None:
+        """Forget all: something was placed, freed or nominated."""
+        self._kept.clear()
+
+
+def is_alike(pod: PodInfo, profile: Profile) -> bool:
+    """Return whether a pod is decided as any other of its template, at one moment."""
+    is_own = pod.volumes or pod.nominated_node or pod.template.spec.resource_claims
+    return profile.by_template and not is_own

@@ -1,0 +1,222 @@
+"""Trials of preemption: on one node all pods of lower priority go in thought, then as many as possible come back.
+
+Most pods are refused for want of resources alone. For them a trial is arithmetic (`_Room`); otherwise pods are
+displaced and placed in a rehearsal, and the filters asked each time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quantity import MAX_INT64
+from kube_policy_scheduler.framework.diagnosis import DiagnosisBuilder
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.nominations import REFUSED, Active, nominated_for, verdict_with_nominated
+from kube_policy_scheduler.framework.plugin import Scope
+from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit, Wanted, shortages
+from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.framework.victims import Budgets, Victims, by_importance
+
+NO_VICTIMS = "No preemption victims found for incoming pod"
+
+
+class Trial:
+    """Finds the victims on one node after the other."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        active: Active,
+        budgets: Budgets,
+        rows: IntArray,
+        *,
+        spares: Callable[[Frame, PodInfo], bool] | None = None,
+    ) -> None:
+        """Prepare trials on `rows`, ascending; `spares` says which pods must stay, whatever their priority."""
+        self._spared = _Spared(frame, rows, spares) if spares is not None else None
+        self._frame = frame
+        self._active = active
+        self._budgets = budgets
+        self._rows = rows
+        self._moving = [(p, state) for p, state in active if p.scope is not Scope.TEMPLATE or state is REFUSED]
+        """Filters whose answer can change when pods leave."""
+        self._nominated = self._nominated_pods()
+        self._room = self._make_room()
+
+    def name_at(self, position: int) -> str:
+        """Return the name of a node of `rows`."""
+        return self._frame.cluster.nodes.infos[int(self._rows[position])].name
+
+    def hopeless(self) -> tuple[BoolArray, Counter[str]]:
+        """Return where no trial is needed, `bool[rows]`, and how many nodes are refused for each reason there.
+
+        These are rows without victims, and those that would refuse the pod without all of its victims too. Only
+        filters up to NodeResourcesFit that look at static facts are asked, all rows at once.
+        """
+        frame, cluster = self._frame.at(self._rows), self._frame.cluster
+        none = cluster.priorities.below(frame.pod.priority, "pods", cluster.nodes.size)[self._rows] == 0
+        if self._spared is not None:
+            none |= self._spared.everybody
+        builder = DiagnosisBuilder(len(self._rows))
+        builder.add("", [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NO_VICTIMS, none)])
+        asked = np.ones(len(self._rows), np.bool_)
+        if self._room is None:
+            asked[list(self._nominated)] = False
+        for plugin, state in self._active:
+            if isinstance(plugin, NodeResourcesFit):
+                room = self._room or _Room(self._frame, state, self._rows, {}, self._spared)
+                builder.add(plugin.name, _only(room.shortages(), asked))
+            elif plugin.scope is Scope.TEMPLATE and state is not REFUSED:
+                builder.add(plugin.name, _only(plugin.refusals(frame, state), asked))
+            else:
+                break
+        diagnosis = builder.build()
+        return diagnosis.first >= 0, diagnosis.counts()
+
+    def victims(self, position: int) -> Victims | Status:
+        """Return the victims on a node of `rows`, or the refusal that stays without all of them.
+
+        With nothing but resources to look at, call it only where `hopeless` left it open.
+        """
+        row = int(self._rows[position])
+        name, cluster, pod = self.name_at(position), self._frame.cluster, self._frame.pod
+        pool = [other for other in cluster.pods_on(name).values() if other.priority < pod.priority]
+        if self._spared is not None:
+            pool = [other for other in pool if other.uid not in self._spared.uids]
+        if not pool:
+            return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "", (NO_VICTIMS,))
+        ranked = by_importance(pool, self._frame.now)
+        violating, others = self._budgets.split(ranked)
+        if self._room is not None:
+            chosen = self._room.spare(position, violating, others)
+        else:
+            tried = self._rehearse(row, name, violating, others)
+            if isinstance(tried, Status):
+                return tried
+            chosen = tried
+        if not any(chosen):
+            return Status(Code.ERROR, "", (f"expected at least one victim pod on node {name!r}",))
+        going = (*chosen[0], *chosen[1])
+        if all(chosen):
+            going = tuple(by_importance(going, self._frame.now))
+        return Victims(going, len(chosen[0]))
+
+    def _rehearse(
+        self, row: int, name: str, violating: list[PodInfo], others: list[PodInfo]
+    ) -> tuple[list[PodInfo], list[PodInfo]] | Status:
+        """Return which of both groups cannot stay, or the refusal where the pod does not fit without all of them."""
+        frame, cluster = self._frame.at(np.array([row])), self._frame.cluster
+        leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
+        with cluster.rehearse():
+            for pod in (*violating, *others):
+                cluster.displace(pod.uid)
+            status = verdict_with_nominated(frame, self._active)
+            if status.code is not Code.SUCCESS:
+                return status
+            for group, gone in zip((violating, others), leaving, strict=True):
+                for pod in group:
+                    cluster.place(pod, name)
+                    if verdict_with_nominated(frame, self._moving).code is not Code.SUCCESS:
+                        cluster.displace(pod.uid)
+                        gone.append(pod)
+        return leaving
+
+    def _nominated_pods(self) -> dict[int, list[PodInfo]]:
+        """Return the nominated pods that count, by position in `rows`."""
+        cluster, pod = self._frame.cluster, self._frame.pod
+        found = {}
+        for node_name in cluster.nominated:
+            row = cluster.nodes.rows.get(node_name, -1)
+            position = int(np.searchsorted(self._rows, row))
+            if position < len(self._rows) and self._rows[position] == row:
+                others = nominated_for(pod, node_name, cluster)
+                if others:
+                    found[position] = others
+        return found
+
+    def _make_room(self) -> _Room | None:
+        if len(self._moving) != 1 or not isinstance(self._moving[0][0], NodeResourcesFit):
+            return None
+        return _Room(self._frame, self._moving[0][1], self._rows, self._nominated, self._spared)
+
+
+class _Spared:
+    """Pods of lower priority on some rows that a policy lets nobody evict."""
+
+    def __init__(self, frame: Frame, rows: IntArray, spares: Callable[[Frame, PodInfo], bool]) -> None:
+        cluster, priority = frame.cluster, frame.pod.priority
+        self.by_position: dict[int, list[PodInfo]] = {}
+        self.everybody = np.zeros(len(rows), np.bool_)
+        """`bool[rows]`: no pod there may be evicted."""
+        for position, row in enumerate(rows.tolist()):
+            lower = [pod for pod in cluster.pods_on(cluster.nodes.infos[row].name).values() if pod.priority < priority]
+            kept = [pod for pod in lower if spares(frame, pod)]
+            if kept:
+                self.by_position[position] = kept
+                self.everybody[position] = len(kept) == len(lower)
+        self.uids = {pod.uid for kept in self.by_position.values() for pod in kept}
+
+
+class _Room:
+    """What is free on nodes without their pods of lower priority, for pods that only need resources.
+
+    With nominated pods the first pass, with them, is the stricter one, so it alone is computed.
+    """
+
+    def __init__(
+        self,
+        frame: Frame,
+        wanted: Wanted,
+        rows: IntArray,
+        nominated: dict[int, list[PodInfo]],
+        spared: _Spared | None,
+    ) -> None:
+        cluster, priority = frame.cluster, frame.pod.priority
+        self._wanted = wanted
+        names = ("pods", *(name for name, _ in wanted.amounts))
+        self._offered = {name: cluster.nodes.allocatable(name)[rows] for name in names}
+        self._held = {name: cluster.held_from(priority, name)[rows] for name in names}
+        for position, others in (*nominated.items(), *(spared.by_position.items() if spared is not None else ())):
+            for other in others:
+                self._held["pods"][position] += 1
+                for name, _ in wanted.amounts:
+                    held = self._held[name]
+                    held[position] = min(held.item(position) + other.demand.requests.get(name, 0), MAX_INT64)
+        self._free = {name: (self._offered[name] - self._held[name]).tolist() for name in names}
+
+    def shortages(self) -> list[Refusal]:
+        """Return what is short for the pod even so, `[rows]`."""
+        return shortages(
+            self._wanted,
+            allocatable=self._offered.__getitem__,
+            requested=self._held.__getitem__,
+            pod_count=self._held["pods"],
+        )
+
+    def spare(
+        self, position: int, violating: Iterable[PodInfo], others: Iterable[PodInfo]
+    ) -> tuple[list[PodInfo], list[PodInfo]]:
+        """Let pods back in, in turn, where the incoming pod still fits; return those of both groups that cannot."""
+        wanted = self._wanted.amounts
+        # with the pod on the node; last the number of pods
+        free = [self._free[name][position] - amount for name, amount in (*wanted, ("pods", 1))]
+        leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
+        for group, gone in zip((violating, others), leaving, strict=True):
+            for pod in group:
+                requests = pod.demand.requests
+                left = [spare - requests.get(name, 0) for spare, (name, _) in zip(free, wanted, strict=False)]
+                left.append(free[-1] - 1)
+                if min(left) < 0:
+                    gone.append(pod)
+                else:
+                    free = left
+        return leaving
+
+
+def _only(refusals: Iterable[Refusal], where: BoolArray) -> list[Refusal]:
+    return [Refusal(r.code, r.reason, r.where & where) for r in refusals]

@@ -1,0 +1,129 @@
+"""Victims of preemption: how important pods are, which budgets protect them, and which set is the least to lose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kube_policy_scheduler.cluster.affinity import PodTerm
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.objects import PodDisruptionBudget
+from kube_policy_scheduler.cluster.pod_sets import Anchor, labels_of
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
+from kube_policy_scheduler.cluster.selectors import SelectorError, label_selector
+
+_PRIORITY_SHIFT = 2**31
+"""Added to every priority in sums, so that more victims of negative priority are not better."""
+_MOST_NAMESPACES = 1024
+"""Namespaces whose budgets are kept compiled; beyond it those of all are compiled anew where they are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """What would have to go from one node."""
+
+    pods: tuple[PodInfo, ...]
+    """At least one, most important first."""
+    violations: int
+    """Victims whose eviction a PodDisruptionBudget does not allow."""
+
+    def order(self, now: float) -> tuple[int, int, int, int, float]:
+        """Return how bad these victims are to lose, for comparison: smaller is better.
+
+        Violated budgets, the highest priority, the sum of priorities, the number, and how early the first of
+        those with the highest priority started (a pod that has not started counts as started `now`).
+        """
+        first = self.pods[0]  # of the highest priority, and of those the one that runs longest
+        total = sum([pod.priority for pod in self.pods]) + len(self.pods) * _PRIORITY_SHIFT
+        return self.violations, first.priority, total, len(self.pods), -started(first, now)
+
+
+def started(pod: PodInfo, now: float) -> float:
+    """Return when the pod started, `now` where it has not yet."""
+    return now if pod.started is None else pod.started
+
+
+def by_importance(pods: Iterable[PodInfo], now: float) -> list[PodInfo]:
+    """Return pods sorted: higher priority first, then those that run longer, then by name."""
+    return sorted(pods, key=lambda pod: (-pod.priority, started(pod, now), pod.namespace, pod.name))
+
+
+class _Compiled(NamedTuple):
+    """The budgets of one namespace, found by the labels that their selectors ask for."""
+
+    by_anchor: Mapping[Anchor, Sequence[tuple[PodDisruptionBudget, PodTerm]]]
+
+    @classmethod
+    def of(cls, budgets: Iterable[PodDisruptionBudget]) -> _Compiled:
+        """Compile budgets; one whose selector is not valid, or is empty, matches no pod, as in kube-scheduler."""
+        by_anchor: dict[Anchor, list[tuple[PodDisruptionBudget, PodTerm]]] = {}
+        for budget in budgets:
+            try:
+                selector = label_selector(budget.spec.selector)
+            except SelectorError:
+                continue
+            if selector is not None and not selector.empty:
+                pods = PodTerm(frozenset((budget.metadata.namespace,)), selector)
+                for anchor in pods.anchors():
+                    by_anchor.setdefault(anchor, []).append((budget, pods))
+        return cls(by_anchor)
+
+    def matching(self, template: PodTemplate) -> list[PodDisruptionBudget]:
+        """Return the budgets that protect pods of a template, each once."""
+        found: dict[str, PodDisruptionBudget] = {}
+        for anchor in labels_of(template):
+            for budget, pods in self.by_anchor.get(anchor, ()):
+                if pods.matches(template, {}):
+                    found[budget.metadata.name] = budget
+        return list(found.values())
+
+
+class Budgets:
+    """The PodDisruptionBudgets of a cluster, as they are now."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._store = cluster.store
+        self._compiled: dict[str, tuple[int, _Compiled]] = cluster.store.keep("disruption-budgets", None, dict)
+        """By namespace, with the version that they were compiled of."""
+        self._protecting: dict[PodTemplate, list[PodDisruptionBudget]] = {}
+
+    def _of(self, template: PodTemplate) -> list[PodDisruptionBudget]:
+        found = self._protecting.get(template)
+        if found is None:
+            found = self._protecting[template] = (
+                self._in(template.namespace).matching(template) if template.labels else []
+            )
+        return found
+
+    def _in(self, namespace: str) -> _Compiled:
+        version = self._store.group_version(PodDisruptionBudget, namespace)
+        known = self._compiled.get(namespace)
+        if known is None or known[0] != version:
+            if len(self._compiled) >= _MOST_NAMESPACES:
+                self._compiled.clear()
+            known = version, _Compiled.of(self._store.group(PodDisruptionBudget, namespace))
+            self._compiled[namespace] = known
+        return known[1]
+
+    def covers(self, pods: Iterable[PodInfo]) -> bool:
+        """Return whether any budget protects any of some pods."""
+        return any(self._of(pod.template) for pod in pods)
+
+    def split(self, pods: Sequence[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
+        """Return the pods that no budget lets go, and the others; both in the given order.
+
+        Each pod in turn takes one disruption from every budget that matches it and has not recorded it yet.
+        """
+        left: dict[tuple[str, str], int] = {}
+        violating: list[PodInfo] = []
+        others: list[PodInfo] = []
+        for pod in pods:
+            violates = False
+            for budget in self._of(pod.template):
+                if pod.name not in (budget.status.disrupted_pods or ()):
+                    key = budget.metadata.namespace, budget.metadata.name
+                    left[key] = left.get(key, budget.status.disruptions_allowed) - 1
+                    violates = violates or left[key] < 0
+            (violating if violates else others).append(pod)
+        return violating, others

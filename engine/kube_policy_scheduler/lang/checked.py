@@ -1,0 +1,180 @@
+"""A checked policy: every clause with its typed expressions, ready to be compiled and to be reasoned about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.lang import syntax
+from kube_policy_scheduler.lang.checking.infer import Definition
+from kube_policy_scheduler.lang.typed import Typed
+
+
+class ClauseKind(Enum):
+    """What a clause is, by its keyword."""
+
+    HOLD = "hold"
+    ORDER = "order"
+    REQUIRE = "require"
+    FILTER = "filter"
+    SCORE = "score"
+    SPREAD = "spread"
+    PACK = "pack"
+    LIMIT = "limit"
+    GANG = "gang"
+    PREEMPT = "preempt"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Test:
+    """`require`, `filter`, `hold`, `score`: an expression, and under which condition it counts."""
+
+    kind: ClauseKind
+    tree: syntax.Require | syntax.Filter | syntax.Score | syntax.Hold
+    name: str
+    value: Typed
+    condition: Typed | None
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grouping:
+    """`spread` and `pack`."""
+
+    kind: ClauseKind
+    tree: syntax.Spread | syntax.Pack
+    name: str
+    key: Typed
+    topology: str | None
+    """Label key of the domains; None is the node."""
+    max_skew: int | None
+    min_domains: int | None
+    condition: Typed | None
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ordering:
+    """`order by`."""
+
+    kind: ClauseKind
+    tree: syntax.Order
+    name: str
+    keys: tuple[tuple[Typed, bool], ...]
+    """Each key, and whether it descends."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quota:
+    """`limit`."""
+
+    kind: ClauseKind
+    tree: syntax.Limit
+    name: str
+    measure: Typed | None
+    """Of each pod; None counts pods."""
+    key: Typed
+    bound: Typed
+    condition: Typed | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gang:
+    """`gang`."""
+
+    kind: ClauseKind
+    tree: syntax.Gang
+    name: str
+    key: Typed
+    size: Typed
+    within_seconds: float
+    condition: Typed | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Preemption:
+    """`preempt`."""
+
+    kind: ClauseKind
+    tree: syntax.Preempt
+    name: str
+    condition: Typed | None
+    """None: never."""
+    evict: Typed | None
+    """Over existing pods."""
+
+
+Clause: TypeAlias = Test | Grouping | Ordering | Quota | Gang | Preemption
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Canary:
+    """Of which policy another one takes some pods over, and which."""
+
+    tree: syntax.Canary
+    share: float
+    """Of the workloads, above 0 to 1; 1 where only a condition was given."""
+    condition: Typed | None
+    """None: any pod of the stable policy."""
+
+    @property
+    def of(self) -> str:
+        """Return the name of the stable policy."""
+        return self.tree.of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckedPolicy:
+    """One policy without errors."""
+
+    name: str
+    source: Source
+    scheduler: str | None
+    """None: the daemon's."""
+    governs: Typed | None
+    """None: all pods of its scheduler."""
+    priority: int
+    clauses: tuple[Clause, ...]
+    without: frozenset[str]
+    """Default filters that do not hold."""
+    kubernetes_scores: float | None
+    """Weight of the default scores; None leaves them out."""
+    ties: str | None
+    """Which of several best nodes is taken; None: as the engine does."""
+    devices: str | None
+    """Which device a share is taken of; None: as the engine does."""
+    definitions: Mapping[str, Definition]
+    statements: tuple[syntax.Statement, ...]
+    """As written, those of used files included."""
+    inputs: frozenset[Any]
+    """What it reads from outside: metric queries."""
+    steps: int
+    """Expressions that were looked at to check it: what it cost."""
+    canary: Canary | None = None
+    """What makes it one. Scheduler, pods and priority are then the stable policy's (`checking.canaries`)."""
+
+    @property
+    def condition(self) -> Typed | None:
+        """Return what its own file says of the pods that it is for; None: nothing."""
+        return self.canary.condition if self.canary is not None else self.governs
+
+
+def values_of(clause: Clause) -> tuple[Typed, ...]:
+    """Return the expressions of a clause."""
+    match clause:
+        case Test(value=value, condition=condition):
+            given: tuple[Typed | None, ...] = (value, condition)
+        case Grouping(key=key, condition=condition):
+            given = (key, condition)
+        case Ordering(keys=keys):
+            given = tuple(value for value, _ in keys)
+        case Quota(measure=measure, key=key, bound=bound, condition=condition):
+            given = (measure, key, bound, condition)
+        case Gang(key=key, size=size, condition=condition):
+            given = (key, size, condition)
+        case Preemption(condition=condition, evict=evict):
+            given = (condition, evict)
+    return tuple(value for value in given if value is not None)

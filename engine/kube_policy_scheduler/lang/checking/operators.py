@@ -1,0 +1,235 @@
+"""What operators give for what types: units, bounds, missing values. Reports, and goes on with `Unknown`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kube_policy_scheduler.diagnostics import Diagnostic, Span
+from kube_policy_scheduler.lang import codes_meaning as codes
+from kube_policy_scheduler.lang import typed
+from kube_policy_scheduler.lang.checking import intervals
+from kube_policy_scheduler.lang.checking.units import common_unit
+from kube_policy_scheduler.lang.types import (
+    SHARE,
+    TRUTH,
+    UNKNOWN_INFO,
+    Depends,
+    Info,
+    Kind,
+    Literal,
+    Shape,
+    Unit,
+    number,
+)
+
+_WORDS = {"+": "add {right} to {left}", "-": "subtract {right} from {left}", "%": "divide {left} by {right}"}
+
+
+def unknown(span: Span) -> typed.Unknown:
+    """Return the value of something wrong that was reported."""
+    return typed.Unknown(UNKNOWN_INFO, span)
+
+
+def joined(*values: typed.Typed) -> tuple[Shape, bool, Depends]:
+    """Return shape, maybe and dependencies of what is made of values."""
+    shape, maybe, depends = Shape.DECISION, False, Depends.NOTHING
+    for value in values:
+        info = value.info
+        if info.shape is not Shape.DECISION and shape is not Shape.NODE:
+            shape = info.shape
+        maybe = maybe or info.maybe
+        depends |= info.depends
+    return shape, maybe, depends
+
+
+def wrong_type(value: typed.Typed, wanted: str, *, advice: str = "") -> Diagnostic:
+    """Return the diagnostic for a value of another kind than wanted."""
+    return codes.WRONG_TYPE.at(value.span, f"expected {wanted}, this is {value.info.type}", help=advice or _turn(value))
+
+
+def _turn(value: typed.Typed) -> str:
+    """Return how a value of this kind is commonly turned into what was meant."""
+    match value.info.type.kind:
+        case Kind.TEXT if isinstance(value, typed.Constant):
+            return "remove the quotes if a number is meant"
+        case Kind.TEXT:
+            return "compare it with ==, or turn it into a number with number(…)"
+        case Kind.NUMBER:
+            return "compare it with a number, such as `> 0`"
+        case Kind.TRUTH:
+            return "choose numbers with `if … then 1 else 0`"
+        case Kind.LIST:
+            return "ask with `in` whether something is in the list"
+        case _:
+            return ""
+
+
+def bad(*values: typed.Typed) -> bool:
+    """Return whether one of the values is unknown, so that nothing more is to be said."""
+    return any(value.info.type.kind is Kind.UNKNOWN for value in values)
+
+
+def arithmetic(
+    operator: str, left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, span: Span, at: Span
+) -> typed.Typed:
+    """Return `left operator right`."""
+    numbers = True
+    for value in (left, right):
+        if not bad(value) and value.info.type.kind is not Kind.NUMBER:
+            found.append(wrong_type(value, "a number"))
+            numbers = False
+    if bad(left, right) or not numbers:
+        return unknown(span)
+    if operator in "*/":
+        unit: Unit | None = left.info.type.unit.times(right.info.type.unit, sign=1 if operator == "*" else -1)
+        unit = _scaled(unit or Unit(), left, right, operator)
+    else:
+        unit = common_unit(left, right, _WORDS[operator], found, at)
+    if unit is None:
+        return unknown(span)
+    x, y = left.info, right.info
+    low, high = intervals.arithmetic(operator, (x.low, x.high), (y.low, y.high))
+    shape, maybe, depends = joined(left, right)
+    divides = operator in "/%" and y.low <= 0 <= y.high
+    overflows = max(-low, high) > intervals.LIMIT
+    literal = Literal.PLAIN if x.literal and y.literal and unit.plain and not unit.share else None
+    info = Info(number(unit), shape, maybe or divides or overflows, depends, low, high, literal)
+    return typed.Arithmetic(info, span, operator, left, right)
+
+
+def _scaled(unit: Unit, left: typed.Typed, right: typed.Typed, operator: str) -> Unit:
+    """Return the unit of a product or quotient with a literal: half of a share is a share."""
+    if unit.plain and right.info.literal and left.info.type.unit.share:
+        return SHARE if right.info.literal is Literal.PERCENT or operator == "/" else unit
+    return unit
+
+
+def negative(operand: typed.Typed, found: list[Diagnostic], *, span: Span) -> typed.Typed:
+    """Return `-operand`."""
+    if bad(operand):
+        return unknown(span)
+    if operand.info.type.kind is not Kind.NUMBER:
+        found.append(wrong_type(operand, "a number"))
+        return unknown(span)
+    low, high = intervals.negative((operand.info.low, operand.info.high))
+    info = replace(operand.info, low=low, high=high)
+    if isinstance(operand, typed.Constant):
+        return typed.Constant(info, span, -operand.value)
+    return typed.Negative(info, span, operand)
+
+
+def comparison(
+    operator: str, left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, span: Span, at: Span
+) -> typed.Typed:
+    """Return `left operator right` for one of `== != < <= > >=`."""
+    if bad(left, right):
+        return unknown(span)
+    a, b = left.info.type.kind, right.info.type.kind
+    shape, maybe, depends = joined(left, right)
+    if a is b is Kind.NUMBER:
+        if common_unit(left, right, "compare {left} with {right}", found, at) is None:
+            return unknown(span)
+        return typed.Compare(Info(TRUTH, shape, maybe, depends), span, operator, left, right)
+    if operator not in ("==", "!="):
+        value = left if a is not Kind.NUMBER else right
+        found.append(wrong_type(value, f"a number beside `{operator}`"))
+        return unknown(span)
+    if a is not b or a not in (Kind.TEXT, Kind.TRUTH):
+        value, other = (right, left) if a in (Kind.TEXT, Kind.TRUTH, Kind.NUMBER) else (left, right)
+        found.append(wrong_type(value, f"{other.info.type} as on the other side", advice=_compare_advice(left, right)))
+        return unknown(span)
+    # an absent text equals nothing, so comparing texts always gives an answer
+    info = Info(TRUTH, shape, maybe and a is Kind.TRUTH, depends)
+    return typed.Same(info, span, operator == "!=", left, right)
+
+
+def _compare_advice(left: typed.Typed, right: typed.Typed) -> str:
+    kinds = {left.info.type.kind, right.info.type.kind}
+    if kinds == {Kind.TEXT, Kind.NUMBER}:
+        literal = next((v for v in (left, right) if v.info.literal), None)
+        if literal is not None:
+            return f'write "{literal.span.text}" in quotes, or number(…) around the text'
+        return "turn the text into a number with number(…)"
+    if kinds == {Kind.TEXT, Kind.TRUTH}:
+        return 'labels hold text: write "true" in quotes'
+    if Kind.LIST in kinds:
+        return "ask with `in` whether something is in the list"
+    return ""
+
+
+def contained(
+    item: typed.Typed, list_: typed.Typed, found: list[Diagnostic], *, negated: bool, span: Span
+) -> typed.Typed:
+    """Return `item in list`."""
+    if bad(item, list_):
+        return unknown(span)
+    if list_.info.type.kind is not Kind.LIST:
+        found.append(wrong_type(list_, "a list after `in`", advice='write it like ["a", "b"]'))
+        return unknown(span)
+    if list_.info.type.item not in (item.info.type.kind, None):
+        wanted = f"{list_.info.type.item.value} as in the list" if list_.info.type.item else ""
+        found.append(wrong_type(item, wanted))
+        return unknown(span)
+    shape, maybe, depends = joined(item, list_)
+    info = Info(TRUTH, shape, maybe and item.info.type.kind is not Kind.TEXT, depends)
+    return typed.Contained(info, span, negated, item, list_)
+
+
+def truth(value: typed.Typed, found: list[Diagnostic]) -> typed.Typed:
+    """Return a value where true or false is wanted: a label stands for its presence."""
+    match value.info.type.kind:
+        case Kind.TRUTH | Kind.UNKNOWN:
+            return value
+        case Kind.TEXT if value.info.maybe:
+            info = Info(TRUTH, value.info.shape, False, value.info.depends)
+            return typed.Missing(info, value.span, True, value)
+    found.append(wrong_type(value, "true or false"))
+    return unknown(value.span)
+
+
+def missing(operand: typed.Typed, *, negated: bool, span: Span) -> typed.Typed:
+    """Return `operand is missing`."""
+    if bad(operand):
+        return unknown(span)
+    info = Info(TRUTH, operand.info.shape, False, operand.info.depends)
+    return typed.Missing(info, span, negated, operand)
+
+
+def otherwise(left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, span: Span, at: Span) -> typed.Typed:
+    """Return `left ?? right`."""
+    merged = merge(left, right, found, at=at, doing="stand in for {left} with {right}")
+    if merged is None:
+        return unknown(span)
+    return typed.Otherwise(replace(merged, maybe=left.info.maybe and right.info.maybe), span, left, right)
+
+
+def choose(
+    condition: typed.Typed, then: typed.Typed, other: typed.Typed, found: list[Diagnostic], *, span: Span
+) -> typed.Typed:
+    """Return `if condition then … else …`."""
+    condition = truth(condition, found)
+    merged = merge(then, other, found, at=other.span, doing="choose between {left} and {right}")
+    if merged is None or bad(condition):
+        return unknown(span)
+    shape, maybe, depends = joined(condition, then, other)
+    return typed.Choose(replace(merged, shape=shape, maybe=maybe, depends=depends), span, condition, then, other)
+
+
+def merge(left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, at: Span, doing: str) -> Info | None:
+    """Return what is known of a value that is one of two, or None after reporting that it can't be."""
+    if bad(left, right):
+        return None
+    x, y = left.info, right.info
+    if x.type.kind is not y.type.kind or (x.type.kind is Kind.LIST and x.type.item is not y.type.item):
+        found.append(wrong_type(right, f"{x.type} as on the other side", advice=_compare_advice(left, right)))
+        return None
+    type_ = x.type
+    if x.type.kind is Kind.NUMBER:
+        unit = common_unit(left, right, doing, found, at)
+        if unit is None:
+            return None
+        type_ = number(unit)
+    low, high = intervals.hull((x.low, x.high), (y.low, y.high))
+    shape, maybe, depends = joined(left, right)
+    literal = Literal.PLAIN if x.literal is y.literal is Literal.PLAIN else None
+    return Info(type_, shape, maybe, depends, low, high, literal)

@@ -1,0 +1,146 @@
+"""Operations on values at run time: numbers with NaN for missing, three-valued truth, dictionary-coded texts.
+
+Truth that can be missing is coded 0 false, 1 missing, 2 true: `and` is the smaller, `or` the larger, `not x` is
+2 - x, which are Kleene's tables. Truth that can't be missing is plain bool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kube_policy_scheduler.lang.environment import Texts
+
+FALSE, MISSING, TRUE = 0, 1, 2
+Kleene: TypeAlias = NDArray[np.uint8]
+TextValue: TypeAlias = Texts | str | None
+
+
+def to_kleene(value: Any) -> Any:
+    """Return plain truth as three-valued truth."""
+    if isinstance(value, np.ndarray):
+        return value.view(np.uint8) << 1 if value.dtype == np.bool_ else value.astype(np.uint8)
+    return TRUE if value else FALSE
+
+
+def full(value: Any, size: int) -> Any:
+    """Return one number or truth as a column; a column as it is."""
+    return value if isinstance(value, np.ndarray) else np.full(size, value)
+
+
+def is_nan(value: Any) -> Any:
+    """Return where a number is missing."""
+    return np.isnan(value) if isinstance(value, np.ndarray) else value != value
+
+
+def finite(value: Any) -> Any:
+    """Return a number with overflow turned into missing."""
+    if isinstance(value, np.ndarray):
+        return np.where(np.isfinite(value), value, np.nan)
+    return value if -1.7e308 < value < 1.7e308 else float("nan")
+
+
+def divide(left: Any, right: Any) -> Any:
+    """Return the quotient; missing where the divisor is zero or the result too large."""
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        with np.errstate(all="ignore"):
+            quotient = np.true_divide(left, right)
+        return np.where(np.isfinite(quotient), quotient, np.nan)
+    return finite(left / right) if right else float("nan")
+
+
+def remainder(left: Any, right: Any) -> Any:
+    """Return the remainder, with the sign of the divisor; missing where the divisor is zero."""
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        with np.errstate(all="ignore"):
+            result = np.mod(left, right)
+        return np.where(np.isfinite(result), result, np.nan)
+    return left % right if right and left == left and right == right else float("nan")
+
+
+# --- texts -----------------------------------------------------------------------------------------------
+
+
+def texts_of(values: Iterable[str | None]) -> Texts:
+    """Return a coded column of texts."""
+    places: dict[str, int] = {}
+    codes = [-1 if v is None else places.setdefault(v, len(places)) for v in values]
+    return Texts(np.array(codes, np.int32), list(places), places)
+
+
+def as_texts(value: TextValue, size: int) -> Texts:
+    """Return one text as a column; a column as it is."""
+    if isinstance(value, Texts):
+        return value
+    if value is None:
+        return Texts(np.full(size, -1, np.int32), [], {})
+    return Texts(np.zeros(size, np.int32), [value], {value: 0})
+
+
+def by_value(texts: Texts, function: Callable[[str], Any], *, absent: Any, dtype: Any) -> NDArray[Any]:
+    """Return `dtype[rows]`: the function asked once per distinct text."""
+    table = np.empty(len(texts.values) + 1, dtype)
+    for place, value in enumerate(texts.values):
+        table[place] = function(value)
+    table[-1] = absent
+    result: NDArray[Any] = table[texts.codes]
+    return result
+
+
+def map_texts(texts: Texts, function: Callable[[str], str | None]) -> Texts:
+    """Return the column of what a function makes of each text."""
+    places: dict[str, int] = {}
+    table = np.empty(len(texts.values) + 1, np.int32)
+    for place, value in enumerate(texts.values):
+        made = function(value)
+        table[place] = -1 if made is None else places.setdefault(made, len(places))
+    table[-1] = -1
+    return Texts(table[texts.codes], list(places), places)
+
+
+def same_text(left: TextValue, right: TextValue) -> Any:
+    """Return whether two texts are equal; an absent one equals nothing."""
+    if not isinstance(left, Texts):
+        left, right = right, left
+    if not isinstance(left, Texts):
+        return left is not None and left == right
+    if not isinstance(right, Texts):
+        if right is None:
+            return np.zeros(len(left.codes), np.bool_)
+        return left.codes == left.places.get(right, -2)
+    mapped = by_value(left, lambda text: right.places.get(text, -2), absent=-2, dtype=np.int32)
+    return mapped == right.codes
+
+
+def select_text(condition: Any, left: TextValue, right: TextValue, size: int) -> TextValue:
+    """Return left where the condition holds, else right."""
+    if not isinstance(condition, np.ndarray):
+        return left if condition else right
+    a, b = as_texts(left, size), as_texts(right, size)
+    places = dict(a.places)
+    moved = by_value(b, lambda text: places.setdefault(text, len(places)), absent=-1, dtype=np.int32)
+    return Texts(np.where(condition, a.codes, moved).astype(np.int32), list(places), places)
+
+
+def contained_text(item: TextValue, items: Sequence[str | None]) -> Any:
+    """Return whether a text is in a list of texts; an absent one is in none."""
+    if isinstance(item, Texts):
+        wanted = [place for text in items if text is not None and (place := item.places.get(text)) is not None]
+        if len(wanted) == 1:
+            return item.codes == wanted[0]
+        table = np.zeros(len(item.values) + 1, np.bool_)
+        table[wanted] = True
+        return table[item.codes]
+    return item is not None and item in items
+
+
+def contained_in_lists(item: TextValue, lists: Sequence[Sequence[str]]) -> Any:
+    """Return whether a text is in each row's list."""
+    if isinstance(item, Texts):
+        values = [*item.values, None]
+        pairs = zip(item.codes.tolist(), lists, strict=True)
+        return np.fromiter((values[code] in row for code, row in pairs), np.bool_, len(lists))
+    return np.fromiter((item in row for row in lists), np.bool_, len(lists))

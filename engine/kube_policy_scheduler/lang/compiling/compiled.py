@@ -1,0 +1,182 @@
+"""A compiled policy: every clause one callable, with what is needed to name, cache, weigh and explain it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from kube_policy_scheduler.diagnostics import Span
+from kube_policy_scheduler.lang.checked import Canary, CheckedPolicy, Clause, ClauseKind
+from kube_policy_scheduler.lang.compiling.columns import TRUE, full
+from kube_policy_scheduler.lang.compiling.expressions import Evaluate
+from kube_policy_scheduler.lang.environment import Members
+from kube_policy_scheduler.lang.signature import BoolColumn
+from kube_policy_scheduler.lang.typed import Typed
+from kube_policy_scheduler.lang.types import Depends, Info
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A subexpression of a clause, for explanations."""
+
+    span: Span
+    info: Info
+    evaluate: Evaluate
+    """Numbers: NaN is missing. Truth, where `info.maybe`: 0 false, 1 missing, 2 true."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Common:
+    kind: ClauseKind
+    name: str
+    """As given by `as`, else the formatted expression."""
+    text: str
+    """The formatted statement."""
+    reason: str
+    """What people are told when it refuses."""
+    span: Span
+    depends: Depends
+    checked: Clause = field(repr=False)
+    """What it was compiled from."""
+    parts: Callable[[], tuple[Part, ...]] = field(repr=False)
+    """Returns the subexpressions that differ from constants, outermost first; made when someone wants explanations."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operand:
+    """One of the conditions that a filter joins with `and`."""
+
+    text: str
+    """Formatted."""
+    tree: Typed
+    evaluate: Evaluate
+
+    def holds(self, frame: Any) -> BoolColumn:
+        """Return `bool[rows]`: where it is true; where a value is missing, it does not hold."""
+        answer = self.evaluate(frame)
+        held: BoolColumn = full(answer == TRUE if self.tree.info.maybe else answer, frame.size)
+        return held
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CompiledTest(_Common):
+    """`require`, `filter`, `hold`: an answer, and whether there is one."""
+
+    evaluate: Evaluate
+    """`bool[rows]` for a filter, else bool: whether it holds; where it is missing, it does not."""
+    missing: Evaluate | None
+    """Where it has no answer; None: it always has."""
+    nodes: bool
+    """Whether the answer differs from node to node (a filter about the pod alone gives one bool)."""
+    operands: tuple[Operand, ...]
+    """Of a filter."""
+    reasons: tuple[str, ...]
+    """What people are told where an operand fails, for each of them; none where the filter says one reason for all."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CompiledScore(_Common):
+    """`score`"""
+
+    evaluate: Evaluate
+    """`float64[rows]`, without the weight; NaN is missing."""
+    weight: float
+    maybe: bool
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CompiledGrouping(_Common):
+    """`spread`, `pack`: pods of one key over domains."""
+
+    members: Callable[[Any], Members]
+    """From a frame to the set of pods with the pod's key."""
+    key: Evaluate
+    """From a frame or an `Item`: the key, None where the pod has none."""
+    topology: str | None
+    max_skew: int | None
+    min_domains: int | None
+    condition: Evaluate | None
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CompiledOrder(_Common):
+    """`order by`"""
+
+    evaluate: Evaluate
+    """From a frame to a tuple that sorts as the keys say, the first pod first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CompiledQuota(_Common):
+    """`limit`"""
+
+    members: Callable[[Any], Members]
+    key: Evaluate
+    measure: Evaluate | None
+    """From an `Item` to what the pod counts for; None: 1."""
+    measure_members: Callable[[Any], Members] | None
+    bound: Evaluate
+    condition: Evaluate | None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CompiledGang(_Common):
+    """`gang`"""
+
+    key: Evaluate
+    size: Evaluate
+    within_seconds: float
+    condition: Evaluate | None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CompiledPreemption(_Common):
+    """`preempt`"""
+
+    condition: Evaluate | None
+    """None: never."""
+    evict: Callable[[Any, Any], bool] | None
+    """From a frame and the PodInfo of a victim; None: whoever Kubernetes lets be evicted."""
+
+
+CompiledClause: TypeAlias = (
+    CompiledTest | CompiledScore | CompiledGrouping | CompiledOrder | CompiledQuota | CompiledGang | CompiledPreemption
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledPolicy:
+    """One policy, ready to decide."""
+
+    name: str
+    scheduler: str | None
+    governs: Evaluate | None
+    """From a frame (only its pod is read) to bool; None: all pods of the scheduler."""
+    priority: int
+    canary: Canary | None
+    """Of which policy it takes a share of the pods over; `governs` has its condition."""
+    clauses: tuple[CompiledClause, ...]
+    without: frozenset[str]
+    kubernetes_scores: float | None
+    ties: str | None
+    devices: str | None
+    inputs: tuple[Any, ...]
+    """What it reads from outside: metric queries, each once."""
+    checked: CheckedPolicy = field(repr=False)
+
+
+class Victim:
+    """A pod that might be evicted, as fields read it: in the place of a frame."""
+
+    __slots__ = ("captured", "cluster", "now", "pod", "template")
+
+    def __init__(self, pod: Any, captured: tuple[Any, ...], frame: Any) -> None:
+        self.pod = pod
+        self.template = pod.template
+        self.captured = captured
+        self.cluster = frame.cluster
+        self.now = frame.now

@@ -1,0 +1,276 @@
+"""A checked policy to a compiled one: each clause as a callable, and how it is called, cached and weighed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from kube_policy_scheduler.lang import checked, expressions, syntax, typed
+from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, values_of
+from kube_policy_scheduler.lang.compiling.columns import FALSE, MISSING, TRUE, full
+from kube_policy_scheduler.lang.compiling.compiled import (
+    CompiledClause,
+    CompiledGang,
+    CompiledGrouping,
+    CompiledOrder,
+    CompiledPolicy,
+    CompiledPreemption,
+    CompiledQuota,
+    CompiledScore,
+    CompiledTest,
+    Operand,
+    Part,
+    Victim,
+)
+from kube_policy_scheduler.lang.compiling.expressions import Compiler, Evaluate
+from kube_policy_scheduler.lang.environment import Environment, Members
+from kube_policy_scheduler.lang.formatting.show import show, show_statement
+from kube_policy_scheduler.lang.types import Depends, Info, Kind, Shape
+
+_REFUSES = "node(s) didn't match policy clause"
+
+
+def compile_policy(policy: CheckedPolicy, environment: Environment) -> CompiledPolicy:
+    """Compile a policy that has no errors."""
+    maker = _Maker(Compiler(environment.pods))
+    clauses = tuple(maker.clause(clause) for clause in policy.clauses)
+    roots = [value for clause in policy.clauses for value in values_of(clause)]
+    inputs = dict.fromkeys(
+        each for root in roots for part in typed.below(root) if isinstance(part, typed.Apply) for each in part.inputs
+    )
+    return CompiledPolicy(
+        name=policy.name,
+        scheduler=policy.scheduler,
+        governs=maker.yes(policy.governs),
+        priority=policy.priority,
+        canary=policy.canary,
+        clauses=clauses,
+        without=policy.without,
+        kubernetes_scores=policy.kubernetes_scores,
+        ties=policy.ties,
+        devices=policy.devices,
+        inputs=tuple(inputs),
+        checked=policy,
+    )
+
+
+class _Maker:
+    """Compiles clauses with one compiler."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = compiler
+
+    def clause(self, clause: checked.Clause) -> CompiledClause:
+        """Compile one clause."""
+        common = self._common(clause)
+        match clause:
+            case checked.Test(kind=ClauseKind.SCORE):
+                return self._score(clause, common)
+            case checked.Test():
+                return self._test(clause, common)
+            case checked.Grouping(key=key):
+                return CompiledGrouping(
+                    **common,
+                    members=self._same_key(key),
+                    key=self._compiler.compile(key),
+                    topology=clause.topology,
+                    max_skew=clause.max_skew,
+                    min_domains=clause.min_domains,
+                    condition=self.yes(clause.condition),
+                    weight=clause.weight,
+                )
+            case checked.Ordering():
+                return CompiledOrder(**common, evaluate=self._sort_key(clause))
+            case checked.Quota(measure=measure):
+                of_pod = self._compiler.item(measure)[0] if measure is not None else None
+                return CompiledQuota(
+                    **common,
+                    members=self._same_key(clause.key),
+                    key=self._compiler.compile(clause.key),
+                    measure=of_pod,
+                    measure_members=_constant(Members(measure, (), of_pod)) if of_pod is not None else None,
+                    bound=self._compiler.compile(clause.bound),
+                    condition=self.yes(clause.condition),
+                )
+            case checked.Gang():
+                return CompiledGang(
+                    **common,
+                    key=self._compiler.compile(clause.key),
+                    size=self._compiler.compile(clause.size),
+                    within_seconds=clause.within_seconds,
+                    condition=self.yes(clause.condition),
+                )
+            case checked.Preemption():
+                return CompiledPreemption(
+                    **common, condition=self.yes(clause.condition), evict=self._evict(clause.evict)
+                )
+
+    def yes(self, value: typed.Typed | None) -> Evaluate | None:
+        """Return the callable of a truth about the pod; what is missing is not so."""
+        if value is None:
+            return None
+        made = self._compiler.compile(value)
+        return (lambda frame: bool(made(frame) == TRUE)) if value.info.maybe else made
+
+    def _common(self, clause: checked.Clause) -> dict[str, Any]:
+        depends, roots = Depends.NOTHING, values_of(clause)
+        for root in roots:
+            depends |= root.info.depends
+        text = show_statement(clause.tree)
+        reason = getattr(clause.tree, "reason", None) or f"{_REFUSES} {clause.name}"
+        if clause.kind in (ClauseKind.REQUIRE, ClauseKind.HOLD, ClauseKind.LIMIT):
+            what = "held" if clause.kind is ClauseKind.HOLD else "refused"
+            reason = getattr(clause.tree, "reason", None) or f"pod is {what} by policy clause {clause.name}"
+        return {
+            "kind": clause.kind,
+            "name": clause.name,
+            "text": text,
+            "reason": reason,
+            "span": clause.tree.span,
+            "depends": depends,
+            "checked": clause,
+            "parts": cache(partial(self._parts, roots)),
+        }
+
+    def _parts(self, roots: tuple[typed.Typed, ...]) -> tuple[Part, ...]:
+        return tuple(
+            Part(value.span, value.info, self._compiler.compile(value))
+            for root in roots
+            for value in typed.below(root)
+            if not isinstance(value, typed.Constant | typed.Reference) and value.info.shape is not Shape.ITEM
+        )
+
+    def _test(self, clause: checked.Test, common: dict[str, Any]) -> CompiledTest:
+        value, condition = clause.value, clause.condition
+        made = self._compiler.compile(value)
+        asks = self._compiler.compile(condition) if condition is not None else None
+        maybe = value.info.maybe or (condition is not None and condition.info.maybe)
+        nodes = value.info.shape is Shape.NODE or (condition is not None and condition.info.shape is Shape.NODE)
+        evaluate, missing = made, None
+        if maybe:
+            combined = self._combined(value, condition)
+            evaluate = lambda frame: combined(frame) == TRUE  # noqa: E731
+            missing = lambda frame: combined(frame) == MISSING  # noqa: E731
+        elif asks is not None:
+            evaluate = lambda frame: np.logical_or(made(frame), np.logical_not(asks(frame)))  # noqa: E731
+        operands = self._operands(clause)
+        own = maybe or clause.condition is not None or getattr(clause.tree, "reason", None) is not None
+        said = f"{_REFUSES} {clause.tree.name}:" if clause.tree.name is not None else _REFUSES
+        reasons = () if own else tuple(f"{said} {operand.text}" for operand in operands)
+        return CompiledTest(
+            **common, evaluate=evaluate, missing=missing, nodes=nodes, operands=operands, reasons=reasons
+        )
+
+    def _operands(self, clause: checked.Test) -> tuple[Operand, ...]:
+        tree, value = clause.tree, clause.value
+        if not isinstance(tree, syntax.Filter) or not isinstance(tree.value, expressions.Logical):
+            return ()
+        if not isinstance(value, typed.Logic) or value.operator != "and":
+            return ()
+        return tuple(
+            Operand(show(shown), operand, self._compiler.compile(operand))
+            for shown, operand in zip(tree.value.operands, value.operands, strict=True)
+        )
+
+    def _combined(self, value: typed.Typed, condition: typed.Typed | None) -> Evaluate:
+        """Return three-valued `value or not condition`."""
+        result = value
+        if condition is not None:
+            negated = typed.Not(condition.info, condition.span, condition)
+            shape = Shape.NODE if Shape.NODE in (value.info.shape, condition.info.shape) else Shape.DECISION
+            info = Info(value.info.type, shape, True, value.info.depends | condition.info.depends)
+            result = typed.Logic(info, value.span, "or", (value, negated))
+        return self._compiler.compile(result)
+
+    def _score(self, clause: checked.Test, common: dict[str, Any]) -> CompiledScore:
+        value, condition = clause.value, clause.condition
+        made = self._compiler.compile(value)
+        info = value.info
+        if condition is None:
+            always: Evaluate = lambda frame: full(made(frame), frame.size)  # noqa: E731
+            return CompiledScore(
+                **common, evaluate=always, weight=clause.weight, maybe=info.maybe, low=info.low, high=info.high
+            )
+        asks, three_valued = self._compiler.compile(condition), condition.info.maybe
+
+        def evaluate(frame: Any) -> Any:
+            when, score = asks(frame), made(frame)
+            if not three_valued:
+                if isinstance(when, np.ndarray):
+                    return np.where(when, score, 0.0)
+                return full(score if when else 0.0, frame.size)
+            chosen = np.where(when == FALSE, 0.0, np.where(when == MISSING, np.nan, score))
+            return chosen if chosen.ndim else np.full(frame.size, float(chosen))
+
+        return CompiledScore(
+            **common,
+            evaluate=evaluate,
+            weight=clause.weight,
+            maybe=info.maybe or three_valued,
+            low=min(info.low, 0.0),
+            high=max(info.high, 0.0),
+        )
+
+    def _same_key(self, key: typed.Typed) -> Callable[[Any], Members]:
+        evaluate = self._compiler.compile(key)
+
+        def members(frame: Any) -> Members:
+            wanted = evaluate(frame)
+            return Members(key, (wanted,), lambda item: evaluate(item) == item.captured[0], by=evaluate)
+
+        return members
+
+    def _sort_key(self, clause: checked.Ordering) -> Evaluate:
+        keys = [(self._compiler.compile(value), value.info.type.kind, down) for value, down in clause.keys]
+
+        def key(frame: Any) -> tuple[Any, ...]:
+            return tuple(_sortable(evaluate(frame), kind, down) for evaluate, kind, down in keys)
+
+        return key
+
+    def _evict(self, value: typed.Typed | None) -> Callable[[Any, Any], bool] | None:
+        if value is None:
+            return None
+        evaluate, captured = self._compiler.item(value)
+
+        def evict(frame: Any, victim: Any) -> bool:
+            return bool(evaluate(Victim(victim, tuple(capture(frame) for capture in captured), frame)))
+
+        return evict
+
+
+class _Descending:
+    """Sorts texts the other way round."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __lt__(self, other: _Descending) -> bool:
+        return other.text < self.text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Descending) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+def _sortable(value: Any, kind: Kind, descending: bool) -> Any:
+    """Return a key part; what is missing comes last either way."""
+    if kind is Kind.TEXT:
+        if value is None:
+            return (1, "")
+        return (0, _Descending(value) if descending else value)
+    number = float(value) if kind is Kind.NUMBER else (1.0 if value in (True, TRUE) else 0.0)
+    if number != number:
+        return float("inf")
+    return -number if descending else number
+
+
+def _constant(members: Members) -> Callable[[Any], Members]:
+    return lambda frame: members

@@ -1,0 +1,190 @@
+"""What a policy may name: fields and builtins, as one value handed to the checker.
+
+The language knows none of them by itself, and nothing registers itself: they are collected from a package.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType, ModuleType
+from typing import Any, NamedTuple, Protocol, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kube_policy_scheduler.lang.signature import Builtin, FloatColumn, Takes, takes
+from kube_policy_scheduler.lang.types import Depends, Info, Kind, Shape, Type, resource_unit
+
+
+class Frame(Protocol):
+    """What one evaluation looks at; opaque here but for its number of rows."""
+
+    @property
+    def size(self) -> int:
+        """Return how many rows it looks at."""
+        ...
+
+
+class Texts(NamedTuple):
+    """One text per row, dictionary coded."""
+
+    codes: NDArray[np.int32]
+    """`int32[rows]`, an index into `values`; -1 is absent."""
+    values: list[str]
+    """The same list as long as no text changes: what follows from it is kept by its identity."""
+    places: dict[str, int]
+    """Where each text stands in `values`."""
+
+
+class Key(Enum):
+    """What a field wants to be asked for."""
+
+    RESOURCE = "resource"
+    LABEL = "label key"
+    ANNOTATION = "annotation key"
+    CONDITION = "condition"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A named value that a policy reads, such as `node.free.cpu`: `node.free`, asked for a resource."""
+
+    path: str
+    doc: str
+    gives: Takes
+    shape: Shape
+    depends: Depends
+    key: Key | None
+    read: Callable[..., Any]
+    """Takes the frame, and the key if there is one."""
+    low: float
+    high: float
+
+    def info(self, key: str | None) -> Info:
+        """Return what is known of the value; of a resource, by its Kubernetes name."""
+        if self.gives.per_resource:
+            unit = resource_unit(key or "")
+            kind = Type(Kind.NUMBER, unit)
+        else:
+            kind = Type(self.gives.kind, self.gives.unit or Type(Kind.NUMBER).unit, self.gives.item)
+        return Info(kind, self.shape, self.gives.maybe, self.depends, self.low, self.high)
+
+    @property
+    def written(self) -> str:
+        """Return the path as people write it."""
+        return f"{self.path}.{self.key.name}" if self.key else self.path
+
+
+def node_field(
+    path: str, *, depends: Depends, key: Key | None = None, low: float = -1e308, high: float = 1e308
+) -> Callable[[Callable[..., Any]], Field]:
+    """Make a field with one value per node from an annotated reader."""
+    return _field(path, Shape.NODE, depends, key, low, high)
+
+
+def pod_field(
+    path: str, *, depends: Depends = Depends.TEMPLATE, key: Key | None = None, low: float = -1e308, high: float = 1e308
+) -> Callable[[Callable[..., Any]], Field]:
+    """Make a field of the pod from an annotated reader.
+
+    One that depends on the template alone reads nothing of the frame but `frame.template`: it then also serves
+    for pods that already run, in `count(p in node.pods where p.…)`.
+    """
+    return _field(path, Shape.DECISION, depends, key, low, high)
+
+
+def _field(
+    path: str, shape: Shape, depends: Depends, key: Key | None, low: float, high: float
+) -> Callable[[Callable[..., Any]], Field]:
+    def make(function: Callable[..., Any]) -> Field:
+        hint = get_type_hints(function, include_extras=True)["return"]
+        doc = inspect.getdoc(function) or ""
+        return Field(path, doc, takes(hint), shape, depends, key, function, low, high)
+
+    return make
+
+
+class Pods(Protocol):
+    """Goes over existing pods on behalf of aggregates and spread; backed by indexes, not by scans."""
+
+    def count(self, frame: Any, members: Members, *, topology: str | None) -> FloatColumn | float:
+        """Return how many members are in each row's domain."""
+        ...
+
+    def fold(
+        self, frame: Any, members: Members, value: Members, *, function: str, topology: str | None
+    ) -> FloatColumn | float:
+        """Return sum, min, max or avg of a value over the members in each row's domain; NaN where there are none
+        and the function has no value for none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """A set of pods, or a value of pods, that follows from the template and from values of the decision.
+
+    Comparable: the same expression with the same captured values is the same set.
+    """
+
+    expression: Any
+    """What it was compiled from; compared by identity."""
+    captured: tuple[Any, ...]
+    test: Callable[[Any], Any] = field(compare=False)
+    """Takes an `Item`."""
+    by: Callable[[Any], Any] | None = field(default=None, compare=False)
+    """Takes an `Item` and returns what equals the only captured value for the pods of the set, and for no others."""
+
+    def __call__(self, template: Any) -> Any:
+        """Return the value for pods of a template."""
+        return self.test(Item(template, self.captured))
+
+
+class Item(NamedTuple):
+    """What fields of an existing pod are read from."""
+
+    template: Any
+    captured: tuple[Any, ...] = ()
+    pod: Any = None
+    """The pod itself, where the expression goes over pods rather than templates."""
+
+
+CLUSTER = "*"
+"""The topology that has one domain."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Environment:
+    """What a policy may name."""
+
+    fields: Mapping[str, Field]
+    builtins: Mapping[str, Builtin]
+    pods: Pods
+    plugins: frozenset[str] = frozenset()
+    """Names for `use kubernetes without`."""
+    ties: tuple[str, ...] = ()
+    """What may stand behind `ties by`."""
+    devices: tuple[str, ...] = ()
+    """What may stand behind `devices by`."""
+    topologies: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({"node": None}))
+    """Label keys by short name; None is the node itself."""
+
+
+def collect(modules: Iterable[ModuleType]) -> tuple[dict[str, Field], dict[str, Builtin]]:
+    """Return the fields and builtins defined in modules, in order of their names.
+
+    Raises:
+        ValueError: two of them have one name.
+    """
+    fields: dict[str, Field] = {}
+    builtins: dict[str, Builtin] = {}
+    for module in modules:
+        for value in vars(module).values():
+            if isinstance(value, Field):
+                if fields.setdefault(value.path, value) is not value:
+                    raise ValueError(f"two fields are called {value.path}")
+            elif isinstance(value, Builtin) and builtins.setdefault(value.name, value) is not value:
+                raise ValueError(f"two builtins are called {value.name}")
+    return dict(sorted(fields.items())), dict(sorted(builtins.items()))

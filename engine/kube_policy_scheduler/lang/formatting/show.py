@@ -1,0 +1,248 @@
+"""Syntax tree to canonical text on one line: what clauses are called, and what the formatter writes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import assert_never
+
+from kube_policy_scheduler.lang import expressions, syntax
+from kube_policy_scheduler.lang.reading.literals import quoted
+
+# how tightly an operator binds; a part that binds less tightly than its place needs parentheses
+_CONDITIONAL, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _COALESCE, _UNARY, _POSTFIX = range(10)
+_BINARY = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "%": _PRODUCT, "??": _COALESCE}
+_BARE_KEY = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?", re.ASCII)
+_BARE_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
+_KINDS = {"+": "sum", "-": "sum", "*": "product", "/": "product", "%": "product", "??": "default"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Printer:
+    """One canonical text for each tree, except for brackets."""
+
+    keep: bool
+    """Whether brackets stay that mix operations more clearly, though the precedence says the same."""
+
+    def show(self, expr: expressions.Expr, place: int = _CONDITIONAL, *, around: expressions.Expr | None = None) -> str:
+        """Return the text of an expression.
+
+        Args:
+            expr: the expression.
+            place: how tightly its surroundings bind.
+            around: the operation that it is an operand of.
+        """
+        text, binds = self._shown(expr)
+        return f"({text})" if binds < place or (around is not None and self._clarified(expr, around)) else text
+
+    def _clarified(self, expr: expressions.Expr, around: expressions.Expr) -> bool:
+        """Return whether brackets that are to be kept stand around an operand: operations of two kinds were mixed."""
+        return self.keep and _mixed(expr, around) and _bracketed(expr)
+
+    def _shown(self, expr: expressions.Expr) -> tuple[str, int]:
+        match expr:
+            case expressions.Number(text=text):
+                return text, _UNARY  # `1.x` and `80%.x` would be numbers with wrong units
+            case expressions.Text(value=value):
+                return quoted(value), _POSTFIX
+            case expressions.Truth(value=value):
+                return ("true" if value else "false"), _POSTFIX
+            case expressions.Name(name=name):
+                return name, _POSTFIX
+            case expressions.Member(base=base, name=name):
+                return f"{self.show(base, _POSTFIX)}.{name}", _POSTFIX
+            case expressions.Index(base=base, key=key):
+                return f"{self.show(base, _POSTFIX)}[{self.show(key)}]", _POSTFIX
+            case expressions.Call(function=function, arguments=arguments, named=named):
+                shown = [self.show(a) for a in arguments] + [f"{n.name}={self.show(n.value)}" for n in named]
+                return f"{function}({', '.join(shown)})", _POSTFIX
+            case expressions.Aggregate():
+                return self._aggregate(expr), _POSTFIX
+            case expressions.Unary(operator="-", operand=operand):
+                return f"-{self.show(operand, _UNARY)}", _UNARY
+            case expressions.Unary(operand=operand):
+                return f"not {self.show(operand, _NOT, around=expr)}", _NOT
+            case expressions.Binary(operator=operator, left=left, right=right):
+                binds = _BINARY.get(operator, _COMPARE)
+                # operators of one level group to the left; comparisons do not group at all
+                first = binds if binds is not _COMPARE else _SUM
+                return (
+                    f"{self.show(left, first, around=expr)} {operator} {self.show(right, binds + 1, around=expr)}",
+                    binds,
+                )
+            case expressions.Logical(operator=operator, operands=operands):
+                binds = _AND if operator == "and" else _OR
+                return f" {operator} ".join(self.show(o, binds + 1, around=expr) for o in operands), binds
+            case expressions.Conditional(condition=condition, then=then, otherwise=otherwise):
+                return f"if {self.show(condition)} then {self.show(then)} else {self.show(otherwise)}", _CONDITIONAL
+            case expressions.IsMissing(operand=operand, negated=negated):
+                return f"{self.show(operand, _SUM)} is {'not ' if negated else ''}missing", _COMPARE
+            case expressions.LabelTest():
+                return self._label_test(expr), _NOT
+            case expressions.ListOf(items=items):
+                return f"[{', '.join(self.show(item) for item in items)}]", _POSTFIX
+            case _:
+                assert_never(expr)
+
+    def _aggregate(self, expr: expressions.Aggregate) -> str:
+        collection = self.show(expr.collection, _POSTFIX)
+        where = f" where {self.show(expr.where)}" if expr.where is not None else ""
+        if expr.value is None:
+            return f"{expr.function}({expr.variable} in {collection}{where})"
+        return f"{expr.function}({self.show(expr.value)} for {expr.variable} in {collection}{where})"
+
+    def _label_test(self, expr: expressions.LabelTest) -> str:
+        subject = "pod label " if expr.subject == "pod" else "label "
+        key = expr.key if _BARE_KEY.fullmatch(expr.key) else quoted(expr.key)
+        values = [value if _BARE_VALUE.fullmatch(value) else quoted(value) for value in expr.values]
+        match expr.operator:
+            case "exists":
+                return subject + key
+            case "=" | "!=":
+                return f"{subject}{key}{expr.operator}{values[0]}"
+            case _:
+                return f"{subject}{key} {expr.operator} ({', '.join(values)})"
+
+    def show_statement(self, statement: syntax.Statement) -> str:
+        """Return the canonical text of a statement, on one line."""
+        match statement:
+            case syntax.PolicyName(name=name):
+                return f"policy {name}"
+            case syntax.SchedulerName(name=name):
+                return f"scheduler {name}"
+            case syntax.ForPods(condition=condition):
+                return f"for pods where {self.show(condition)}"
+            case syntax.Priority(value=value):
+                return f"priority {self.show(value)}"
+            case syntax.Canary(of=of, share=share, condition=condition):
+                pods = f"pods where {self.show(condition)}" if condition is not None else ""
+                chosen = " of ".join(part for part in (self.show(share) if share is not None else "", pods) if part)
+                return f"canary of {of} for {chosen}"
+            case syntax.Ties(word=word):
+                return f"ties by {word}"
+            case syntax.Devices(word=word):
+                return f"devices by {word}"
+            case syntax.UseKubernetes(without=without):
+                names = ", ".join(plugin.name for plugin in without)
+                return f"use kubernetes without {names}" if names else "use kubernetes"
+            case syntax.UseScores(weight=weight):
+                return "use kubernetes scores" + self._part("weight", weight)
+            case syntax.UseFile(path=path):
+                return f"use {quoted(path)}"
+            case syntax.Let(name=name, value=value):
+                return f"let {name} = {self.show(value)}"
+            case syntax.Def(name=name, parameters=parameters, value=value):
+                return f"def {name}({', '.join(p.name for p in parameters)}) = {self.show(value)}"
+            case syntax.Metric():
+                parts = self._part("every", statement.every) + self._part("stale after", statement.stale_after)
+                parts += self._part("default", statement.default) + (f" by {statement.by}" if statement.by else "")
+                return f"metric {statement.name} = {self.show(statement.query)}{parts}"
+            case _:
+                return self._clause(statement)
+
+    def clause_text(self, clause: syntax.Clause) -> str:
+        """Return what a clause says without its keyword and suffixes: `fits(cpu, mem)`."""
+        match clause:
+            case syntax.Require(value=value) | syntax.Filter(value=value) | syntax.Score(value=value):
+                return self.show(value)
+            case syntax.Hold(condition=condition):
+                return self.show(condition)
+            case _:
+                return self.show_statement(clause)
+
+    def _clause(self, clause: syntax.Clause) -> str:
+        match clause:
+            case syntax.Require(value=value) | syntax.Filter(value=value):
+                word = "require" if isinstance(clause, syntax.Require) else "filter"
+                return f"{word} {self.show(value)}" + self._suffixes(clause)
+            case syntax.Score(value=value):
+                return f"score {self.show(value)}" + self._suffixes(clause)
+            case syntax.Hold(condition=condition):
+                return f"hold if {self.show(condition)}" + self._suffixes(clause)
+            case syntax.Order(keys=keys):
+                return "order by " + ", ".join(self.show(k.value) + (" desc" if k.descending else "") for k in keys)
+            case syntax.Spread(key=key):
+                skew = self._part("max skew", clause.max_skew) + self._part("min domains", clause.min_domains)
+                return f"spread by {self.show(key)}{self._over(clause.topology)}{skew}" + self._suffixes(clause)
+            case syntax.Pack(key=key):
+                return f"pack by {self.show(key)}{self._over(clause.topology)}" + self._suffixes(clause)
+            case syntax.Limit(measure=measure, key=key, bound=bound):
+                return f"limit {self.show(measure)} by {self.show(key)} to {self.show(bound)}" + self._suffixes(clause)
+            case syntax.Gang(key=key, size=size, within=within):
+                return (
+                    f"gang by {self.show(key)} size {self.show(size)}{self._part('within', within)}"
+                    + self._suffixes(clause)
+                )
+            case syntax.Preempt(condition=condition, evict=evict):
+                if condition is None:
+                    return "preempt never"
+                return f"preempt if {self.show(condition)}" + self._part("evict where", evict)
+            case _:
+                assert_never(clause)
+
+    def _part(self, word: str, value: expressions.Expr | None) -> str:
+        return f" {word} {self.show(value)}" if value is not None else ""
+
+    def _over(self, topology: syntax.Topology | None) -> str:
+        if topology is None:
+            return ""
+        return f" over {topology.key if _BARE_KEY.fullmatch(topology.key) else quoted(topology.key)}"
+
+    def _suffixes(self, clause: syntax.Clause) -> str:
+        """Return `as NAME if COND else "why" weight N`, as far as the clause has them."""
+        text = ""
+        name, condition = getattr(clause, "name", None), getattr(clause, "condition", None)
+        reason, weight = getattr(clause, "reason", None), getattr(clause, "weight", None)
+        if name is not None:
+            text += f" as {name}"
+        if condition is not None and not isinstance(clause, syntax.Hold):
+            text += f" if {self.show(condition)}"
+        if reason is not None:
+            text += f" else {quoted(reason)}"
+        return text + self._part("weight", weight)
+
+
+def _mixed(expr: expressions.Expr, around: expressions.Expr) -> bool:
+    """Return whether an operation inside another one is easily read in another order than it has."""
+    match expr, around:
+        case expressions.Logical(operator=inner), expressions.Logical(operator=outer):
+            return inner != outer
+        case expressions.Binary(operator=inner), expressions.Binary(operator=outer) if inner in _KINDS:
+            return _KINDS[inner] != _KINDS.get(outer) and (outer in _KINDS or inner == "??")
+        case expressions.Binary(), expressions.Unary(operator="not"):
+            return True
+        case _:
+            return False
+
+
+def _bracketed(expr: expressions.Expr) -> bool:
+    """Return whether an operation stands in brackets of its own where it was written."""
+    match expr:
+        case expressions.Logical(operands=(first, *_)) | expressions.Binary(left=first):
+            start = expr.span.start
+            return expr.span.source.text.startswith("(", start) and first.span.start > start
+        case _:
+            return False
+
+
+def show(expr: expressions.Expr) -> str:
+    """Return the canonical text of an expression."""
+    return _CANONICAL.show(expr)
+
+
+def show_statement(statement: syntax.Statement) -> str:
+    """Return the canonical text of a statement, on one line."""
+    return _CANONICAL.show_statement(statement)
+
+
+def clause_text(clause: syntax.Clause) -> str:
+    """Return what a clause says without its keyword and suffixes: `fits(cpu, mem)`."""
+    return _CANONICAL.clause_text(clause)
+
+
+def formatted_statement(statement: syntax.Statement) -> str:
+    """Return the canonical text of a statement, on one line, with the brackets that someone wrote to be clear."""
+    return _FORMATTER.show_statement(statement)
+
+
+_CANONICAL, _FORMATTER = _Printer(keep=False), _Printer(keep=True)

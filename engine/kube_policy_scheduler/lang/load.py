@@ -1,0 +1,299 @@
+"""Many sources to checked policies: used files taken in, every policy checked, all of them compared. No files here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from posixpath import basename, dirname, join, normpath
+from typing import Any
+
+from kube_policy_scheduler.diagnostics import Diagnostic, Label, Source, Span, closest, errors, in_order
+from kube_policy_scheduler.lang import codes_meaning, codes_syntax, syntax, typed
+from kube_policy_scheduler.lang import codes_policy as codes
+from kube_policy_scheduler.lang.checked import CheckedPolicy
+from kube_policy_scheduler.lang.checking.canaries import join_canaries
+from kube_policy_scheduler.lang.checking.check import check
+from kube_policy_scheduler.lang.environment import Environment
+from kube_policy_scheduler.lang.memo import Memo
+from kube_policy_scheduler.lang.reading.parse import MAX_STATEMENTS, parse
+
+SUFFIX = ".policy"
+MAX_SET_STATEMENTS = 10_000
+"""Of all policies together, those of a used file counted for each policy that uses it: seconds of checking."""
+MAX_SET_STEPS = 200_000
+"""Expressions looked at to check all policies together."""
+MAX_GOVERNS_COST = 10_000
+"""Operations of all `for pods where` conditions together: at 0.3 µs each 3 ms for a pod of a new kind."""
+MAX_SET_INPUTS = 500
+"""Metric queries of all policies together: each is asked every 15 s or so."""
+MAX_USE_LEVELS = 30
+"""Files that use files that use files."""
+MAX_ERRORS = 200
+"""Of all files together; who has more corrects these first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a set of sources says."""
+
+    policies: tuple[CheckedPolicy, ...]
+    """By name; those with errors are among them, as far as they were understood."""
+    files: tuple[syntax.File, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Return whether anything is an error."""
+        return errors(self.diagnostics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """The statements that make a policy."""
+
+    sources: tuple[Source, ...]
+    """Its own, and those that were taken in, in order: all that follows from the statements follows from these."""
+    statements: tuple[syntax.Statement, ...] = field(compare=False)
+
+
+def check_sources(
+    sources: Sequence[Source], environment: Environment, *, library: Iterable[Source] = (), memo: Memo | None = None
+) -> Checked:
+    """Check policies together.
+
+    A file that another one takes in with `use` is a part of that policy and none itself. A set that is larger than
+    any real one, or has very many errors, is looked at as far as the limits go.
+
+    Args:
+        sources: the policies; their names are paths.
+        environment: what a policy may name.
+        library: sources that may be used but are not checked by themselves.
+        memo: results for the same texts, and those of this time afterwards.
+    """
+    memo = memo or Memo()
+    parsed: dict[str, syntax.File] = {}
+    found: list[Diagnostic] = []
+    for source in sources:
+        parsed[source.name], diagnostics = memo(parse, source)
+        found.extend(diagnostics)
+        if len(found) > MAX_ERRORS:
+            found.append(_too_many(source))
+            return Checked((), tuple(parsed.values()), in_order(found))
+    others = {source.name: source for source in library if source.name not in parsed}
+    gatherer = _Gatherer(parsed, others, memo)
+    policies = _checked(parsed, gatherer, environment, memo, found)
+    found.extend(gatherer.found)
+    found.extend(_same_names(policies))
+    policies, misplaced = join_canaries(policies, memo)
+    found.extend(misplaced)
+    policies.sort(key=lambda policy: policy.name)
+    found.extend(_costly_to_find(policies))
+    return Checked(tuple(policies), tuple(parsed.values()), in_order(found))
+
+
+def _checked(
+    parsed: Mapping[str, syntax.File],
+    gatherer: _Gatherer,
+    environment: Environment,
+    memo: Memo,
+    found: list[Diagnostic],
+) -> list[CheckedPolicy]:
+    """Return the policies, as many as the limits of a set allow; what is wrong is added to `found`."""
+    used = gatherer.used()
+    policies: list[CheckedPolicy] = []
+    statements = steps = 0
+    inputs: set[Any] = set()
+    for name, file in parsed.items():
+        if name in used and not _headers(file):
+            continue
+        gathered = gatherer.gather(file)
+        statements += len(gathered.statements)
+        if statements > MAX_SET_STATEMENTS:
+            message = f"with this policy all of them together have more than {MAX_SET_STATEMENTS:,} statements"
+            advice = "remove policies; a used file counts for each policy that uses it"
+            found.append(codes_syntax.TOO_LARGE.at(_start(file.source), message, help=advice))
+            return policies
+        policy, diagnostics = memo(_check, gathered, environment)
+        found.extend(diagnostics)
+        policies.append(policy)
+        steps += policy.steps
+        if steps > MAX_SET_STEPS:
+            message = f"with this policy all of them together take more than {MAX_SET_STEPS:,} steps to check"
+            advice = "remove policies, or call fewer functions of your own inside one another"
+            found.append(codes_meaning.COSTLY.at(_start(file.source), message, help=advice))
+            return policies
+        inputs |= policy.inputs
+        if len(inputs) > MAX_SET_INPUTS:
+            message = f"with this policy all of them together ask more than {MAX_SET_INPUTS:,} metric queries"
+            advice = "record what is asked of many metrics with a rule, and ask for that"
+            found.append(codes_meaning.COSTLY.at(_start(file.source), message, help=advice))
+            return policies
+        if len(found) + len(gatherer.found) > MAX_ERRORS:
+            found.append(_too_many(file.source))
+            return policies
+    _look_at_used(parsed, gatherer, used)
+    return policies
+
+
+def _look_at_used(parsed: Mapping[str, syntax.File], gatherer: _Gatherer, used: frozenset[str]) -> None:
+    """Find what is wrong with files that are no policies, as those that use each other in a ring."""
+    statements = 0
+    for name, file in parsed.items():
+        if name in used and not _headers(file):
+            statements += len(gatherer.gather(file).statements)
+            if statements > MAX_SET_STATEMENTS or len(gatherer.found) > MAX_ERRORS:
+                return
+
+
+def _start(source: Source) -> Span:
+    return Span(source, 0, min(1, len(source.text)))
+
+
+def _too_many(source: Source) -> Diagnostic:
+    message = f"more than {MAX_ERRORS} errors up to this file: the others are not looked at"
+    return codes_syntax.TOO_MANY.at(_start(source), message, help="correct these first")
+
+
+def _costly_to_find(policies: Sequence[CheckedPolicy]) -> Iterator[Diagnostic]:
+    """Yield a diagnostic where asking each policy whether it governs a pod takes too long."""
+    total = 0
+    for policy in policies:
+        if policy.governs is not None:
+            total += typed.cost(policy.governs, {})
+            if total > MAX_GOVERNS_COST:
+                message = f"with this, finding the policy of a pod takes more than {MAX_GOVERNS_COST:,} operations"
+                advice = "tell pods apart by one label, or simplify the conditions"
+                yield codes_meaning.COSTLY.at(policy.governs.span, message, help=advice)
+                return
+
+
+def _check(gathered: _Gathered, environment: Environment) -> tuple[CheckedPolicy, tuple[Diagnostic, ...]]:
+    source = gathered.sources[0]
+    return check(gathered.statements, environment, source=source, name=policy_name(source.name))
+
+
+def policy_name(path: str) -> str:
+    """Return what a policy without a `policy` line is called: its file's name."""
+    return basename(path.replace("\\", "/")).removesuffix(SUFFIX)
+
+
+def used_paths(file: syntax.File) -> tuple[str, ...]:
+    """Return the names of the sources that a file takes in."""
+    return tuple(resolved(file.source.name, s.path) for s in file.statements if isinstance(s, syntax.UseFile))
+
+
+def resolved(name: str, path: str) -> str:
+    """Return the name of the source that `use "path"` in the source `name` means."""
+    return normpath(join(dirname(name), path))
+
+
+def _headers(file: syntax.File) -> list[syntax.Statement]:
+    kinds = syntax.PolicyName | syntax.SchedulerName | syntax.ForPods | syntax.Priority | syntax.Canary
+    return [statement for statement in file.statements if isinstance(statement, kinds)]
+
+
+class _Gatherer:
+    """Takes used files in."""
+
+    def __init__(self, files: Mapping[str, syntax.File], library: Mapping[str, Source], memo: Memo) -> None:
+        self._files = {normpath(name): file for name, file in files.items()}
+        self._library = {normpath(name): source for name, source in library.items()}
+        self._given = {normpath(name): name for name in files}
+        self._memo = memo
+        self.found: list[Diagnostic] = []
+
+    def used(self) -> frozenset[str]:
+        """Return the given sources that another one uses."""
+        reached = {path for name, file in self._files.items() for path in used_paths(file) if path != name}
+        return frozenset(given for path, given in self._given.items() if path in reached)
+
+    def gather(self, file: syntax.File) -> _Gathered:
+        """Return the statements of a file, with those of used files in the place of their `use`."""
+        taken: dict[str, Span] = {}
+        statements: list[syntax.Statement] = []
+        self._gather(file, (normpath(file.source.name),), taken, statements)
+        if len(statements) > MAX_STATEMENTS:
+            use = next(statement for statement in file.statements if isinstance(statement, syntax.UseFile))
+            message = f"with what it takes in, the policy has more than {MAX_STATEMENTS:,} statements"
+            advice = "split it into policies for different pods"
+            self.found.append(codes_syntax.TOO_LARGE.at(use.span, message, help=advice))
+            del statements[MAX_STATEMENTS:]
+        return _Gathered((file.source, *(self._files[name].source for name in taken)), tuple(statements))
+
+    def _gather(
+        self, file: syntax.File, path: tuple[str, ...], taken: dict[str, Span], statements: list[syntax.Statement]
+    ) -> None:
+        """Add the statements of a file, up to one more than a policy may have."""
+        for statement in file.statements:
+            if len(statements) > MAX_STATEMENTS:
+                return
+            statements.append(statement)
+            if not isinstance(statement, syntax.UseFile):
+                continue
+            target = resolved(file.source.name, statement.path)
+            if target in path:
+                message = f"`{statement.path}` takes itself in"
+                self.found.append(codes.CYCLE.at(statement.path_span, message, help="remove this `use`"))
+                continue
+            inner = self._file(target)
+            if inner is None:
+                self.found.append(self._no_file(statement))
+            elif target not in taken:
+                taken[target] = statement.span
+                self._take_in(inner, (*path, target), statement, taken, statements)
+
+    def _take_in(
+        self,
+        file: syntax.File,
+        path: tuple[str, ...],
+        use: syntax.UseFile,
+        taken: dict[str, Span],
+        statements: list[syntax.Statement],
+    ) -> None:
+        for header in _headers(file):
+            word = header.span.text.split()[0]
+            message = f"`{word}` in a file that others use"
+            label = Label(use.span, "used here")
+            advice = "move the line to the policy itself"
+            self.found.append(codes.HEADER_IN_USED.at(header.span, message, help=advice, labels=[label]))
+        if len(path) > MAX_USE_LEVELS:
+            message = f"more than {MAX_USE_LEVELS} files take each other in"
+            advice = "use the files that are needed from the policy itself"
+            self.found.append(codes_syntax.TOO_LARGE.at(use.path_span, message, help=advice))
+            return
+        self._gather(file, path, taken, statements)
+
+    def _file(self, name: str) -> syntax.File | None:
+        if name not in self._files and name in self._library:
+            file, diagnostics = self._memo(parse, self._library[name])
+            self._files[name] = file
+            self.found.extend(diagnostics)
+        return self._files.get(name)
+
+    @cached_property
+    def _names(self) -> Sequence[str]:
+        return sorted({basename(name) for name in (*self._files, *self._library)})
+
+    def _no_file(self, statement: syntax.UseFile) -> Diagnostic:
+        meant = closest(statement.path, self._names)
+        advice = f"did you mean `{meant}`?" if meant else "it is looked for beside the file that uses it"
+        return codes.NO_FILE.at(statement.path_span, f"there is no file `{statement.path}`", help=advice)
+
+
+def _same_names(policies: Sequence[CheckedPolicy]) -> list[Diagnostic]:
+    found = []
+    first: dict[str, CheckedPolicy] = {}
+    for policy in policies:
+        earlier = first.setdefault(policy.name, policy)
+        if earlier is not policy:
+            label = Label(_name_span(earlier), "the other one")
+            message = f"two policies are called `{policy.name}`"
+            advice = "give one of them another name: `policy NAME`"
+            found.append(codes.SAME_NAME.at(_name_span(policy), message, help=advice, labels=[label]))
+    return found
+
+
+def _name_span(policy: CheckedPolicy) -> Span:
+    named = next((s for s in policy.statements if isinstance(s, syntax.PolicyName)), None)
+    return named.span if named is not None else Span(policy.source, 0, 0)

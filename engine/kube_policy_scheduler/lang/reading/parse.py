@@ -1,0 +1,99 @@
+"""Text to syntax tree: every statement by itself, so that all errors of a file come at once.
+
+With `parse_tables` and `parse_errors` the only module that knows Lark.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from lark import Lark
+from lark.exceptions import UnexpectedInput
+
+from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span, in_order
+from kube_policy_scheduler.lang import codes_syntax as codes
+from kube_policy_scheduler.lang import syntax
+from kube_policy_scheduler.lang.reading.layout import Line, lay_out
+from kube_policy_scheduler.lang.reading.lower_expressions import Expressions
+from kube_policy_scheduler.lang.reading.lower_statements import Statements
+from kube_policy_scheduler.lang.reading.lowering import Lowering, lowering
+from kube_policy_scheduler.lang.reading.parse_errors import explain, unknown_statement
+from kube_policy_scheduler.lang.reading.parse_tables import parser
+from kube_policy_scheduler.lang.statements import KEYWORDS
+from kube_policy_scheduler.lang.walk import depth
+
+MAX_DEPTH = 100
+"""Operators inside one another."""
+MAX_STATEMENTS = 1_000
+"""Of a policy, with those of used files; what is compared in pairs stays a matter of milliseconds."""
+_MAX_ERRORS = 50
+
+
+class _Lower(Statements, Expressions):
+    """Every rule of the grammar."""
+
+
+@lru_cache(maxsize=1)
+def grammar() -> Lark:
+    """Return the parser, made once per process."""
+    return parser(_Lower())
+
+
+def parse(source: Source) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
+    """Return the tree of everything that can be read, and what is wrong with the rest."""
+    layout = lay_out(source)
+    found = list(layout.diagnostics)
+    statements: list[syntax.Statement] = []
+    for line in layout.lines:
+        if len(statements) == MAX_STATEMENTS:
+            message = f"more than {MAX_STATEMENTS:,} statements: the rest of the file is not looked at"
+            advice = "split it into policies for different pods"
+            found.append(codes.TOO_LARGE.at(Span(source, line.start, line.start + 1), message, help=advice))
+            break
+        statement = _statement(source, line, found)
+        if statement is not None:
+            statements.append(statement)
+        if len(found) > _MAX_ERRORS:
+            break
+    return syntax.File(source, tuple(statements), layout.comments), _first(in_order(found))
+
+
+def _first(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
+    """Return as many diagnostics as people read, and one that says so."""
+    if len(found) <= _MAX_ERRORS:
+        return found
+    last = found[_MAX_ERRORS].span
+    line, column = last.source.position(last.start)
+    end = last.start + len(last.source.line(line)) - column + 1
+    message = f"more than {_MAX_ERRORS} errors: the rest of the file is not looked at"
+    many = codes.TOO_MANY.at(Span(last.source, last.start, max(last.end, end)), message, help="is this a policy?")
+    return (*found[: _MAX_ERRORS + 1], many)
+
+
+def _statement(source: Source, line: Line, found: list[Diagnostic]) -> syntax.Statement | None:
+    """Parse one statement; None where it can't be used."""
+    word = _first_word(line.text)
+    if word not in KEYWORDS:
+        found.append(unknown_statement(source, line, word))
+        return None
+    before = len(found)
+    with lowering(Lowering(source, line.start, found)):
+        try:
+            statement: syntax.Statement = grammar().parse(line.text)  # type: ignore[assignment]
+        except UnexpectedInput as error:
+            found.append(explain(error, source, line))
+            return None
+    if len(found) > before:
+        return None
+    if len(line.text) > MAX_DEPTH and depth(statement) > MAX_DEPTH:  # each operator takes a character
+        message = f"more than {MAX_DEPTH} operators inside one another"
+        found.append(codes.TOO_LARGE.at(statement.span, message, help="name parts of it with `let`"))
+        return None
+    return statement
+
+
+def _first_word(text: str) -> str:
+    end = 0
+    while end < len(text) and (text[end].isalnum() or text[end] == "_"):
+        end += 1
+    return text[:end]

@@ -1,0 +1,248 @@
+"""Lark's "unexpected token" in the words of someone who does not know the grammar."""
+
+from __future__ import annotations
+
+import re
+
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Source, Span, closest
+from kube_policy_scheduler.lang import codes_syntax as codes
+from kube_policy_scheduler.lang.reading import foreign
+from kube_policy_scheduler.lang.reading.layout import Line
+from kube_policy_scheduler.lang.reading.lookalikes import lookalike
+from kube_policy_scheduler.lang.reading.parse_advice import ONE_WORD, advice_for
+from kube_policy_scheduler.lang.reading.parse_place import WORD, Place
+from kube_policy_scheduler.lang.statements import KEYWORDS
+
+_COMPARATORS = frozenset({"EQ", "NE", "LT", "LE", "GT", "GE", "IN", "MATCHES"})
+_NUMBER_BEFORE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s+$")
+_SINGLE_QUOTED = re.compile(r"'([^'\"\\]*)'")
+_TYPOGRAPHIC = re.compile(r"[“”„]([^“”„\"\\]*)[“”„]")
+_IN_PARENTHESES = re.compile(r"\bin\s*\(([^()\[\]]*)\)")
+_QUOTED_NAME = re.compile(r'"([A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)"')
+_NO_BLOCKS = "there are no blocks: one statement a line"
+_QUOTE = ("this is a typographic quote", 'texts stand in straight double quotes, "…"')
+_CHARACTERS = {
+    "'": ("texts stand in double quotes", 'write "…"'),
+    ";": ("`;` has no meaning here", "begin a new line for a new statement"),
+    "}": ("`}` has no meaning here", _NO_BLOCKS),
+    "^": ("`^` has no meaning here", "there are no powers: write `x * x`; for conditions, `a != b` is exclusive or"),
+    "$": ("`$` has no meaning here", "names stand as they are: `load`"),
+    "@": ("`@` has no meaning here", "remove it, or put it in quotes"),
+    "?": ("`?` is no operator here", "write `if COND then A else B`; a default for a missing value is `?? DEFAULT`"),
+    "“": _QUOTE, "”": _QUOTE, "„": _QUOTE,
+}  # fmt: skip
+
+
+def explain(error: UnexpectedInput, source: Source, line: Line) -> Diagnostic:
+    """Return the diagnostic for a statement that could not be parsed."""
+    if isinstance(error, UnexpectedCharacters):
+        at = error.pos_in_stream or 0
+        return _character(Place(source, line, at, line.text[at], frozenset()))
+    assert isinstance(error, UnexpectedToken)
+    token, accepts = error.token, frozenset(error.accepts or error.expected)
+    if token.type == "$END":
+        return _unfinished(Place(source, line, len(line.text), "", accepts))
+    shown = WORD.match(str(token))
+    return _token(Place(source, line, token.start_pos or 0, shown[0] if shown else str(token), accepts), token.type)
+
+
+def unknown_statement(source: Source, line: Line, word: str) -> Diagnostic:
+    """Return the diagnostic of a line that begins with no keyword."""
+    if line.text.startswith(("//", "--", "/*")) and not line.text.startswith("---"):
+        return _comment(source, line.start)
+    shown = "---" if line.text.startswith("---") else word or line.text[:1]
+    span = Span(source, line.start, line.start + len(shown))
+    message, fix = f"no statement begins with `{shown}`", None
+    advice = foreign.STATEMENTS.get(shown.lower(), "")
+    meant = word.lower() if word.lower() in KEYWORDS else closest(word, KEYWORDS) if word else None
+    rest = line.text[len(shown) :].lstrip()
+    if meant == word.lower() and meant:
+        advice, fix = f"write `{meant}`", Fix(f"write {meant}", (Edit(span, meant),))
+    elif rest.startswith(("=", ":=")) and not rest.startswith("==") and word:
+        advice = f"write `let {word} = …`"
+    elif meant and not advice:
+        advice = f"did you mean `{meant}`?"
+    elif not advice:
+        advice = f"statements begin with {', '.join(KEYWORDS)}"
+    return codes.UNKNOWN_STATEMENT.at(span, message, help=advice, fix=fix)
+
+
+def _comment(source: Source, start: int, *, advice: str = "comments begin with `#`") -> Diagnostic:
+    span = Span(source, start, start + 2)
+    fix = Fix("write #", (Edit(span, "#"),)) if span.text != "/*" and advice == "comments begin with `#`" else None
+    return codes.FOREIGN_OPERATOR.at(span, f"`{span.text}` begins no comment here", help=advice, fix=fix)
+
+
+def _unfinished(place: Place) -> Diagnostic:
+    """Return the diagnostic of a statement that ends too early."""
+    second = WORD.match(place.line.text, len(place.keyword) + 1)
+    if "THEN" in place.accepts and second is not None and second[0] == "if":
+        span = place.range(second.start(), second.end())
+        message = f"the value of this `{place.keyword}` is missing before `if`"
+        return codes.UNEXPECTED.at(span, message, help=place.example())
+    message = f"this `{place.keyword}` is not finished: {place.expected()}"
+    return codes.UNEXPECTED.at(place.range(place.at, place.at), message, help=place.example())
+
+
+def _token(place: Place, kind: str) -> Diagnostic:
+    """Return the diagnostic of something that could stand elsewhere."""
+    text, at = place.line.text, place.at
+    if text.startswith("//", at - 1):
+        return _comment(place.source, place.line.start + at - 1, advice="comments begin with `#`; divide with `/`")
+    found = _operator(place) or _assignment(place) or _comma(place) or _capitals(place) or _unit(place)
+    if found is not None:
+        return found
+    if kind in _COMPARATORS and "AND" in place.accepts and not place.accepts & _COMPARATORS:
+        advice = "join two comparisons with `and`: `1 < x and x < 5`"
+        return codes.CHAIN.at(place.span, "a comparison can't be compared again", help=advice)
+    advice = advice_for(place) or place.example()
+    quoted = _QUOTED_NAME.match(text, at) if place.word == '"' and advice == ONE_WORD else None
+    if quoted is not None:
+        fix = Fix("remove the quotes", (Edit(place.range(*quoted.span()), quoted[1]),))
+        return place.unexpected(f"write `{quoted[1]}`, without quotes", fix=fix)
+    return place.unexpected(advice)
+
+
+def _operator(place: Place) -> Diagnostic | None:
+    """Return the diagnostic where another language's operator stands."""
+    text, at = place.line.text, place.at
+    for operator in sorted(foreign.OPERATORS, key=len, reverse=True):
+        if not text.startswith(operator, at):
+            continue
+        if operator in ("!", "=") and text.startswith(("!=", "=="), at):
+            return None
+        if operator == "=" and place.accepts and "EQ" not in place.accepts:
+            return None
+        if operator == "!" and not re.match(r"!\s*[\w(\"]", text[at:]):
+            return None
+        meant, span = foreign.OPERATORS[operator], place.range(at, at + len(operator))
+        spaced = f"{meant} " if operator == "!" else meant
+        fix = Fix(f"write {meant}", (Edit(span, spaced),)) if operator in foreign.SURE_OPERATORS else None
+        message = f"`{operator}` is no operator here"
+        return codes.FOREIGN_OPERATOR.at(span, message, help=f"write `{meant}`", fix=fix)
+    return None
+
+
+def _assignment(place: Place) -> Diagnostic | None:
+    """Return the diagnostic of `score = 5`, `weight=2`, `let x == 5`, `x ** 2` and the like."""
+    text, at = place.line.text, place.at
+    if place.word == "*" and place.before.endswith("*"):
+        message = "`**` is no operator here"
+        return codes.FOREIGN_OPERATOR.at(place.range(at - 1, at + 1), message, help="write `x * x`")
+    if place.word == "=" and place.last in (place.keyword, "weight", "size", "to", "priority", "within", "every"):
+        fix = Fix("remove =", (Edit(place.range(len(place.before.rstrip()), at + 1), " "),))
+        fix = fix if text[at + 1 : at + 2].strip() else Fix("remove =", (Edit(place.span, ""),))
+        message = f"no `=` stands behind `{place.last}`"
+        return codes.UNEXPECTED.at(place.span, message, help=f"write `{place.last} …`", fix=fix)
+    if place.word == "+" and text.startswith("+=", at):
+        message, advice = "`+=` is no operator here", "scores are added by themselves: write `score …`"
+        return codes.FOREIGN_OPERATOR.at(place.range(at, at + 2), message, help=advice)
+    if place.word == ">" and place.before.endswith("=") and place.before.count("(") > place.before.count(")"):
+        message, advice = "there are no functions without a name", "write `any(p in node.pods where …)`"
+        return codes.FOREIGN_OPERATOR.at(place.range(at - 1, at + 1), message, help=advice)
+    if place.word in ("=", ">") and place.before.endswith("="):
+        span = place.range(at - 1, at + 1)
+        message, fix = f"`{span.text}` gives no name here", Fix("write =", (Edit(span, "="),))
+        return codes.FOREIGN_OPERATOR.at(span, message, help="write `=`", fix=fix)
+    return None
+
+
+def _comma(place: Place) -> Diagnostic | None:
+    """Return the diagnostic of a comma where no list is."""
+    if place.word != ",":
+        return None
+    for match in _IN_PARENTHESES.finditer(place.line.text):
+        if match.start(1) <= place.at < match.end(1):
+            items, span = match[1].strip(), place.range(match.start(1) - 1, match.end(1) + 1)
+            fix = (
+                Fix("write brackets", (Edit(span, f"[{items}]"),)) if span.text == match[0][-len(span.text) :] else None
+            )
+            advice = f"write `in [{items}]`; only `label KEY in (a, b)` has parentheses"
+            return codes.UNEXPECTED.at(span, "lists stand in brackets", help=advice, fix=fix)
+    if re.search(r"\bin\s+[^\[(]*$", place.near):
+        return place.unexpected('lists stand in brackets: `in ["a", "b"]`')
+    if "ELSE" in place.accepts and place.line.text[place.at + 1 :].lstrip().startswith('"'):
+        return place.unexpected('a reason is said with `else "…"`')
+    if place.keyword in ("filter", "require", "hold", "for", "score"):
+        inside = place.before.count("(") > place.before.count(")")
+        joined = "join conditions with `and`, or write a line for each" if place.keyword != "score" else ""
+        return place.unexpected(place.example() if inside or not joined else joined)
+    return None
+
+
+def _capitals(place: Place) -> Diagnostic | None:
+    lower = place.word.lower()
+    if lower == place.word or lower not in foreign.KEYWORDS or "STRING" in place.accepts - {"NUMBER"}:
+        return None
+    fix = Fix(f"write {lower}", (Edit(place.span, lower),))
+    return codes.FOREIGN_OPERATOR.at(place.span, f"`{place.word}` is no word here", help=f"write `{lower}`", fix=fix)
+
+
+def _unit(place: Place) -> Diagnostic | None:
+    """Return the diagnostic of `5 minutes`."""
+    number = _NUMBER_BEFORE.search(place.near)
+    unit = foreign.UNITS.get(place.word.lower())
+    if number is None or unit is None:
+        return None
+    span = place.range(place.at - len(place.near) + number.start(1), place.at + len(place.word))
+    written = f"{number[1]}{unit}"
+    message = f"`{span.text}` is not a number or quantity"
+    return codes.NUMBER.at(
+        span, message, help=f"write `{written}`", fix=Fix(f"write {written}", (Edit(span, written),))
+    )
+
+
+def _character(place: Place) -> Diagnostic:
+    """Return the diagnostic of a character that no token begins with."""
+    found = _operator(place)
+    if found is not None:
+        return found
+    char, text, at, fix = place.word, place.line.text, place.at, None
+    if char in _CHARACTERS:
+        message, advice = _CHARACTERS[char]
+        quoted = _SINGLE_QUOTED.match(text, at) or _TYPOGRAPHIC.match(text, at)
+        if quoted is not None:
+            fix = Fix("write straight double quotes", (Edit(place.range(*quoted.span()), f'"{quoted[1]}"'),))
+            advice = f'write `"{quoted[1]}"`' if char == "'" else advice
+        elif char == ";":
+            rest = text[at + 1 :]
+            end = at + 1 + len(rest) - len(rest.lstrip())
+            fix = Fix("begin a new line", (Edit(place.range(at, end), "\n" if rest.strip() else ""),))
+        return codes.FOREIGN_CHARACTER.at(place.span, message, help=advice, fix=fix)
+    if char in ":{":
+        return _block(place, char)
+    known = lookalike(char)
+    if known is not None:
+        message, written = known
+        fix = Fix(f"write {written}", (Edit(place.span, written),))
+        advice = f"write `{written}`" if written.strip() else "write a plain space"
+        return codes.FOREIGN_CHARACTER.at(place.span, message, help=advice, fix=fix)
+    if char.isascii() and (char.isalnum() or char in '_"()[]<>=+-*/%.,'):
+        return codes.UNEXPECTED.at(place.span, f"unexpected `{char}`", help=advice_for(place) or place.example())
+    return codes.FOREIGN_CHARACTER.at(
+        place.span, f"`{char}` has no meaning here", help="remove it, or put it in quotes"
+    )
+
+
+def _block(place: Place, char: str) -> Diagnostic:
+    """Return the diagnostic of a colon or an opening brace."""
+    fix, advice = None, _NO_BLOCKS
+    if char == "{":
+        if place.last == "in":
+            advice = 'lists stand in brackets: `["a", "b"]`'
+        elif place.last and place.before.endswith(place.last) and place.last != place.keyword:
+            advice = f'a query stands in quotes: `promql("{place.last}{{…}}")`'
+        elif place.keyword == "def":
+            advice = "write `def NAME(a, b) = …`"
+    elif place.keyword == "let":
+        advice = "types are found by themselves: write `let NAME = …`"
+    elif place.keyword == "def":
+        advice = "write `def NAME(a, b) = …`"
+    elif place.last == place.keyword and place.line.text[place.at + 1 :].strip(" -"):
+        advice, fix = f"remove it: `{place.keyword} …`", Fix("remove :", (Edit(place.span, ""),))
+    elif "?" in place.before or re.search(r"\bif\b", place.before):
+        advice = "write `if COND then A else B`"
+    message = f"`{char}` has no meaning here"
+    return codes.FOREIGN_CHARACTER.at(place.span, message, help=advice, fix=fix)

@@ -1,0 +1,106 @@
+"""Where a statement stops being one: what stands there, what is before it, what could stand there instead."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kube_policy_scheduler.diagnostics import Diagnostic, Fix, Source, Span
+from kube_policy_scheduler.lang import codes_syntax as codes
+from kube_policy_scheduler.lang.reading.layout import Line
+from kube_policy_scheduler.lang.reading.lower_statements import PARTS
+from kube_policy_scheduler.lang.statements import EXAMPLES
+
+WORD = re.compile(r"[A-Za-z_]\w*|\d+|.")
+"""A word, the digits of a number, or one other character."""
+_OPERANDS = frozenset({"NUMBER", "STRING", "LPAR", "LSQB", "TRUE", "FALSE", "POD"})
+_OPERATORS = frozenset({"PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "EQ", "NE", "LT", "LE", "GT", "GE", "AND", "OR"})
+_QUIET = _OPERANDS | _OPERATORS | {
+    "DOT", "OTHERWISE", "IN", "NOT", "IS", "MATCHES", "NOTIN", "MISSING", "LABEL", "NAME", "$END", "FOR", "WHERE",
+}  # fmt: skip
+"""Terminals not worth naming one by one."""
+_NAMED = {
+    "RPAR": "`)`", "RSQB": "`]`", "COMMA": "`,`", "LPAR": "`(`", "ASSIGN": "`=`", "STRING": 'a text in quotes',
+    "OBJECT_NAME": "a name", "LABEL_KEY": "the key of a label", "LABEL_VALUE": "the value of a label",
+    "MEMBER": "a name", "NAME": "a name",
+}  # fmt: skip
+_SUFFIXES = frozenset({"AS", "IF", "ELSE", "WEIGHT", "OVER", "MAX", "MIN", "WITHIN"})
+_LAST_WORD = re.compile(r"([A-Za-z_]\w*)\s*$")
+
+_NEAR = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a statement stops being one."""
+
+    source: Source
+    line: Line
+    at: int
+    """Offset in the line."""
+    word: str
+    """What stands there."""
+    accepts: frozenset[str]
+    """Terminals that could stand there."""
+
+    @property
+    def keyword(self) -> str:
+        """Return the word that the statement begins with."""
+        found = WORD.match(self.line.text)
+        return found[0] if found else ""
+
+    @property
+    def before(self) -> str:
+        """Return the statement up to the place."""
+        return self.line.text[: self.at]
+
+    @property
+    def near(self) -> str:
+        """Return the last characters before the place: what is looked for at their end is not looked for in more."""
+        return self.line.text[max(0, self.at - _NEAR) : self.at]
+
+    @property
+    def last(self) -> str:
+        """Return the word before the place; "" where something else stands there."""
+        found = _LAST_WORD.search(self.near)
+        return found[1] if found else ""
+
+    @property
+    def span(self) -> Span:
+        """Return the range of the word at the place."""
+        return self.range(self.at, self.at + len(self.word))
+
+    def range(self, start: int, end: int) -> Span:
+        """Return the range between two offsets of the line."""
+        return Span(self.source, self.line.start + start, self.line.start + end)
+
+    def example(self) -> str:
+        """Return how the statement is written, as help."""
+        return f"for example: {EXAMPLES[self.keyword]}" if self.keyword in EXAMPLES else ""
+
+    def unexpected(self, advice: str, *, fix: Fix | None = None) -> Diagnostic:
+        """Return the diagnostic of a word that cannot stand here."""
+        message = f"unexpected `{self.word}`: {self.expected()}"
+        return codes.UNEXPECTED.at(self.span, message, help=advice, fix=fix)
+
+    def expected(self) -> str:
+        """Return what could stand here; of suffixes, those that the statement takes."""
+        accepts = self.accepts
+        if not ("THEN" in accepts or re.search(r"\bthen\b", self.before)):
+            accepts -= _SUFFIXES - {word.split()[0].upper() for word in PARTS.get(self.keyword, ())} - {"IF"}
+        parts = []
+        quiet = _QUIET
+        if "NUMBER" in accepts:
+            parts.append("a value")
+            quiet |= {"IF"}
+        elif accepts >= {"AND", "PLUS"}:
+            parts.append("an operator")
+        elif "AND" in accepts:
+            parts.append("`and`, `or`")
+        named = sorted(accepts - quiet if parts else accepts - {"$END"})
+        parts += [_NAMED.get(name, f"`{name.lower().replace('_', ' ')}`") for name in named][:8]
+        if "$END" in accepts:
+            parts.append("the end of the line")
+        if not parts:
+            return "nothing can stand here"
+        return "expected " + (", ".join(parts[:-1]) + " or " + parts[-1] if len(parts) > 1 else parts[0])

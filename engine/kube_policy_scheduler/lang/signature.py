@@ -1,0 +1,202 @@
+"""Functions of the language as values: a builtin's Python annotations are its signature, its docstring its manual."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kube_policy_scheduler.lang.types import PLAIN, SECONDS, SHARE, Depends, Kind, Shape, Unit
+
+FloatColumn: TypeAlias = NDArray[np.float64]
+BoolColumn: TypeAlias = NDArray[np.bool_]
+Numbers: TypeAlias = FloatColumn | float
+"""One number per row, or one; NaN is missing, and nothing else is ever NaN."""
+Truths: TypeAlias = BoolColumn | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """What an annotation says of a parameter, of a builtin's result, or of a field."""
+
+    kind: Kind
+    unit: Unit | None = PLAIN
+    """None: any unit, the same for all such parameters and the result."""
+    maybe: bool = False
+    constant: bool = False
+    """A parameter that must be written out, so that it can be checked and prepared before any decision."""
+    word: bool = False
+    """A constant text that may be written without quotes."""
+    prepare: Callable[[Any], Any] | None = None
+    """Turns the constant into what the kernel takes; raises ValueError, whose text people see."""
+    per_resource: bool = False
+    """The unit is that of the resource a field is asked for."""
+    item: Kind | None = None
+
+    def __str__(self) -> str:
+        name = "truth" if self.kind is Kind.TRUTH else self.kind.value
+        if self.unit == SECONDS:
+            name = "duration"
+        elif self.kind is Kind.NUMBER and self.unit is None:
+            name = "amount"
+        elif self.word:
+            name = "resource"
+        elif self.per_resource:
+            name = "amount of the resource"
+        elif self.kind is Kind.LIST and self.item:
+            name = f"list of {self.item.value}"
+        return f"maybe {name}" if self.maybe else f"constant {name}" if self.constant and not self.word else name
+
+
+Number: TypeAlias = Annotated[Numbers, Takes(Kind.NUMBER)]
+"""A plain number."""
+Same: TypeAlias = Annotated[Numbers, Takes(Kind.NUMBER, unit=None)]
+"""A number of any unit, the same wherever `Same` stands in a signature."""
+MaybeNumber: TypeAlias = Annotated[Numbers, Takes(Kind.NUMBER, maybe=True)]
+Duration: TypeAlias = Annotated[Numbers, Takes(Kind.NUMBER, unit=SECONDS)]
+Truth: TypeAlias = Annotated[Truths, Takes(Kind.TRUTH)]
+Text: TypeAlias = Annotated[Any, Takes(Kind.TEXT)]
+"""In a builtin, one `str`: the compiler asks it once per distinct text. In a field, `Texts` or `str`."""
+MaybeText: TypeAlias = Annotated[Any, Takes(Kind.TEXT, maybe=True)]
+TextList: TypeAlias = Annotated[Any, Takes(Kind.LIST, item=Kind.TEXT)]
+Amount: TypeAlias = Annotated[Numbers, Takes(Kind.NUMBER, per_resource=True)]
+"""Of a field asked for a resource: an amount of it."""
+ConstantText: TypeAlias = Annotated[str, Takes(Kind.TEXT, constant=True)]
+ConstantDuration: TypeAlias = Annotated[float, Takes(Kind.NUMBER, unit=SECONDS, constant=True)]
+ResourceWord: TypeAlias = Annotated[str, Takes(Kind.TEXT, constant=True, word=True)]
+
+Share: TypeAlias = Annotated[Numbers, Takes(Kind.NUMBER, unit=SHARE)]
+"""A number from 0 to 1 by its nature."""
+
+NumberReader: TypeAlias = Annotated[Callable[[Any], Numbers], Takes(Kind.NUMBER)]
+"""What a staged builtin returns: evaluates a frame to a number; likewise the two below."""
+MaybeNumberReader: TypeAlias = Annotated[Callable[[Any], Numbers], Takes(Kind.NUMBER, maybe=True)]
+TruthReader: TypeAlias = Annotated[Callable[[Any], Truths], Takes(Kind.TRUTH)]
+
+Bounds: TypeAlias = Callable[..., tuple[float, float]]
+"""From the (low, high) of each number argument to that of the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a builtin."""
+
+    name: str
+    takes: Takes
+    required: bool
+    named_only: bool
+    variadic: bool
+    default: Any = None
+
+    def __str__(self) -> str:
+        text = f"{self.name}: {self.takes}"
+        if self.variadic:
+            return text + ", …"
+        if self.required:
+            return text
+        shown = isinstance(self.default, float | int | str) and self.default != ""
+        return f"{text} = {self.default}" if shown else f"{text}?"
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """A function of the language."""
+
+    name: str
+    doc: str
+    parameters: tuple[Parameter, ...]
+    gives: Takes
+    kernel: Callable[..., Any]
+    reads_frame: bool
+    """The kernel's first argument is the frame."""
+    staged: bool
+    """The kernel is called once with the constants, before any decision, and returns what evaluates a frame."""
+    shape: Shape | None
+    """None: that of its arguments."""
+    depends: Depends
+    bounds: Bounds | None
+    scores_only: bool
+    """It compares nodes with each other, which only a score may."""
+    reads_inputs: bool = False
+    """The kernel's second argument is what its arguments read from outside, such as metric queries."""
+
+    @property
+    def signature(self) -> str:
+        """Return the signature as people read it."""
+        return f"{self.name}({', '.join(str(p) for p in self.parameters)}) -> {self.gives}"
+
+
+def builtin(
+    *,
+    name: str = "",
+    shape: Shape | None = None,
+    depends: Depends = Depends.NOTHING,
+    bounds: Bounds | tuple[float, float] | None = None,
+    staged: bool = False,
+    scores_only: bool = False,
+    reads_inputs: bool = False,
+) -> Callable[[Callable[..., Any]], Builtin]:
+    """Make a function of the language from an annotated Python function.
+
+    Args:
+        name: where Python keeps the word for itself (`min_` is `min`).
+        shape: of the result, where it is not that of the arguments.
+        depends: what the result follows from beside the arguments.
+        bounds: of a number result: constant, or from the bounds of the number arguments.
+        staged: the function takes constants only and returns the kernel, which takes a frame.
+        scores_only: it compares nodes with each other.
+        reads_inputs: after the frame the function takes the inputs (metric queries) that its arguments read.
+    """
+
+    def make(function: Callable[..., Any]) -> Builtin:
+        hints = get_type_hints(function, include_extras=True)
+        parameters = list(inspect.signature(function).parameters.values())
+        reads_frame = bool(parameters) and parameters[0].name == "frame"
+        first = reads_frame + reads_inputs
+        fixed = bounds if isinstance(bounds, tuple) else None
+        return Builtin(
+            name=name or function.__name__.rstrip("_"),
+            doc=inspect.getdoc(function) or "",
+            parameters=tuple(_parameter(p, hints[p.name]) for p in parameters[first:]),
+            gives=takes(hints["return"]),
+            kernel=function,
+            reads_frame=reads_frame,
+            staged=staged,
+            shape=shape,
+            depends=depends,
+            bounds=(lambda *_: fixed) if fixed is not None else bounds,  # type: ignore[arg-type]
+            scores_only=scores_only,
+            reads_inputs=reads_inputs,
+        )
+
+    return make
+
+
+def takes(hint: Any) -> Takes:
+    """Return what an annotation says.
+
+    Raises:
+        TypeError: the annotation is none of the language's.
+    """
+    if get_origin(hint) is Annotated:
+        for extra in get_args(hint)[1:]:
+            if isinstance(extra, Takes):
+                return extra
+    raise TypeError(f"{hint!r} says nothing about the language; use the aliases of {__name__}")
+
+
+def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
+    variadic = parameter.kind is inspect.Parameter.VAR_POSITIONAL
+    has_default = parameter.default is not inspect.Parameter.empty
+    return Parameter(
+        name=parameter.name.rstrip("_"),
+        takes=takes(hint),
+        required=not has_default and not variadic,
+        named_only=parameter.kind is inspect.Parameter.KEYWORD_ONLY,
+        variadic=variadic,
+        default=parameter.default if has_default else None,
+    )

@@ -1,0 +1,296 @@
+"""The syntax tree of statements: what was written, frozen, with spans. Nothing here has a meaning yet.
+
+Spans take no part in comparison: two trees are equal where the texts say the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from kube_policy_scheduler.diagnostics import Source, Span
+from kube_policy_scheduler.lang import expressions
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyName:
+    """`policy NAME`"""
+
+    name: str
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerName:
+    """`scheduler NAME`"""
+
+    name: str
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ForPods:
+    """`for pods where CONDITION`"""
+
+    condition: expressions.Expr
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Priority:
+    """`priority N`"""
+
+    value: expressions.Expr
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """`canary of NAME for SHARE`, `… for pods where CONDITION`, `… for SHARE of pods where CONDITION`"""
+
+    of: str
+    share: expressions.Number | None
+    condition: expressions.Expr | None
+    of_span: Span = field(compare=False, repr=False)
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """`ties by WORD`"""
+
+    word: str
+    word_span: Span = field(compare=False, repr=False)
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """`devices by WORD`"""
+
+    word: str
+    word_span: Span = field(compare=False, repr=False)
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginName:
+    """A name in `use kubernetes without NAME`."""
+
+    name: str
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UseKubernetes:
+    """`use kubernetes [without NAME, …]`"""
+
+    without: tuple[PluginName, ...]
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UseScores:
+    """`use kubernetes scores [weight N]`"""
+
+    weight: expressions.Expr | None
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UseFile:
+    """`use "FILE"`"""
+
+    path: str
+    path_span: Span = field(compare=False, repr=False)
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """`let NAME = EXPR`"""
+
+    name: str
+    value: expressions.Expr
+    name_span: Span = field(compare=False, repr=False)
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Def:
+    """`def NAME(a, b) = EXPR`"""
+
+    name: str
+    parameters: tuple[expressions.Name, ...]
+    value: expressions.Expr
+    name_span: Span = field(compare=False, repr=False)
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`metric NAME = promql("…") [every D] [stale after D] [default EXPR] [by LABEL]`"""
+
+    name: str
+    query: expressions.Expr
+    every: expressions.Expr | None
+    stale_after: expressions.Expr | None
+    default: expressions.Expr | None
+    by: str | None
+    name_span: Span = field(compare=False, repr=False)
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Require:
+    """`require EXPR [as NAME] [if COND] [else "why"]`"""
+
+    value: expressions.Expr
+    name: str | None
+    condition: expressions.Expr | None
+    reason: str | None
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """`filter EXPR [as NAME] [if COND] [else "why"]`"""
+
+    value: expressions.Expr
+    name: str | None
+    condition: expressions.Expr | None
+    reason: str | None
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """`score EXPR [as NAME] [if COND] [weight N]`"""
+
+    value: expressions.Expr
+    name: str | None
+    condition: expressions.Expr | None
+    weight: expressions.Expr | None
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """`hold if EXPR [as NAME] [else "why"]`"""
+
+    condition: expressions.Expr
+    name: str | None
+    reason: str | None
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderKey:
+    """One key of `order by`."""
+
+    value: expressions.Expr
+    descending: bool
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """`order by EXPR [asc|desc], …`"""
+
+    keys: tuple[OrderKey, ...]
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """`over zone`, `over topology.kubernetes.io/zone`"""
+
+    key: str
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """`spread by KEY [over TOPOLOGY] [max skew N [min domains N]] [as NAME] [if COND] [else "why"] [weight N]`"""
+
+    key: expressions.Expr
+    topology: Topology | None
+    max_skew: expressions.Expr | None
+    min_domains: expressions.Expr | None
+    name: str | None
+    condition: expressions.Expr | None
+    reason: str | None
+    weight: expressions.Expr | None
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """`pack by KEY [over TOPOLOGY] [as NAME] [if COND] [weight N]`"""
+
+    key: expressions.Expr
+    topology: Topology | None
+    name: str | None
+    condition: expressions.Expr | None
+    weight: expressions.Expr | None
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """`limit EXPR by KEY to EXPR [as NAME] [if COND] [else "why"]`"""
+
+    measure: expressions.Expr
+    key: expressions.Expr
+    bound: expressions.Expr
+    name: str | None
+    condition: expressions.Expr | None
+    reason: str | None
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """`gang by KEY size EXPR [within DURATION] [as NAME] [if COND]`"""
+
+    key: expressions.Expr
+    size: expressions.Expr
+    within: expressions.Expr | None
+    name: str | None
+    condition: expressions.Expr | None
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """`preempt if EXPR [evict where EXPR]`, `preempt never`"""
+
+    condition: expressions.Expr | None
+    """None: never"""
+    evict: expressions.Expr | None
+    span: Span = field(compare=False, repr=False)
+
+
+Header: TypeAlias = PolicyName | SchedulerName | ForPods | Priority | Canary
+Definition: TypeAlias = Let | Def | Metric
+Clause: TypeAlias = Require | Filter | Score | Hold | Order | Spread | Pack | Limit | Gang | Preempt
+Choice: TypeAlias = Ties | Devices
+Statement: TypeAlias = Header | Definition | Clause | Choice | UseKubernetes | UseScores | UseFile
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """`# text`, with where it stands."""
+
+    text: str
+    span: Span = field(compare=False, repr=False)
+    own_line: bool = field(default=True, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One `.policy` file."""
+
+    source: Source = field(compare=False, repr=False)
+    statements: tuple[Statement, ...]
+    comments: tuple[Comment, ...] = field(default=(), compare=False)

@@ -1,0 +1,277 @@
+"""The typed tree: what an expression means. Names are resolved, definitions expanded, every part has its `Info`.
+
+Checking makes it; compiling, proofs and explanations read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from kube_policy_scheduler.diagnostics import Span
+from kube_policy_scheduler.lang.environment import Field
+from kube_policy_scheduler.lang.signature import Builtin
+from kube_policy_scheduler.lang.types import Info
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A number, text, truth, or tuple of them."""
+
+    info: Info
+    span: Span
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """A field, of the pod or nodes of the decision, or (shape ITEM) of an existing pod."""
+
+    info: Info
+    span: Span
+    field: Field
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Apply:
+    """A builtin with its arguments; constants are bound already."""
+
+    info: Info
+    span: Span
+    builtin: Builtin
+    kernel: Callable[..., Any]
+    """Takes the frame if `builtin.reads_frame` or it is staged, then `arguments` in order."""
+    arguments: tuple[Typed, ...]
+    inputs: tuple[Any, ...] = ()
+    """What it reads from outside, such as metric queries."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Negative:
+    """`-x`"""
+
+    info: Info
+    span: Span
+    operand: Typed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arithmetic:
+    """`+ - * / %`"""
+
+    info: Info
+    span: Span
+    operator: str
+    left: Typed
+    right: Typed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compare:
+    """A comparison of numbers: `== != < <= > >=`"""
+
+    info: Info
+    span: Span
+    operator: str
+    left: Typed
+    right: Typed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Same:
+    """`==` and `!=` of texts or of truth values."""
+
+    info: Info
+    span: Span
+    negated: bool
+    left: Typed
+    right: Typed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contained:
+    """`in`, `not in`"""
+
+    info: Info
+    span: Span
+    negated: bool
+    item: Typed
+    list: Typed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Not:
+    """`not x`"""
+
+    info: Info
+    span: Span
+    operand: Typed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Logic:
+    """A chain of `and` or of `or`."""
+
+    info: Info
+    span: Span
+    operator: str
+    operands: tuple[Typed, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choose:
+    """`if condition then then else otherwise`"""
+
+    info: Info
+    span: Span
+    condition: Typed
+    then: Typed
+    otherwise: Typed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Otherwise:
+    """`left ?? right`"""
+
+    info: Info
+    span: Span
+    left: Typed
+    right: Typed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Missing:
+    """`x is missing`; negated also a label where a truth value is wanted."""
+
+    info: Info
+    span: Span
+    negated: bool
+    operand: Typed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Element:
+    """`list[2]`: an element counted from 0, missing beyond the end."""
+
+    info: Info
+    span: Span
+    list: Typed
+    position: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listed:
+    """`[a, b]` with an item that is not constant."""
+
+    info: Info
+    span: Span
+    items: tuple[Typed, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fold:
+    """`count(p in node.pods where …)` and its like."""
+
+    info: Info
+    span: Span
+    function: str
+    topology: str | None
+    """Label key of the domains; None is the node, "*" the cluster."""
+    value: Typed | None
+    where: Typed | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reference:
+    """The use of a `let`, a `metric` or a parameter."""
+
+    info: Info
+    span: Span
+    name: str
+    value: Typed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unknown:
+    """Something wrong that was reported."""
+
+    info: Info
+    span: Span
+
+
+Typed: TypeAlias = (
+    Constant
+    | Read
+    | Apply
+    | Negative
+    | Arithmetic
+    | Compare
+    | Same
+    | Contained
+    | Not
+    | Logic
+    | Choose
+    | Otherwise
+    | Missing
+    | Element
+    | Listed
+    | Fold
+    | Reference
+    | Unknown
+)
+
+
+def parts(typed: Typed) -> tuple[Typed, ...]:
+    """Return the values directly below one, in the order they were written."""
+    match typed:
+        case Constant() | Read() | Unknown():
+            return ()
+        case Apply(arguments=arguments):
+            return arguments
+        case Negative(operand=operand) | Not(operand=operand) | Missing(operand=operand):
+            return (operand,)
+        case Arithmetic(left=left, right=right) | Compare(left=left, right=right):
+            return left, right
+        case Same(left=left, right=right) | Otherwise(left=left, right=right):
+            return left, right
+        case Contained(item=item, list=list_):
+            return item, list_
+        case Logic(operands=operands):
+            return operands
+        case Choose(condition=condition, then=then, otherwise=otherwise):
+            return condition, then, otherwise
+        case Element(list=list_):
+            return (list_,)
+        case Listed(items=items):
+            return items
+        case Fold(value=value, where=where):
+            return tuple(part for part in (value, where) if part is not None)
+        case Reference(value=value):
+            return (value,)
+
+
+def below(typed: Typed) -> Iterator[Typed]:
+    """Yield the value and everything below it once, parents first."""
+    stack, seen = [typed], set()
+    while stack:
+        top = stack.pop()
+        if id(top) in seen:
+            continue
+        seen.add(id(top))
+        yield top
+        stack.extend(reversed(parts(top)))
+
+
+def cost(typed: Typed, known: dict[int, int]) -> int:
+    """Return how many operations one evaluation takes; what is used twice counts twice."""
+    found = known.get(id(typed))
+    if found is None:
+        own = _FOLD_COST if isinstance(typed, Fold) else 1
+        found = known[id(typed)] = own + sum(cost(part, known) for part in parts(typed))
+    return found
+
+
+_FOLD_COST = 20
+"""Operations that an aggregate stands for: its domains are added up, its members looked up."""

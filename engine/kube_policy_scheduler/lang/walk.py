@@ -1,0 +1,50 @@
+"""Going through a syntax tree, without recursion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import cache
+from typing import Any, get_args
+
+from kube_policy_scheduler.lang import expressions, syntax
+
+TREE_TYPES = frozenset({*get_args(expressions.Expr), expressions.Named, syntax.OrderKey})
+_LEAVES = frozenset({"str", "str | None", "float", "bool", "tuple[str, ...]", "Span"})
+"""Annotations of fields that hold no trees."""
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind) if f.type not in _LEAVES)
+
+
+def children(tree: Any) -> list[Any]:
+    """Return the tree nodes directly below one (an expression or a statement), in the order they were written."""
+    found = []
+    kind: Any = type(tree)
+    for name in _names(kind):
+        value = getattr(tree, name)
+        if type(value) in TREE_TYPES:
+            found.append(value)
+        elif type(value) is tuple:
+            found += [item for item in value if type(item) in TREE_TYPES]
+    return found
+
+
+def walk(tree: object) -> Iterator[Any]:
+    """Yield the tree and everything below it, parents first."""
+    stack = [tree]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(reversed(children(top)))
+
+
+def depth(tree: object) -> int:
+    """Return how deep the tree is."""
+    level, count = [tree], 0
+    while level:
+        level = [child for tree in level for child in children(tree)]
+        count += 1
+    return count

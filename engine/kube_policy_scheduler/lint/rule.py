@@ -1,0 +1,105 @@
+"""What a lint rule is: a function, whose docstring is its page, with a bad and a good example that are its test."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from kube_policy_scheduler.diagnostics import Diagnostic, Fix, Label, Severity, Span
+from kube_policy_scheduler.lang.checked import CheckedPolicy
+from kube_policy_scheduler.lang.codes import Code
+from kube_policy_scheduler.lang.load import Checked
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One hit of a rule."""
+
+    span: Span
+    message: str
+    help: str = ""
+    labels: tuple[Label, ...] = ()
+    notes: tuple[str, ...] = ()
+    fix: Fix | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule over one policy, or over all of them together."""
+
+    code: Code
+    over_policy: Callable[[CheckedPolicy], Iterator[Finding]] | None
+    over_set: Callable[[Checked], Iterator[Finding]] | None
+    syntactic: bool = False
+    """It looks at what is written only, so that it has something to say also where there are errors."""
+
+    def about_policy(self, policy: CheckedPolicy) -> Iterator[Diagnostic]:
+        """Yield what the rule has to say about one policy."""
+        if self.over_policy is not None:
+            yield from map(self._diagnostic, self.over_policy(policy))
+
+    def about_set(self, checked: Checked) -> Iterator[Diagnostic]:
+        """Yield what the rule has to say about policies beside each other."""
+        if self.over_set is not None:
+            yield from map(self._diagnostic, self.over_set(checked))
+
+    def _diagnostic(self, finding: Finding) -> Diagnostic:
+        return self.code.at(
+            finding.span,
+            finding.message,
+            help=finding.help,
+            labels=finding.labels,
+            notes=finding.notes,
+            fix=finding.fix,
+        )
+
+
+def rule(
+    id: str,  # noqa: A002  (the word that people see)
+    *,
+    severity: Severity = Severity.WARNING,
+    syntactic: bool = False,
+) -> Callable[[Callable[[CheckedPolicy], Iterator[Finding]]], Rule]:
+    """Make a rule over one policy from a generator of findings.
+
+    Its docstring says what is wrong and why, then has an example under `Avoid::` and one under `Prefer::`. Its name
+    reads well after "allow".
+    """
+    return lambda function: Rule(_code(id, function, severity), function, None, syntactic)
+
+
+def set_rule(
+    id: str,  # noqa: A002  (the word that people see)
+    *,
+    severity: Severity = Severity.WARNING,
+) -> Callable[[Callable[[Checked], Iterator[Finding]]], Rule]:
+    """Make a rule over all policies from a generator of findings; see `rule`.
+
+    In its examples, lines `# in NAME.policy` begin another file.
+    """
+    return lambda function: Rule(_code(id, function, severity), None, function)
+
+
+def _code(id: str, function: Callable[..., object], severity: Severity) -> Code:  # noqa: A002
+    doc = inspect.getdoc(function) or ""
+    explanation, avoid, rest = doc.partition("\nAvoid::\n")
+    bad, prefer, good = rest.partition("\nPrefer::\n")
+    if not (avoid and prefer):
+        raise ValueError(f"the docstring of the rule {function.__name__} needs an example under Avoid:: and Prefer::")
+    name = function.__name__.replace("_", "-")
+    return Code(id, name, _joined(explanation), _example(bad), _example(good), severity)
+
+
+def _joined(text: str) -> str:
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
+
+
+def _example(text: str) -> str:
+    return inspect.cleandoc(text.strip("\n"))
+
+
+def short(span: Span) -> str:
+    """Return the text of a span for a message: on one line, and not long."""
+    text = " ".join(span.text.split())
+    return text if len(text) <= 60 else text[:57] + "…"

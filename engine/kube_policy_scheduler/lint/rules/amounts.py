@@ -1,0 +1,81 @@
+"""Numbers that nothing real is compared with: a unit or a percent sign was forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from kube_policy_scheduler.diagnostics import Edit, Fix
+from kube_policy_scheduler.lang import typed
+from kube_policy_scheduler.lang.checked import CheckedPolicy
+from kube_policy_scheduler.lang.types import CORES
+from kube_policy_scheduler.lint.rule import Finding, rule, short
+
+
+@rule("P0307")
+def share_above_one(policy: CheckedPolicy) -> Iterator[Finding]:
+    """A share goes from 0 to 1. A number far above 1 was probably meant in percent.
+
+    Avoid::
+
+        filter node.used_fraction.cpu < 80
+
+    Prefer::
+
+        filter node.used_fraction.cpu < 80%
+    """
+    for value in _comparisons(policy):
+        yield from _too_large(value)
+
+
+@lru_cache(maxsize=1)
+def _comparisons(policy: CheckedPolicy) -> tuple[typed.Compare, ...]:
+    """Return the comparisons of numbers in conditions and scores, each once."""
+    given = (getattr(clause, name, None) for clause in policy.clauses for name in ("value", "condition"))
+    parts = (part for root in given if root is not None for part in typed.below(root))
+    return tuple(dict.fromkeys(part for part in parts if isinstance(part, typed.Compare)))
+
+
+def _too_large(value: typed.Compare) -> Iterator[Finding]:
+    for share, literal in ((value.left, value.right), (value.right, value.left)):
+        if share.info.type.unit.share and isinstance(literal, typed.Constant) and literal.value > 2:
+            text = literal.span.text
+            yield Finding(
+                literal.span,
+                f"`{short(share.span)}` goes from 0 to 1, and {text} is far above",
+                f"write `{text}%`",
+                fix=Fix(f"write {text}%", (Edit(literal.span, f"{text}%"),), safe=False) if text.isdigit() else None,
+            )
+
+
+@rule("P0309")
+def millions_of_cores(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The number is larger than the cpus of any machine. `M` is a million; a thousandth of a cpu is `m`.
+
+    Avoid::
+
+        filter node.free.cpu > 500M
+
+    Prefer::
+
+        filter node.free.cpu > 500m
+    """
+    for value in _comparisons(policy):
+        yield from _too_many_cores(value)
+
+
+_MOST_CORES = 10_000
+
+
+def _too_many_cores(value: typed.Compare) -> Iterator[Finding]:
+    for amount, literal in ((value.left, value.right), (value.right, value.left)):
+        if amount.info.type.unit != CORES or not isinstance(literal, typed.Constant) or literal.value <= _MOST_CORES:
+            continue
+        text = literal.span.text
+        message = f"`{short(amount.span)}` is counted in cpus, and {text} are {literal.value:,.0f} of them"
+        if text.endswith("M"):
+            written = f"{text[:-1]}m"
+            fix = Fix(f"write {written}", (Edit(literal.span, written),), safe=False)
+            yield Finding(literal.span, message, f"write `{written}` for thousandths", fix=fix)
+        else:
+            yield Finding(literal.span, message, "write the number of cpus, or thousandths like `500m`")

@@ -1,0 +1,243 @@
+"""Filters and conditions that decide nothing, or too much: proved, not guessed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+
+from kube_policy_scheduler.diagnostics import Edit, Fix, Label, Severity, Span
+from kube_policy_scheduler.lang import syntax, typed
+from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Test
+from kube_policy_scheduler.lang.types import Shape
+from kube_policy_scheduler.lint.facts import Facts, always, assume, key, known_of, never, nothing_of
+from kube_policy_scheduler.lint.removal import removal
+from kube_policy_scheduler.lint.rule import Finding, rule, short
+
+
+def _tests(policy: CheckedPolicy, *kinds: ClauseKind) -> list[Test]:
+    return [clause for clause in policy.clauses if isinstance(clause, Test) and clause.kind in kinds]
+
+
+@rule("P0301", severity=Severity.ERROR)
+def impossible_filter(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The condition can never hold, so no node ever passes and no pod of this policy is ever placed.
+
+    Avoid::
+
+        filter node.free.cpu > 8 and node.free.cpu < 4
+
+    Prefer::
+
+        filter node.free.cpu > 4 and node.free.cpu < 8
+    """
+    given = known_of(policy)
+    for test in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE):
+        if test.condition is not None:
+            if never(test.value, given=given) and always(test.condition, given):
+                yield Finding(test.value.span, f"`{short(test.value.span)}` can never hold", _DELETE)
+        elif never(test.value, given=given):
+            yield Finding(test.value.span, f"`{short(test.value.span)}` can never hold", _DELETE)
+
+
+_DELETE = "correct the condition, or remove the statement"
+
+
+@rule("P0302")
+def filter_without_effect(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The condition always holds, so every node passes and the statement does nothing.
+
+    Avoid::
+
+        filter node.requested.cpu >= 0
+
+    Prefer::
+
+        filter node.requested.cpu >= 2
+    """
+    given = known_of(policy)
+    for test in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE):
+        if always(test.value, given):
+            message = f"`{short(test.value.span)}` always holds"
+            yield Finding(test.value.span, message, "remove the statement, or correct it", fix=_removal(test.tree.span))
+
+
+def _removal(span: Span) -> Fix:
+    """Return the fix that removes a statement."""
+    return removal("remove the statement", span)
+
+
+_OTHERS = 60
+"""Filters that one is compared with, of those that look at something it looks at, too: more than people write."""
+
+
+@rule("P0303")
+def implied_filter(policy: CheckedPolicy) -> Iterator[Finding]:
+    """Other filters of the policy already say it: whatever passes them passes this one.
+
+    Avoid::
+
+        filter node.free.cpu > 4
+        filter node.free.cpu > 2
+
+    Prefer::
+
+        filter node.free.cpu > 4
+    """
+    tests = [t for t in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE) if t.condition is None]
+    given = known_of(policy)
+    dropped: set[int] = set()
+    inputs = {id(test): _inputs(test.value) for test in tests}
+    shared = Counter(each for keys in inputs.values() for each in keys)
+    for test in reversed(tests):
+        if all(shared[each] == 1 for each in inputs[id(test)]) or always(test.value, given):
+            continue
+        mine = inputs[id(test)]
+        others = [o for o in tests if o is not test and id(o) not in dropped and not mine.isdisjoint(inputs[id(o)])]
+        others = others[:_OTHERS]
+        known: Facts | None = given
+        for other in others:
+            known = assume(other.value, True, known) if known is not None else None
+        if known is None or not always(test.value, known):
+            continue
+        dropped.add(id(test))
+        cause = next((o for o in others if _implies(o, test, given)), None)
+        labels = (Label(cause.tree.span, "this already says it"),) if cause is not None else ()
+        message = f"`{short(test.value.span)}` follows from the other filters"
+        yield Finding(test.value.span, message, "remove the statement", labels, fix=_removal(test.tree.span))
+
+
+def _inputs(value: typed.Typed) -> frozenset[Hashable]:
+    """Return the fields and calls that a condition looks at: without any in common, none follows from another."""
+    return frozenset(key(part) for part in typed.below(value) if isinstance(part, typed.Read | typed.Apply))
+
+
+def _implies(cause: Test, effect: Test, given: Facts) -> bool:
+    known = assume(cause.value, True, given)
+    return known is not None and always(effect.value, known)
+
+
+@rule("P0304", severity=Severity.ERROR)
+def contradicting_filters(policy: CheckedPolicy) -> Iterator[Finding]:
+    """Each filter can hold, but never all of them: no node ever passes.
+
+    Avoid::
+
+        filter node.zone == "a"
+        filter node.zone == "b"
+
+    Prefer::
+
+        filter node.zone in ["a", "b"]
+    """
+    known: Facts | None = known_of(policy)
+    earlier: list[Test] = []
+    for test in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE):
+        if test.condition is not None or never(test.value, given=known_of(policy)):
+            continue
+        assert known is not None
+        after = assume(test.value, True, known)
+        if after is None:
+            partner = next((o for o in earlier if never(o.value, test.value, given=known_of(policy))), earlier[-1])
+            message = f"`{short(test.value.span)}` can't hold together with the filters before it"
+            yield Finding(test.value.span, message, _DELETE, (Label(partner.value.span, "contradicts this"),))
+            return
+        known = after
+        earlier.append(test)
+
+
+@rule("P0305")
+def unreachable_clause(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The condition after `if` can never hold for a pod of this policy, so the statement never counts.
+
+    Avoid::
+
+        for pods where pod.namespace == "batch"
+        score 10 if pod.namespace == "web"
+
+    Prefer::
+
+        for pods where pod.namespace in ["batch", "web"]
+        score 10 if pod.namespace == "web" and label disk=ssd
+    """
+    given = known_of(policy)
+    for clause in policy.clauses:
+        condition = getattr(clause, "condition", None)
+        if condition is not None and never(condition, given=given):
+            yield Finding(condition.span, f"`{short(condition.span)}` is never true here", _DELETE)
+    for test in _tests(policy, ClauseKind.HOLD):
+        if never(test.value, given=given):
+            yield Finding(test.value.span, f"`{short(test.value.span)}` is never true here", _DELETE)
+
+
+@rule("P0306", severity=Severity.ERROR)
+def policy_without_pods(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The condition of `for pods where` can never hold, so the policy governs no pod.
+
+    Avoid::
+
+        for pods where pod.namespace == "a" and pod.namespace == "b"
+        filter node.ready
+
+    Prefer::
+
+        for pods where pod.namespace in ["a", "b"]
+        filter node.ready
+    """
+    if policy.governs is not None and never(policy.governs, given=nothing_of(policy)):
+        yield Finding(policy.governs.span, "no pod can ever meet this", "correct the condition")
+
+
+@rule("P0310")
+def filter_of_the_pod_alone(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The condition is the same for every node: all of them pass, or none. `require` says so once, before any node is
+    looked at, and the pod is told one reason instead of one for each node.
+
+    Avoid::
+
+        filter pod.label.tenant else "no tenant"
+
+    Prefer::
+
+        require pod.label.tenant else "no tenant"
+    """
+    for test in _tests(policy, ClauseKind.FILTER):
+        conditions = [test.value] if test.condition is None else [test.value, test.condition]
+        if any(c.info.shape is Shape.NODE or isinstance(_inner(c), typed.Constant) for c in conditions):
+            continue
+        nothing = nothing_of(policy)
+        if not (always(test.value, nothing) or never(test.value, given=nothing)):
+            span = Span(test.tree.span.source, test.tree.span.start, test.tree.span.start + len("filter"))
+            fix = Fix("write require", (Edit(span, "require"),), safe=False)
+            message = f"`{short(test.value.span)}` is the same for every node"
+            yield Finding(test.value.span, message, "write `require` in the place of `filter`", fix=fix)
+
+
+def _inner(value: typed.Typed) -> typed.Typed:
+    while isinstance(value, typed.Reference):
+        value = value.value
+    return value
+
+
+@rule("P0308")
+def unused_name(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The name is defined and never used: a rest of an earlier version, or a name misspelt elsewhere.
+
+    Avoid::
+
+        let busy = node.used_fraction.cpu > 80%
+        filter node.ready
+
+    Prefer::
+
+        let busy = node.used_fraction.cpu > 80%
+        filter node.ready and not busy
+    """
+    for name, definition in policy.definitions.items():
+        if not definition.used and definition.tree.span.source == policy.source:
+            word = {syntax.Let: "let", syntax.Def: "def", syntax.Metric: "metric"}[type(definition.tree)]
+            yield Finding(
+                definition.tree.name_span,
+                f"`{name}` is never used",
+                f"remove this `{word}`, or use it",
+                fix=_removal(definition.tree.span),
+            )

@@ -1,0 +1,279 @@
+"""Policies together: which of them govern what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from kube_policy_scheduler.diagnostics import Edit, Fix, Label, Span, closest
+from kube_policy_scheduler.lang import syntax, typed
+from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Gang, Quota
+from kube_policy_scheduler.lang.checking.binding import constant_of
+from kube_policy_scheduler.lang.load import Checked
+from kube_policy_scheduler.lint.facts import Effort, Facts, always, assume, holding, known_of, never, nothing_of
+from kube_policy_scheduler.lint.overlap import meeting
+from kube_policy_scheduler.lint.rule import Finding, rule, set_rule
+
+MAX_EFFORT = 300_000
+"""Expressions that may be looked at to compare policies in pairs, at 3 µs each."""
+
+
+def _place(policy: CheckedPolicy) -> Span:
+    """Return where a policy says which pods it is for, or its first line."""
+    for kind in (syntax.ForPods, syntax.PolicyName):
+        found = next((s for s in policy.statements if isinstance(s, kind) and s.span.source == policy.source), None)
+        if found is not None:
+            return found.span
+    if policy.statements:
+        return policy.statements[0].span
+    return Span(policy.source, 0, 0)
+
+
+@lru_cache(maxsize=1)
+def _compared(
+    policies: tuple[CheckedPolicy, ...],
+) -> tuple[list[CheckedPolicy], list[Facts | None], list[list[int]]]:
+    """Return those that are no canaries, what is known of the pods of each, and which others each could meet."""
+    stable = [policy for policy in policies if policy.canary is None]
+    nothing = Facts(effort=Effort(MAX_EFFORT))
+    facts = [holding(policy.governs, given=nothing) for policy in stable]
+    return stable, facts, meeting(facts)
+
+
+@set_rule("P0341")
+def shadowed_policy(checked: Checked) -> Iterator[Finding]:
+    """Every pod that this policy is for is governed by another one with a higher priority, so this one never decides.
+
+    Avoid::
+
+        # in everything.policy
+        priority 10
+        filter node.ready
+        # in batch.policy
+        for pods where pod.namespace == "batch"
+        filter node.ready and fits()
+
+    Prefer::
+
+        # in everything.policy
+        filter node.ready
+        # in batch.policy
+        for pods where pod.namespace == "batch"
+        priority 10
+        filter node.ready and fits()
+    """
+    policies, facts, met = _compared(checked.policies)
+    for lower, known, others in zip(policies, facts, met, strict=True):
+        for upper in (policies[at] for at in others):
+            if upper.scheduler != lower.scheduler or upper.priority <= lower.priority:
+                continue
+            if upper.governs is None or known is None or always(upper.governs, known):
+                message = f"policy `{lower.name}` never decides: `{upper.name}` governs all of its pods"
+                label = Label(_place(upper), f"priority {upper.priority}")
+                yield Finding(_place(lower), message, f"give `{lower.name}` a higher priority", (label,))
+                break
+
+
+@set_rule("P0342")
+def undecided_overlap(checked: Checked) -> Iterator[Finding]:
+    """Two policies of one scheduler can both be for the same pod and have the same priority. The first by name wins,
+    which nobody will expect.
+
+    Avoid::
+
+        # in a.policy
+        for pods where pod.label.tier == "gold"
+        filter node.ready
+        # in b.policy
+        for pods where pod.namespace == "shop"
+        filter node.ready and fits()
+
+    Prefer::
+
+        # in a.policy
+        for pods where pod.label.tier == "gold"
+        priority 10
+        filter node.ready
+        # in b.policy
+        for pods where pod.namespace == "shop"
+        filter node.ready and fits()
+    """
+    policies, facts, met = _compared(checked.policies)
+    for at, (other, others) in enumerate(zip(policies, met, strict=True)):
+        rivals = [
+            one
+            for one, known in ((policies[before], facts[before]) for before in others if before < at)
+            if one.scheduler == other.scheduler
+            and one.priority == other.priority
+            and known is not None
+            and (other.governs is None or not never(other.governs, given=known))
+            and not known.effort.is_spent
+        ]
+        if rivals:
+            more = f" and {len(rivals) - 1} more" if len(rivals) > 1 else ""
+            names = f"`{other.name}` and `{rivals[0].name}`{more}"
+            message = f"policies {names} can be for the same pod, with the same priority"
+            label = Label(_place(rivals[0]), f"`{rivals[0].name}` would win by its name")
+            yield Finding(_place(other), message, "give one of them a higher `priority`", (label,))
+
+
+_HEADER = syntax.PolicyName | syntax.SchedulerName | syntax.ForPods | syntax.Priority | syntax.Canary
+
+
+@set_rule("P0347")
+def canary_of_the_same(checked: Checked) -> Iterator[Finding]:
+    """The canary says what its stable policy says, so trying it out shows nothing.
+
+    Avoid::
+
+        # in batch.policy
+        filter node.ready
+        # in batch-next.policy
+        canary of batch for 10%
+        filter node.ready
+
+    Prefer::
+
+        # in batch.policy
+        filter node.ready
+        # in batch-next.policy
+        canary of batch for 10%
+        filter node.ready and fits()
+    """
+    named = {policy.name: policy for policy in checked.policies}
+    for policy in checked.policies:
+        canary = policy.canary
+        stable = named.get(canary.of) if canary is not None else None
+        if canary is not None and stable is not None and _said(policy) == _said(stable):
+            message = f"the canary `{policy.name}` says the same as `{canary.of}`"
+            yield Finding(canary.tree.span, message, "change it, or remove the file")
+
+
+def _said(policy: CheckedPolicy) -> tuple[syntax.Statement, ...]:
+    return tuple(s for s in policy.statements if not isinstance(s, _HEADER | syntax.UseFile))
+
+
+@rule("P0348")
+def empty_policy(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The file says nothing, yet it is a policy: for all pods of its scheduler, which are placed as Kubernetes does. A
+    file that was cut off or commented out by mistake looks like this. Say `use kubernetes` where it is meant.
+
+    Avoid::
+
+        # filter node.ready
+
+    Prefer::
+
+        use kubernetes
+    """
+    if not policy.statements:
+        message = f"`{policy.name}` says nothing, so it is for all pods and places them as Kubernetes does"
+        yield Finding(_place(policy), message, "write `use kubernetes` if this is meant, else remove the file")
+
+
+_SAFETY = frozenset(
+    {"NodeResourcesFit", "NodePorts", "NodeName", "VolumeBinding", "VolumeRestrictions", "NodeVolumeLimits"}
+)
+
+
+@rule("P0343")
+def kubelet_rejection(policy: CheckedPolicy) -> Iterator[Finding]:
+    """Without this default filter, pods can be bound to nodes whose kubelet then refuses them or can't start them.
+
+    Avoid::
+
+        use kubernetes without NodeResourcesFit
+        filter node.ready
+
+    Prefer::
+
+        use kubernetes
+        filter node.ready
+    """
+    for statement in policy.statements:
+        if isinstance(statement, syntax.UseKubernetes):
+            for plugin in statement.without:
+                if plugin.name in _SAFETY:
+                    message = f"without `{plugin.name}` pods are bound where the kubelet refuses them"
+                    yield Finding(plugin.span, message, "leave the filter in")
+
+
+_TOPOLOGIES = ("node", "zone", "region")
+
+
+@rule("P0345")
+def misspelt_topology(policy: CheckedPolicy) -> Iterator[Finding]:
+    """What stands after `over` is `node`, `zone`, `region` or the key of a label. A key that is nearly one of these
+    words is probably one of them; no node has such a label, so the statement would do nothing.
+
+    Avoid::
+
+        spread by pod.label.tenant over zones
+
+    Prefer::
+
+        spread by pod.label.tenant over zone
+    """
+    for clause in policy.clauses:
+        topology = getattr(clause.tree, "topology", None)
+        if topology is None or topology.key in _TOPOLOGIES or "/" in topology.key:
+            continue
+        meant = closest(topology.key, _TOPOLOGIES)
+        if meant is not None:
+            message = f"`{topology.key}` is taken for the key of a label"
+            yield Finding(topology.span, message, f"did you mean `{meant}`?", fix=_word(topology.span, meant))
+
+
+def _word(span: Span, word: str) -> Fix:
+    return Fix(f"write {word}", (Edit(span, word),), safe=False)
+
+
+@rule("P0344")
+def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
+    """Pods without the label form a group of their own: they share one quota, or wait for each other as one gang, with
+    pods that they have nothing to do with.
+
+    Avoid::
+
+        limit sum(request.cpu) by pod.label.tenant to 100
+
+    Prefer::
+
+        require pod.label.tenant else "pod missing tenant label"
+        limit sum(request.cpu) by pod.label.tenant to 100
+    """
+    known = known_of(policy)
+    requires = [c for c in policy.clauses if c.kind is ClauseKind.REQUIRE and getattr(c, "condition", None) is None]
+    for clause in policy.clauses:
+        if not isinstance(clause, Quota | Gang) or not clause.key.info.maybe:
+            continue
+        facts: Facts | None = known
+        conditions = [value for r in requires if (value := getattr(r, "value", None)) is not None]
+        conditions += [clause.condition] if clause.condition is not None else []
+        for condition in conditions:
+            facts = assume(condition, True, facts or nothing_of(policy))
+        if known.effort.is_spent:
+            return
+        if facts is None or facts.words_of(clause.key).absent:
+            shown = " ".join(clause.key.span.text.split())
+            message = f"pods without `{shown}` are all one group here"
+            yield Finding(clause.key.span, message, f"add `require {shown}`, or `if {shown}`")
+
+
+@rule("P0346")
+def group_of_all_pods(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The key is written out, so all pods are one group: probably the label of that name was meant.
+
+    Avoid::
+
+        spread by "tenant"
+
+    Prefer::
+
+        spread by pod.label.tenant
+    """
+    for clause in policy.clauses:
+        key = getattr(clause, "key", None)
+        if isinstance(key, typed.Typed) and isinstance(constant := constant_of(key), str):
+            advice = f"write `pod.label.{constant}`" if constant.isidentifier() else "write `pod.label.app`"
+            yield Finding(key.span, f"with the key `{constant}` all pods are one group", advice)

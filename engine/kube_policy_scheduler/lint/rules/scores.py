@@ -1,0 +1,172 @@
+"""Scores that rank nothing, or that nobody can see beside another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kube_policy_scheduler.diagnostics import Label
+from kube_policy_scheduler.lang import syntax
+from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Grouping, Test
+from kube_policy_scheduler.lang.checking.missing import cause_of, remedy, why
+from kube_policy_scheduler.lang.types import Depends, Shape
+from kube_policy_scheduler.lint.rule import Finding, rule, short
+
+_FACTOR = 1000
+"""A score whose whole range is below this part of another's decides only between equals."""
+_KNOWN = 1e7
+"""Bounds beyond are those of a type, not of what is likely: nothing follows from them."""
+
+
+def _scores(policy: CheckedPolicy) -> list[Test]:
+    return [clause for clause in policy.clauses if isinstance(clause, Test) and clause.kind is ClauseKind.SCORE]
+
+
+def _same_for_all(test: Test) -> bool:
+    if test.value.info.shape is Shape.NODE and test.value.info.low < test.value.info.high:
+        return False
+    return test.condition is None or test.condition.info.shape is not Shape.NODE
+
+
+@rule("P0321")
+def constant_score(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The score is the same for every node, so it prefers none.
+
+    Avoid::
+
+        score pod.request.cpu * 10
+
+    Prefer::
+
+        score scale(node.free.cpu - pod.request.cpu, 0, 64)
+    """
+    for test in _scores(policy):
+        if _same_for_all(test):
+            shown = short(test.value.span)
+            yield Finding(test.value.span, f"`{shown}` is the same for every node", "use a value of the node")
+
+
+@rule("P0322")
+def missing_score(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The score can be missing: a metric without a fresh sample, a label that is no number, a division by zero. Then
+    it adds 0 to that node, which may be much better or much worse than what a real value would add. Say what it
+    counts as, with `??`.
+
+    Avoid::
+
+        score 100 - promql("cpu_usage")
+
+    Prefer::
+
+        score 100 - promql("cpu_usage") ?? 50
+    """
+    for test in _scores(policy):
+        for value in (test.value, test.condition):
+            if value is not None and value.info.maybe:
+                cause = cause_of(value)
+                message = f"`{short(cause.span)}` can be missing, and then this score adds 0"
+                yield Finding(cause.span, message, f"say what it counts as: `{remedy(cause)}`", notes=why(cause))
+
+
+@rule("P0323")
+def score_without_weight(policy: CheckedPolicy) -> Iterator[Finding]:
+    """A weight of 0 takes the score out of the total.
+
+    Avoid::
+
+        score node.free.cpu weight 0
+
+    Prefer::
+
+        score node.free.cpu weight 2
+    """
+    for clause in policy.clauses:
+        if isinstance(clause, Test | Grouping) and clause.weight == 0:
+            yield Finding(clause.tree.span, "with weight 0 this prefers nothing", "remove it, or raise the weight")
+
+
+@rule("P0324")
+def drowned_score(policy: CheckedPolicy) -> Iterator[Finding]:
+    """Next to another score this one can hardly ever matter: its whole range is less than a thousandth of the other's.
+    It only decides between nodes that are otherwise equal.
+
+    Avoid::
+
+        score scale(node.free.cpu, 0, 64) weight 10000
+        score -1 if label node=hello
+
+    Prefer::
+
+        score scale(node.free.cpu, 0, 64)
+        score -50 if label node=hello
+    """
+    ranges = [(clause, low, high) for clause in policy.clauses if (r := _range(clause)) for low, high in (r,)]
+    for clause, low, high in ranges:
+        span = high - low
+        louder = next((other for other, bottom, top in ranges if span and top - bottom >= span * _FACTOR), None)
+        if louder is not None:
+            message = f"this moves the total by at most {span:g}, another score by a thousand times as much"
+            label = Label(louder.tree.span, "the other")
+            yield Finding(clause.tree.span, message, "raise its weight, or lower the other's", (label,))
+
+
+def _range(clause: object) -> tuple[float, float] | None:
+    """Return the lowest and highest that a clause adds, where both are known."""
+    match clause:
+        case Test(kind=ClauseKind.SCORE, value=value, condition=condition, weight=weight):
+            low, high = value.info.low * weight, value.info.high * weight
+            if condition is not None:
+                low, high = min(low, 0.0), max(high, 0.0)
+            return (low, high) if -_KNOWN < low <= high < _KNOWN else None
+        case Grouping(max_skew=None, weight=weight):
+            return 0.0, 100.0 * weight
+        case _:
+            return None
+
+
+@rule("P0325")
+def repeated_score(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The same score stands in the policy twice, and counts twice.
+
+    Avoid::
+
+        score node.free.cpu
+        score node.free.cpu
+
+    Prefer::
+
+        score node.free.cpu weight 2
+    """
+    seen: dict[object, Test] = {}
+    for test in _scores(policy):
+        tree = test.tree
+        assert isinstance(tree, syntax.Score)
+        earlier = seen.setdefault((tree.value, tree.condition), test)
+        if earlier is not test:
+            label = Label(earlier.tree.span, "the first time")
+            advice = "give the first one `weight 2`, or remove one"
+            yield Finding(tree.span, "this score counts twice", advice, (label,))
+
+
+@rule("P0326")
+def herding_score(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The only thing that ranks nodes is a metric. Until its next sample, every pod of a burst sees the same best node
+    and goes there. Anything that a placement changes at once breaks the tie: free resources, a spread.
+
+    Avoid::
+
+        score 100 - promql("cpu_usage") ?? 50
+
+    Prefer::
+
+        score 100 - promql("cpu_usage") ?? 50
+        score least_allocated()
+    """
+    ranking = [c for c in policy.clauses if c.kind in (ClauseKind.SCORE, ClauseKind.SPREAD, ClauseKind.PACK)]
+    scores = [t for t in _scores(policy) if not _same_for_all(t)]
+    if policy.kubernetes_scores or len(scores) != len(ranking) or not scores:
+        return
+    measured = [t for t in scores if t.value.info.depends & Depends.SIGNAL]
+    reacting = any(t.value.info.depends & (Depends.ROW | Depends.CLUSTER) for t in scores)
+    if measured and not reacting:
+        message = "only a metric ranks the nodes: a burst of pods goes to one node until the next sample"
+        yield Finding(measured[0].value.span, message, "add `score least_allocated()`, or use `predicted(…)`")

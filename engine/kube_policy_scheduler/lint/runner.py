@@ -1,0 +1,95 @@
+"""All rules over a set of policies, with what the policies ask to be ignored."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from types import MappingProxyType
+
+from kube_policy_scheduler.diagnostics import Diagnostic, Severity, in_order
+from kube_policy_scheduler.lang import codes_meaning, codes_policy, codes_syntax
+from kube_policy_scheduler.lang.checked import CheckedPolicy
+from kube_policy_scheduler.lang.codes import Code, codes_in
+from kube_policy_scheduler.lang.load import Checked
+from kube_policy_scheduler.lang.memo import Memo
+from kube_policy_scheduler.lint import rules as rules_package
+from kube_policy_scheduler.lint import suppressions
+from kube_policy_scheduler.lint.rule import Rule
+
+
+@lru_cache(maxsize=1)
+def rules() -> tuple[Rule, ...]:
+    """Return all rules, by code."""
+    found: dict[str, Rule] = {}
+    for module in pkgutil.iter_modules(rules_package.__path__):
+        for value in vars(importlib.import_module(f"{rules_package.__name__}.{module.name}")).values():
+            if isinstance(value, Rule) and found.setdefault(value.code.id, value) is not value:
+                raise ValueError(f"two rules have the code {value.code.id}")
+    return tuple(found[id_] for id_ in sorted(found))
+
+
+@lru_cache(maxsize=1)
+def all_codes() -> Mapping[str, Code]:
+    """Return every code of the language and of the rules, by id."""
+    codes = {code.id: code for rule in rules() for code in (rule.code,)}
+    for module in (codes_syntax, codes_meaning, codes_policy, suppressions):
+        codes.update(codes_in(module))
+    return MappingProxyType(dict(sorted(codes.items())))
+
+
+def lint(checked: Checked, *, select: Iterable[str] | None = None, memo: Memo | None = None) -> tuple[Diagnostic, ...]:
+    """Return what the rules have to say, with what is ignored left out.
+
+    Most rules look at what policies mean; where `checked` has errors, only those speak that look at what is written.
+    A warning about a file that policies take in with `use` is given where it is true in each of them.
+
+    Args:
+        checked: policies, checked together.
+        select: codes of the rules to run; all of them where not given. Suppressions are then not judged.
+        memo: results for the same policies, and those of this time afterwards.
+    """
+    memo = memo or Memo()
+    chosen = frozenset(select) if select is not None else None
+    found = list(_true_for_all([(p, memo(_about, p, chosen, checked.failed)) for p in checked.policies], checked))
+    found += [d for rule in _asked(chosen, checked.failed) for d in rule.about_set(checked)]
+    return in_order(
+        suppressions.apply(found, checked.files, known=all_codes(), judge=chosen is None and not checked.failed)
+    )
+
+
+def _about(policy: CheckedPolicy, chosen: frozenset[str] | None, failed: bool) -> tuple[Diagnostic, ...]:
+    return tuple(d for rule in _asked(chosen, failed) for d in rule.about_policy(policy))
+
+
+def _true_for_all(
+    about: Sequence[tuple[CheckedPolicy, tuple[Diagnostic, ...]]], checked: Checked
+) -> Iterator[Diagnostic]:
+    """Yield what is said of each policy; of a file that it takes in, only what is true for all that take it in.
+
+    An error is an error though it is one in a single policy: then it says in which. A file that is not among those
+    checked may have other users, so warnings about it are left out.
+    """
+    if not any(d.span.source != policy.source for policy, diagnostics in about for d in diagnostics):
+        return (yield from (d for _, diagnostics in about for d in diagnostics))
+    users = Counter(source for policy, _ in about for source in {s.span.source for s in policy.statements})
+    said = Counter(place for _, diagnostics in about for place in {(d.code, d.span) for d in diagnostics})
+    given = {file.source for file in checked.files}
+    for policy, diagnostics in about:
+        for diagnostic in diagnostics:
+            source = diagnostic.span.source
+            everywhere = said[diagnostic.code, diagnostic.span] == users[source] and source in given
+            if source == policy.source or everywhere:
+                yield diagnostic
+            elif diagnostic.severity is Severity.ERROR:
+                note = f"this is so in policy `{policy.name}`, which takes the file in with `use`"
+                yield replace(diagnostic, notes=(*diagnostic.notes, note))
+
+
+def _asked(chosen: frozenset[str] | None, failed: bool) -> Iterator[Rule]:
+    for rule in rules():
+        if (chosen is None or rule.code.id in chosen) and (rule.syntactic or not failed):
+            yield rule

@@ -1,0 +1,172 @@
+"""Clauses as plugins: `require`, `filter`, `score`, `limit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from kube_policy_scheduler.builtins.pods import MemberSet
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
+from kube_policy_scheduler.framework.status import Code, Refusal, Status
+from kube_policy_scheduler.lang.compiling.columns import full
+from kube_policy_scheduler.lang.compiling.compiled import CompiledQuota, CompiledScore, CompiledTest
+from kube_policy_scheduler.lang.types import Depends
+from kube_policy_scheduler.policy.holdings import held, worth
+
+_OTHERS = Depends.POD | Depends.SIGNAL | Depends.CLOCK | Depends.CLUSTER | Depends.FEASIBLE
+
+
+@cache
+def scope_of(depends: Depends) -> Scope:
+    """Return how long an answer that depends on these may be kept."""
+    if depends & _OTHERS:
+        return Scope.CLUSTER
+    return Scope.ROW if depends & Depends.ROW else Scope.TEMPLATE
+
+
+@cache
+def _code(depends: Depends) -> Code:
+    """Return whether evicting pods could help where a clause refuses."""
+    helps = depends & (Depends.ROW | Depends.CLUSTER)
+    return Code.UNSCHEDULABLE if helps else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+
+
+class FilterClause:
+    """`filter`: nodes pass where it holds; where it has no answer they do not, for a reason of its own."""
+
+    def __init__(self, clause: CompiledTest) -> None:
+        self.clause = clause
+        self.name = clause.name
+        self.scope = scope_of(clause.depends)
+        self._code = _code(clause.depends)
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Have no objection."""
+        return Ready()
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        """Return `bool[rows]`: the nodes that pass."""
+        result: BoolArray = full(self.clause.evaluate(frame), frame.size)
+        return result
+
+    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+        """Return where the clause does not hold, and where it has no answer.
+
+        Of conditions joined with `and`, each that fails is a reason of its own, as each short resource is one for
+        kube-scheduler; a node where one fails for good is not worth evicting pods for.
+        """
+        if self.clause.reasons:
+            operands = zip(self.clause.operands, self.clause.reasons, strict=True)
+            return [Refusal(_code(one.tree.info.depends), reason, ~one.holds(frame)) for one, reason in operands]
+        refused = ~self.filter(frame, state)
+        if self.clause.missing is None:
+            return [Refusal(self._code, self.clause.reason, refused)]
+        missing: BoolArray = full(self.clause.missing(frame), frame.size)
+        return [
+            Refusal(self._code, f"node(s) had no value for policy clause {self.name}", missing),
+            Refusal(self._code, self.clause.reason, refused & ~missing),
+        ]
+
+
+class RequireClause:
+    """`require`: refuses the pod as a whole where it does not hold."""
+
+    def __init__(self, clause: CompiledTest) -> None:
+        self.clause = clause
+        self.name = clause.name
+        self.scope = scope_of(clause.depends)
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Refuse the pod, or have nothing more to say."""
+        if self.clause.evaluate(frame):
+            return SKIP
+        return Status(_code(self.clause.depends), self.name, (self.clause.reason,))
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        """Let all nodes pass."""
+        return np.ones(frame.size, np.bool_)
+
+    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+        """Return nothing: the pod was refused as a whole, or not at all."""
+        return []
+
+
+class LimitClause:
+    """`limit`: refuses the pod while those of its key hold too much. Assumed pods count, so Reserve has no part.
+
+    Pods count until they are gone, also while they are deleted, and on nodes that are not there any more.
+    """
+
+    scope = Scope.CLUSTER
+
+    def __init__(self, clause: CompiledQuota) -> None:
+        self.clause = clause
+        self.name = clause.name
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Refuse the pod, or have nothing more to say."""
+        clause = self.clause
+        if clause.condition is not None and not clause.condition(frame):
+            return SKIP
+        used, more, bound = self.usage(frame)
+        if used + more <= bound:
+            return SKIP
+        return Status(Code.UNSCHEDULABLE, self.name, (clause.reason,))
+
+    def usage(self, frame: Frame) -> tuple[float, float, float]:
+        """Return what pods of the key hold, what this one would add, and the bound; a missing bound allows nothing."""
+        clause, cluster = self.clause, frame.cluster
+        members = clause.members(frame)
+        bound = float(clause.bound(frame))
+        bound = bound if bound == bound else 0.0
+        everywhere = (cluster.counters, cluster.counters_on_unknown_nodes)
+        if clause.measure_members is None:
+            pods = MemberSet(members)
+            return float(sum(each.counter(pods, terminating=True).total for each in everywhere)), 1.0, bound
+        measure = clause.measure_members(frame)
+        return sum(held(each, members, measure) for each in everywhere), worth(measure, frame.template), bound
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        """Let all nodes pass."""
+        return np.ones(frame.size, np.bool_)
+
+    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+        """Return nothing: the pod was refused as a whole, or not at all."""
+        return []
+
+
+class ScoreClause:
+    """`score`: a missing value adds 0."""
+
+    normalizes = False
+
+    def __init__(self, clause: CompiledScore) -> None:
+        self.clause = clause
+        self.name = clause.name
+        self.scope = scope_of(clause.depends)
+
+    def pre_score(self, frame: Frame) -> Ready | Skip:
+        """Score always."""
+        return Ready()
+
+    def score(self, frame: Frame, state: Any) -> FloatArray:
+        """Return `float64[rows]`."""
+        values: FloatArray = self.clause.evaluate(frame)
+        if not self.clause.maybe:
+            return values
+        missing = np.isnan(values)
+        return np.where(missing, 0.0, values) if missing.any() else values
+
+    def missing(self, frame: Frame) -> BoolArray:
+        """Return `bool[rows]`: where the score has no value, so that the decision is degraded."""
+        result: BoolArray = np.isnan(self.clause.evaluate(frame))
+        return result
+
+    def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray | FloatArray:
+        """Return the raw scores: they are final."""
+        return raw

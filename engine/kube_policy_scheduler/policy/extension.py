@@ -1,0 +1,90 @@
+"""What a policy adds to a scheduler that keeps Kubernetes' own rules: its filters, its scores, whom it lets go.
+
+Knows no protocol: nodes are rows, and answers are about rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.diagnosis import Diagnosis
+from kube_policy_scheduler.framework.evaluation import diagnose, passes, pre_filter
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kubernetes_scores
+from kube_policy_scheduler.framework.plugins.device_shares import DeviceShares
+from kube_policy_scheduler.framework.profile import Profile
+
+_KUBERNETES = frozenset(type(plugin) for plugin in kubernetes_filters() if not isinstance(plugin, DeviceShares)) | {
+    type(weighted.plugin) for weighted in kubernetes_scores()
+}
+"""Shares of devices are ours: kube-scheduler does not know them."""
+
+
+def own_profile(profile: Profile) -> Profile:
+    """Return the plugins of a policy without those that kube-scheduler asks itself."""
+    return replace(
+        profile,
+        filters=tuple(plugin for plugin in profile.filters if type(plugin) not in _KUBERNETES),
+        scores=tuple(weighted for weighted in profile.scores if type(weighted.plugin) not in _KUBERNETES),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """Why nodes do not pass."""
+
+    reasons: dict[int, str]
+    """By row."""
+    unresolvable: frozenset[int]
+    """Rows for which evicting pods does not help."""
+    diagnosis: Diagnosis
+    """Who refuses which."""
+
+
+def refusals(frame: Frame, profile: Profile) -> Refusals:
+    """Return why nodes are refused; where the pod is refused as a whole, every node is."""
+    diagnosis = diagnose(frame, pre_filter(frame, profile.filters))
+    reasons: dict[int, str] = {}
+    if diagnosis.rejection is not None:
+        reasons = dict.fromkeys(range(diagnosis.size), ", ".join(diagnosis.rejection.reasons))
+    for _, refusal in diagnosis.refusals:
+        for row in refusal.where.nonzero()[0].tolist():
+            reasons[row] = f"{reasons[row]}, {refusal.reason}" if row in reasons else refusal.reason
+    return Refusals(reasons, frozenset(diagnosis.unresolvable.nonzero()[0].tolist()), diagnosis)
+
+
+def priorities(totals: FloatArray, *, most: int) -> IntArray:
+    """Return `int64[rows]`: totals brought to 0 to `most`, in proportion; `most` is for the best alone.
+
+    Where all are equal, nothing is preferred: all 0.
+    """
+    if not len(totals):
+        return np.zeros(0, np.int64)
+    low, high = float(totals.min()), float(totals.max())
+    if not high > low:
+        return np.zeros(len(totals), np.int64)
+    shares = (totals - low) / (high - low)
+    found = np.floor(shares * most).astype(np.int64)
+    return np.where(totals == high, most, np.minimum(found, most - 1))
+
+
+def may_evict(frame: Frame, profile: Profile, row: int, victims: Sequence[PodInfo]) -> bool:
+    """Return whether the policy lets a pod take a node by the eviction of some pods there, and would then want it."""
+    rule = profile.preemption
+    if rule is not None and (not rule.allows(frame) or _spares_any(frame, profile, victims)):
+        return False
+    cluster = frame.cluster
+    with cluster.rehearse():
+        for victim in victims:
+            cluster.displace(victim.uid)
+        return passes(frame, profile, row)
+
+
+def _spares_any(frame: Frame, profile: Profile, victims: Sequence[PodInfo]) -> bool:
+    spares = profile.preemption.spares if profile.preemption is not None else None
+    return spares is not None and any(spares(frame, victim) for victim in victims)

@@ -1,0 +1,57 @@
+"""How far a gang has come: who has a place, who waits, who is missing, and until when. Counts nobody itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kube_policy_scheduler.cluster.timestamps import rfc3339
+from kube_policy_scheduler.framework.permit import Claim
+
+
+@dataclass(frozen=True, slots=True)
+class GangState:
+    """The members of one gang at one moment."""
+
+    name: str
+    """`NAMESPACE/KEY`."""
+    rule: str
+    """The clause as it is written, or the PodGroup."""
+    size: int
+    """No member binds before this many have a place."""
+    placed: int
+    """Members on nodes, those that hold a place for the others included."""
+    holding: int
+    """Members that hold a place and do not bind yet."""
+    pending: int
+    """Members without a place."""
+    until: float | None = None
+    """Unix seconds at which those that hold places give them back; None where none does, or that is not known."""
+
+    @property
+    def missing(self) -> int:
+        """Return how many pods there are too few, whatever room there is."""
+        return max(0, self.size - self.placed - self.pending)
+
+    def sentence(self) -> str:
+        """Return it in one sentence, without an end."""
+        parts = [f"{self.placed} of {self.size} members {'has' if self.placed == 1 else 'have'} a place"]
+        if self.pending:
+            parts.append(f"{self.pending} {'is' if self.pending == 1 else 'are'} pending")
+        if self.missing:
+            parts.append(f"{self.missing} {'is' if self.missing == 1 else 'are'} missing")
+        held = f", held until {rfc3339(self.until)}" if self.until is not None and self.placed < self.size else ""
+        return f'gang "{self.name}": {", ".join(parts)}{held} ({self.rule})'
+
+
+def gang_state(claim: Claim, *, placed: int, pending: int, holding: int = 0, since: float | None = None) -> GangState:
+    """Return the state of a claim's gang.
+
+    Args:
+        claim: what is asked for its members.
+        placed: members on nodes.
+        pending: members without a place.
+        holding: members that hold a place and do not bind yet.
+        since: Unix seconds at which the first of those began, None where there is none.
+    """
+    until = since + claim.within_seconds if since is not None else None
+    return GangState(str(claim.group), claim.text, claim.size, placed, holding, pending, until)

@@ -1,0 +1,122 @@
+"""`spread` and `pack` as plugins: pods of one key over topology domains, from the cluster's counters.
+
+The score of `spread` is kube-scheduler's normalisation of PodTopologySpread without its rounding: with `count`
+pods of the key in a node's domain, and `most` and `least` among the nodes that fit, 100 * (most + least - count)
+/ most. The emptiest domain gets 100; one more pod weighs less the more there are, so 1000 against 1001 does not
+drown other scores as 0 against 1 does; and the weight compares with those of the default scores. `pack` is
+100 * count / most. Nodes outside every domain get 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kube_policy_scheduler.builtins.pods import MemberSet
+from kube_policy_scheduler.cluster.domains import topology
+from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
+from kube_policy_scheduler.framework.plugins.node_affinity import NodeAffinity
+from kube_policy_scheduler.framework.status import Code, Refusal
+from kube_policy_scheduler.lang.checked import ClauseKind
+from kube_policy_scheduler.lang.compiling.compiled import CompiledGrouping
+
+
+class _Grouping:
+    scope = Scope.CLUSTER
+
+    def __init__(self, clause: CompiledGrouping) -> None:
+        self.clause = clause
+        self.name = clause.name
+
+    def _applies(self, frame: Frame) -> bool:
+        return self.clause.condition is None or bool(self.clause.condition(frame))
+
+    def _per_node(self, frame: Frame) -> IntArray:
+        """Return `int64[nodes]`: pods with the pod's key on each node, without those that are being deleted."""
+        counter = frame.cluster.counters.counter(MemberSet(self.clause.members(frame)), terminating=False)
+        return counter.per_node()  # type: ignore[return-value]  # int32 here, which adds up alike
+
+    def domain_counts(self, frame: Frame) -> tuple[FloatArray, BoolArray | None]:
+        """Return `float64[rows]`, pods of the key in each row's domain, and `bool[rows]`, whether it has one.
+
+        None stands for all: every node is a domain.
+        """
+        per_node = self._per_node(frame)
+        if self.clause.topology is None:
+            return per_node[frame.rows].astype(np.float64), None
+        domains = topology(frame.cluster.nodes, self.clause.topology)
+        totals: FloatArray = np.bincount(domains.index, weights=per_node, minlength=domains.slots).astype(np.float64)
+        index: IntArray = domains.index[frame.rows]
+        return totals[index], index != domains.nothing
+
+
+class GroupingScore(_Grouping):
+    """Prefers domains with fewest (`spread`) or most (`pack`) pods of the key."""
+
+    normalizes = False
+
+    def pre_score(self, frame: Frame) -> Ready | Skip:
+        """Have nothing to say where the clause's condition does not hold."""
+        return Ready() if self._applies(frame) else SKIP
+
+    def score(self, frame: Frame, state: Any) -> FloatArray:
+        """Return `float64[rows]`, 0 to 100."""
+        counts, inside = self.domain_counts(frame)
+        known = counts if inside is None else counts[inside]
+        most = float(known.max()) if len(known) else 0.0
+        if self.clause.kind is ClauseKind.PACK:
+            scores = counts * (100.0 / most) if most else np.zeros(len(counts))
+        elif most:
+            scores = (most + float(known.min()) - counts) * (100.0 / most)
+        else:
+            scores = np.full(len(counts), 100.0)
+        return scores if inside is None or len(known) == len(counts) else np.where(inside, scores, 0.0)
+
+    def normalize(self, frame: Frame, state: Any, raw: IntArray | FloatArray) -> IntArray | FloatArray:
+        """Return the raw scores: they are final."""
+        return raw
+
+
+class SpreadFilter(_Grouping):
+    """`spread … max skew N`: no domain gets more than N pods of the key above the emptiest one."""
+
+    def pre_filter(self, frame: Frame) -> PreFilterResult:
+        """Have nothing to say where the clause's condition does not hold."""
+        return Ready() if self._applies(frame) else SKIP
+
+    def filter(self, frame: Frame, state: Any) -> BoolArray:
+        """Return `bool[rows]`: the nodes whose domain may take one more."""
+        counts, inside = self.domain_counts(frame)
+        result: BoolArray = counts + 1 - self._least(frame) <= (self.clause.max_skew or 1)
+        return result if inside is None else result & inside
+
+    def _least(self, frame: Frame) -> float:
+        """Return the fewest pods of the key in one domain, over nodes that the pod's node affinity admits.
+
+        0 where there are fewer domains than `min domains`, as in Kubernetes' own constraints.
+        """
+        whole = frame.at(slice(None))
+        counts, inside = self.domain_counts(whole)
+        affinity = NodeAffinity()
+        eligible = affinity.filter(whole, None) & ~whole.cluster.nodes.unschedulable
+        if inside is not None:
+            eligible &= inside
+        if not eligible.any():
+            return 0.0
+        if self.clause.min_domains is not None and self._domains(whole, eligible) < self.clause.min_domains:
+            return 0.0
+        return float(counts[eligible].min())
+
+    def _domains(self, frame: Frame, eligible: BoolArray) -> int:
+        if self.clause.topology is None:
+            return int(eligible.sum())
+        return len(np.unique(topology(frame.cluster.nodes, self.clause.topology).index[eligible]))
+
+    def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
+        """Return where one more pod of the key would be too many."""
+        reason = self.clause.reason
+        return [Refusal(Code.UNSCHEDULABLE, reason, ~self.filter(frame, state))]

@@ -1,0 +1,106 @@
+"""PodGroups of the API as claims on Permit: Kubernetes' own, and those of the scheduler-plugins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kube_policy_scheduler.cluster.objects import CoschedulingPodGroup, PodGroup
+from kube_policy_scheduler.cluster.pods import PodTemplate
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.permit import Claim, Group
+
+COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
+NATIVE_WITHIN_SECONDS = 300.0
+"""How long kube-scheduler's GangScheduling lets pods wait at Permit."""
+COSCHEDULING_WITHIN_SECONDS = 60.0
+"""What the plugin takes where a group says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupOf:
+    """Tells PodGroups of one kind apart: by namespace and name, and by who is to schedule the pods."""
+
+    is_native: bool
+
+    @property
+    def rule(self) -> str:
+        """Return what the kind is called."""
+        return "PodGroup" if self.is_native else "PodGroup.scheduling.x-k8s.io"
+
+    def __call__(self, template: PodTemplate) -> Group | None:
+        """Return the group of pods of this template; None where they belong to none of this kind."""
+        name = native_group(template) if self.is_native else template.labels.get(COSCHEDULING_LABEL)
+        return Group(self.rule, template.namespace, template.spec.scheduler_name, name) if name else None
+
+
+NATIVE, COSCHEDULING = PodGroupOf(is_native=True), PodGroupOf(is_native=False)
+
+
+def native_group(template: PodTemplate) -> str | None:
+    """Return the name of the scheduling.k8s.io PodGroup that pods belong to; None where they belong to none."""
+    group = template.spec.scheduling_group
+    return group.pod_group_name or None if group is not None else None
+
+
+def is_in_group(template: PodTemplate) -> bool:
+    """Return whether pods belong to a PodGroup of either kind."""
+    return native_group(template) is not None or bool(template.labels.get(COSCHEDULING_LABEL))
+
+
+class MissingPodGroupError(ValueError):
+    """Pods ask for a PodGroup that is not there yet."""
+
+    def __init__(self, group: Group) -> None:
+        if group.rule == NATIVE.rule:
+            # kube-scheduler's words, as they are
+            super().__init__(f'waiting for pods\'s pod group "{group.key}" to appear in scheduling queue')
+        else:
+            super().__init__(f"waiting for PodGroup {group} (scheduling.x-k8s.io), which is not there")
+        self.group = group
+
+
+def pod_group_claims(frame: Frame) -> tuple[Claim, ...]:
+    """Return what the PodGroups of a pod ask for.
+
+    Raises:
+        MissingPodGroupError: a group is not there yet.
+        ValueError: a group asks for what is not done here.
+    """
+    found = []
+    for group_of, claim in ((NATIVE, _native_claim), (COSCHEDULING, _coscheduling_claim)):
+        group = group_of(frame.template)
+        if group is not None:
+            found.append(claim(group, frame))
+    return tuple(claim for claim in found if claim is not None)
+
+
+def _native_claim(group: Group, frame: Frame) -> Claim | None:
+    there = frame.cluster.get(PodGroup, str(group))
+    if there is None:
+        raise MissingPodGroupError(group)
+    constraints = there.spec.scheduling_constraints
+    if constraints is not None and constraints.topology:
+        keys = ", ".join(str(constraint.get("key")) for constraint in constraints.topology)
+        raise ValueError(
+            f"PodGroup {group} wants all pods in one domain of {keys}, which this scheduler does"
+            " not do; write it as a rule: required pod affinity, or `pack` in a policy"
+        )
+    gang = there.spec.scheduling_policy.gang
+    return _claim(group, NATIVE, size=gang.min_count if gang is not None else 1, within_seconds=NATIVE_WITHIN_SECONDS)
+
+
+def _coscheduling_claim(group: Group, frame: Frame) -> Claim | None:
+    """Return the claim of a group of the scheduler-plugins; in a cluster without any the label means nothing."""
+    there = frame.cluster.get(CoschedulingPodGroup, str(group))
+    if there is None:
+        if any(True for _ in frame.cluster.all(CoschedulingPodGroup)):
+            raise MissingPodGroupError(group)
+        return None
+    within = float(there.spec.schedule_timeout_seconds or COSCHEDULING_WITHIN_SECONDS)
+    return _claim(group, COSCHEDULING, size=there.spec.min_member, within_seconds=within)
+
+
+def _claim(group: Group, group_of: PodGroupOf, *, size: int, within_seconds: float) -> Claim | None:
+    if size <= 1:
+        return None
+    return Claim(group, size, within_seconds, group_of, f"{group.rule} {group.key}")

@@ -1,0 +1,193 @@
+"""One policy as the framework uses it: a profile of plugins, and its rules for queue and permit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from kube_policy_scheduler.builtins.metrics import queries
+from kube_policy_scheduler.cluster.signals import Query
+from kube_policy_scheduler.framework.choice import Ties
+from kube_policy_scheduler.framework.device_choice import DeviceRule
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kubernetes_scores
+from kube_policy_scheduler.framework.permit import Claim
+from kube_policy_scheduler.framework.plugin import FilterPlugin, Weighted
+from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
+from kube_policy_scheduler.framework.queued_pod import QueuedPod, Turn, priority_sort, priority_turn
+from kube_policy_scheduler.framework.refusal_message import CLAUSE_NAMED, by_policy
+from kube_policy_scheduler.lang.checked import Canary, ClauseKind
+from kube_policy_scheduler.lang.compiling.compiled import (
+    CompiledClause,
+    CompiledGang,
+    CompiledGrouping,
+    CompiledOrder,
+    CompiledPolicy,
+    CompiledPreemption,
+    CompiledQuota,
+    CompiledScore,
+    CompiledTest,
+)
+from kube_policy_scheduler.lang.types import Depends
+from kube_policy_scheduler.policy.canary import takes
+from kube_policy_scheduler.policy.clauses import FilterClause, LimitClause, RequireClause, ScoreClause
+from kube_policy_scheduler.policy.gangs import claim_of
+from kube_policy_scheduler.policy.groupings import GroupingScore, SpreadFilter
+from kube_policy_scheduler.policy.wakeups import wake_table
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """A policy that decides."""
+
+    compiled: CompiledPolicy
+    profile: Profile = field(repr=False)
+    """Default filters first, then the policy's; compared by identity, so kept answers end with the policy."""
+    stable: Policy | None = field(default=None, repr=False)
+    """The policy that it is a canary of."""
+
+    @property
+    def name(self) -> str:
+        """Return the policy's name."""
+        return self.compiled.name
+
+    @property
+    def scheduler(self) -> str | None:
+        """Return the schedulerName it serves; None: the daemon's."""
+        return self.compiled.scheduler
+
+    @property
+    def priority(self) -> int:
+        """Return which policy wins where several would govern a pod: the highest."""
+        return self.compiled.priority
+
+    @property
+    def clauses(self) -> tuple[CompiledClause, ...]:
+        """Return the clauses as written."""
+        return self.compiled.clauses
+
+    @cached_property
+    def queries(self) -> tuple[Query, ...]:
+        """Return the metric queries that it reads."""
+        return queries(self.compiled.inputs)
+
+    @property
+    def canary(self) -> Canary | None:
+        """Return what makes it a canary, None where it is none."""
+        return self.compiled.canary
+
+    def joined(self, stable: Policy | None) -> Policy:
+        """Return the canary of a stable policy."""
+        return replace(self, stable=stable)
+
+    def governs(self, frame: Frame) -> bool:
+        """Return whether it is for this pod; only `frame.pod` is looked at. The scheduler's name is not asked for."""
+        if self.compiled.governs is not None and not self.compiled.governs(frame):
+            return False
+        canary = self.canary
+        return canary is None or takes(frame, share=canary.share, salt=canary.of, gangs=self._gangs_of_both)
+
+    @cached_property
+    def tells_pods_apart(self) -> bool:
+        """Return whether it may govern one pod of a template and not another."""
+        condition, canary = self.compiled.checked.governs, self.canary
+        by_pod = condition is not None and bool(condition.info.depends & ~Depends.TEMPLATE)
+        return by_pod or (canary is not None and canary.share < 1)
+
+    @cached_property
+    def _gangs_of_both(self) -> tuple[CompiledGang, ...]:
+        return (*(self.stable.gangs if self.stable is not None else ()), *self.gangs)
+
+    # --- queue -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def holds(self) -> tuple[CompiledTest, ...]:
+        """Return the `hold` clauses."""
+        return tuple(c for c in self.clauses if isinstance(c, CompiledTest) and c.kind is ClauseKind.HOLD)
+
+    def hold_reason(self, frame: Frame) -> str | None:
+        """Return why the pod waits outside the active queue, or None."""
+        return next((clause.reason for clause in self.holds if clause.evaluate(frame)), None)
+
+    def hold_message(self, frame: Frame) -> str | None:
+        """Return why the pod waits outside, and by which clause of which policy, or None."""
+        clause = next((clause for clause in self.holds if clause.evaluate(frame)), None)
+        return self.held_by(clause) if clause is not None else None
+
+    def held_by(self, clause: CompiledTest) -> str:
+        """Return what is said of pods that a `hold` clause holds."""
+        reason = clause.reason.removesuffix(".")
+        unnamed = [] if CLAUSE_NAMED in reason else [clause.name]
+        return f"{reason}. {by_policy('Held', self.name, unnamed)}"
+
+    @cached_property
+    def order(self) -> Callable[[Frame], tuple[Any, ...]] | None:
+        """Return the sort key of pods in the queue, the smallest first; None: Kubernetes' order."""
+        return next((clause.evaluate for clause in self.clauses if isinstance(clause, CompiledOrder)), None)
+
+    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+        """Return when a pod's turn is that it governs: as `order by` says, or as Kubernetes does."""
+        if self.order is None:
+            return priority_turn(queued)
+        return Turn(self.name, (self.order(frame), *priority_sort(queued)))
+
+    # --- permit ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def gangs(self) -> tuple[CompiledGang, ...]:
+        """Return the `gang` clauses."""
+        return tuple(clause for clause in self.clauses if isinstance(clause, CompiledGang))
+
+    def claims(self, frame: Frame) -> tuple[Claim, ...]:
+        """Return what the `gang` clauses ask for a pod.
+
+        Raises:
+            ValueError: a size has no value.
+        """
+        found = [claim_of(clause, frame, policy=self.name) for clause in self.gangs]
+        return tuple(claim for claim in found if claim is not None)
+
+
+def make_policy(compiled: CompiledPolicy) -> Policy:
+    """Return the policy with its plugins."""
+    clauses = compiled.clauses
+    filters: list[FilterPlugin] = [p for p in kubernetes_filters() if p.name not in compiled.without]
+    requires = [RequireClause(c) for c in clauses if isinstance(c, CompiledTest) and c.kind is ClauseKind.REQUIRE]
+    limits = [LimitClause(c) for c in clauses if isinstance(c, CompiledQuota)]
+    scores: list[Weighted] = []
+    for clause in clauses:
+        match clause:
+            case CompiledTest(kind=ClauseKind.FILTER):
+                filters.append(FilterClause(clause))
+            case CompiledScore(weight=weight):
+                scores.append(Weighted(ScoreClause(clause), weight))
+            case CompiledGrouping(max_skew=int()):
+                filters.append(SpreadFilter(clause))
+            case CompiledGrouping(weight=weight):
+                scores.append(Weighted(GroupingScore(clause), weight))
+            case _:
+                pass
+    if compiled.kubernetes_scores is not None:
+        weight = compiled.kubernetes_scores
+        scores.extend(Weighted(score.plugin, score.weight * weight) for score in kubernetes_scores())
+    rule = next((_preemption_rule(c) for c in clauses if isinstance(c, CompiledPreemption)), None)
+    profile = Profile(
+        compiled.name,
+        (*requires, *limits, *filters),
+        tuple(scores),
+        preemption=rule,
+        ties=Ties(compiled.ties) if compiled.ties else Ties.HASH,
+        devices=DeviceRule(compiled.devices) if compiled.devices else DeviceRule.FULLEST,
+        wakes=wake_table(clauses),
+        by_template=not any(clause.depends & (Depends.POD | Depends.CLOCK) for clause in clauses),
+    )
+    return Policy(compiled, profile)
+
+
+def _preemption_rule(clause: CompiledPreemption) -> PreemptionRule:
+    condition, evict = clause.condition, clause.evict
+    allows = (lambda frame: bool(condition(frame))) if condition is not None else (lambda frame: False)
+    spares = (lambda frame, victim: not evict(frame, victim)) if evict is not None else None
+    return PreemptionRule(clause.text, allows, spares)

@@ -1,0 +1,235 @@
+"""A decision, reduced and written as a test: `policyctl capture` without its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kube_policy_scheduler.cluster.nodes import NodeTable
+from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
+from kube_policy_scheduler.cluster.timestamps import rfc3339
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.fixtures import FixtureObject
+from kube_policy_scheduler.documents.yaml_document import Document
+from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.tooling.capture.draft import Draft, draft, trimmed
+from kube_policy_scheduler.tooling.capture.reduce import reduced
+from kube_policy_scheduler.tooling.capture.scene import Scene
+from kube_policy_scheduler.tooling.capture.verdict import Verdict
+from kube_policy_scheduler.tooling.policy_reads import fields
+from kube_policy_scheduler.tooling.snapshot.fields import Json, recorded_objects
+from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics
+from kube_policy_scheduler.tooling.snapshot.pseudonyms import Pseudonyms, anonymised
+from kube_policy_scheduler.tooling.world import recorded
+
+_MOST_FILTERED = 8
+"""Refused nodes up to which the test says of each why."""
+_NOWHERE = Document(Source("<capture>", ""), value={}, root=None)
+
+
+class NotReproduced(Exception):
+    """The decision comes out otherwise in the form of a test; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A decision as a test."""
+
+    document: Json
+    """The test file, but for `policy` and `cluster`, which name files."""
+    others: tuple[Json, ...]
+    """Objects for a fixture file beside it; empty where none matter."""
+    verdict: Verdict
+    nodes: tuple[int, int]
+    """How many there were, and how many are left."""
+    pods: tuple[int, int]
+    trials: int
+    same_margin: bool
+
+
+def frozen(
+    scene: Scene,
+    *,
+    scheduler: str,
+    annotations: Collection[str] = (),
+    names: Pseudonyms | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Frozen:
+    """Return the smallest test found that repeats a decision.
+
+    Args:
+        scene: the decision.
+        scheduler: the scheduler name of pods that name none in the test.
+        annotations: keys that the policies read.
+        names: pseudonyms to use; None keeps all names.
+        progress: told what is tried.
+
+    Raises:
+        NotReproduced: a test file can't express something that the decision hangs on.
+    """
+    before = (len(scene.nodes), len(scene.placed))
+    small = reduced(scene, progress=progress)
+    left = _by_name(small.scene)
+    wanted = small.verdict
+    if names is not None:
+        left, wanted = _renamed(left, wanted, annotations, names)
+    case = f"{left.pod.metadata.name} {'goes to ' + wanted.host if wanted.host else 'fits nowhere'}"
+    if wanted.held is not None:
+        case = f"{left.pod.metadata.name} is held"
+
+    def form(thing: Any) -> Json:
+        return recorded_objects([thing], annotations=annotations)[0]
+
+    made = draft(left, form, scheduler=scheduler, case=case)
+    got = made.decided()
+    if got is None or not got.repeats(wanted, margin=True):
+        raise NotReproduced(f"{_told(wanted)}, but as a test {_told(got)}: {_why(small.scene)}")
+    made = trimmed(made, wanted, progress=progress)
+    return Frozen(
+        document=_document(made, wanted),
+        others=made.others,
+        verdict=wanted,
+        nodes=(before[0], len(made.nodes)),
+        pods=(before[1], len(made.placed)),
+        trials=scene.trials[0],
+        same_margin=small.same_margin,
+    )
+
+
+def _told(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return "it cannot be decided"
+    if not verdict.governed:
+        return "the policy does not govern it"
+    if verdict.held is not None:
+        return f"it is held: {verdict.held}"
+    return f"it goes to {verdict.host}" if verdict.host is not None else f"it fits nowhere ({verdict.cause})"
+
+
+def _why(scene: Scene) -> str:
+    if any(pod.status.nominated_node_name and not pod.spec.node_name for pod in scene.placed):
+        return "a test has no pods that are nominated to a node without being on it"
+    return "please report it, with a snapshot"
+
+
+def _table(scene: Scene) -> NodeTable:
+    table = NodeTable()
+    for node in scene.nodes:
+        table.set(node)
+    return table
+
+
+def _by_name(scene: Scene, named: Callable[[str], str] = str) -> Scene:
+    """Return the scene with each sample under its node's name, as a test gives it, not under an address."""
+    policy = scene.rules.policy
+    queries = policy.queries if policy is not None else ()
+    form = recorded_metrics(queries, signals=scene.signals, nodes=_table(scene), now=scene.now, named=named)
+    readings = []
+    for query in queries:
+        answer = form.get(query.promql)
+        if answer is None:
+            continue
+        if not isinstance(answer, dict) or answer.keys() == {"value", "age"}:
+            value, age = _sample(answer)
+            at = scene.now - age
+            readings.append(Reading(query.promql, (), evaluated_at=at, fetched_at=at, scalar=value))
+            continue
+        label = query.by or "node"
+        samples = ((node, *_sample(sample)) for node, sample in answer.items())
+        series = tuple(Series({label: node}, value, scene.now - age) for node, value, age in samples)
+        readings.append(Reading(query.promql, series, evaluated_at=scene.now, fetched_at=scene.now))
+    return replace(scene, signals=Signals.of(readings))
+
+
+def _sample(value: Any) -> tuple[float, float]:
+    if isinstance(value, dict):
+        return float(value["value"]), float(value["age"].removesuffix("s"))
+    return float(value), 0.0
+
+
+def _renamed(scene: Scene, verdict: Verdict, annotations: Collection[str], names: Pseudonyms) -> tuple[Scene, Verdict]:
+    things = [*scene.nodes, scene.pod, *scene.placed, *scene.others]
+    hidden = anonymised(recorded_objects(things, annotations=annotations), names)
+    back = recorded([FixtureObject(one, _NOWHERE, ()) for one in hidden], scheduler=scene.pod.spec.scheduler_name)
+    pod = back.pop(len(scene.nodes))
+    with_signals = _by_name(scene, named=lambda name: names.of(name, "node"))
+    made = Scene.of(back, pod, scene.rules, seed=scene.seed, now=scene.now)
+    made = replace(made, signals=with_signals.signals, trials=scene.trials)
+    got = made.verdict()
+    expected = replace(
+        verdict,
+        host=names.of(verdict.host) if verdict.host is not None else None,
+        next=names.of(verdict.next) if verdict.next is not None else None,
+        evicted=got.evicted if len(got.evicted) == len(verdict.evicted) else verdict.evicted,
+    )
+    if verdict.tied and got.tied:
+        return made, got  # ties are broken by hashes of names
+    if not got.repeats(expected, margin=True):
+        raise NotReproduced(
+            f"{_told(expected)}, but under other names {_told(got)}: the policies look at a part of a name, or at the"
+            " value of a label: give --keep LABEL"
+        )
+    return made, got
+
+
+# --- the file --------------------------------------------------------------------------------------------
+
+
+def _document(made: Draft, verdict: Verdict) -> Json:
+    scene = made.scene
+    document: Json = {"now": rfc3339(scene.now)}
+    if verdict.tied:
+        document |= {"seed": scene.seed, "tie": "ok"}
+    if made.nodes:
+        document["nodes"] = list(made.nodes)
+    if made.placed:
+        document["pods"] = _counted(made.placed)
+    policy = scene.rules.policy
+    if policy is not None and policy.queries:
+        document["metrics"] = recorded_metrics(
+            policy.queries, signals=scene.signals, nodes=_table(scene), now=scene.now
+        )
+    case: Json = {"name": made.case, "pod": made.pod}
+    info = scene.situation().info()
+    if policy is not None and info.created and fields([policy]) & {"pod.queued", "pod.waiting"}:
+        case["queued"] = f"{max(0.0, scene.now - info.created):.3f}s"
+    case["expect"] = _expected(scene, verdict)
+    document["cases"] = [case]
+    return document
+
+
+def _counted(forms: Sequence[Json]) -> list[Json]:
+    """Return the forms with equal ones, but for their names, written once with how many there are."""
+    groups: dict[str, list[Json]] = {}
+    for form in forms:
+        rest = {key: value for key, value in form.items() if key != "name"}
+        groups.setdefault(repr(rest), []).append(form)
+    return [group[0] if len(group) == 1 else {**group[0], "count": len(group)} for group in groups.values()]
+
+
+def _expected(scene: Scene, verdict: Verdict) -> Mapping[str, Any]:
+    if verdict.held is not None:
+        return {"held": verdict.held}
+    expect: Json = {}
+    situation = scene.situation()
+    made = evaluate(situation.frame(), situation.profile)
+    if verdict.host is not None:
+        expect["node"] = verdict.host
+        if verdict.next is not None and not verdict.tied:
+            expect["margin"] = _margin(verdict.margin or 0.0)
+    else:
+        expect["unschedulable"] = {"clause": verdict.cause} if verdict.cause else {"message": "/./"}
+        if verdict.evicted:
+            expect["evicts"] = sorted(name.partition("/")[2] for name in verdict.evicted[1:])
+    names = situation.cluster.nodes.names
+    refused = [(name, made.diagnosis.status(row)) for row, name in enumerate(names)]
+    refused = [(name, status) for name, status in refused if status.plugin and not made.diagnosis.rejection]
+    if 0 < len(refused) <= _MOST_FILTERED:
+        expect["filtered"] = {name: {"clause": status.plugin} for name, status in sorted(refused)}
+    return expect
+
+
+def _margin(value: float) -> Any:
+    """Return the margin with a tolerance for how numbers are added up."""
+    return f"{value:.4f}".rstrip("0").rstrip(".") + " ± 0.001"

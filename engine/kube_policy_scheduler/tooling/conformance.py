@@ -1,0 +1,386 @@
+"""Conformance cases: a recorded cluster and pod, decided here, held against what kube-scheduler said.
+
+A case is a line `{"case": {...}, "family": str, "want": {...}}`. `want` may be partial, as in cases made from
+unit-test tables: what it does not name is not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.object_store import key_of, object_key
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
+from kube_policy_scheduler.framework.dynamic_resources.pod_claims import ClaimProblem, find_claims
+from kube_policy_scheduler.framework.dynamic_resources.reservation import (
+    ClaimWrite,
+    ReservedClaim,
+    allocated_on,
+    reserve,
+    undo,
+    waits_for_binding_conditions,
+    writes,
+)
+from kube_policy_scheduler.framework.evaluation import Evaluation, evaluate
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.plugin import Skip
+from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
+from kube_policy_scheduler.framework.preemption import Preemption, post_filter
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.status import Code, Status
+from kube_policy_scheduler.tooling.differences import Difference, differences
+from kube_policy_scheduler.tooling.recorded import without_nulls
+
+Json: TypeAlias = dict[str, Any]
+
+NOW = 4_102_444_800.0
+"""When cases are decided, in unix seconds: 2100, after everything in them."""
+KINDS: Mapping[str, type] = {
+    "namespaces": objects.Namespace,
+    "services": objects.Service,
+    "replicationControllers": objects.ReplicationController,
+    "replicaSets": objects.ReplicaSet,
+    "statefulSets": objects.StatefulSet,
+    "persistentVolumeClaims": objects.PersistentVolumeClaim,
+    "persistentVolumes": objects.PersistentVolume,
+    "storageClasses": objects.StorageClass,
+    "csiNodes": objects.CSINode,
+    "csiDrivers": objects.CSIDriver,
+    "csiStorageCapacities": objects.CSIStorageCapacity,
+    "volumeAttachments": objects.VolumeAttachment,
+    "priorityClasses": objects.PriorityClass,
+    "podDisruptionBudgets": objects.PodDisruptionBudget,
+    "deviceClasses": objects.DeviceClass,
+    "resourceSlices": objects.ResourceSlice,
+    "resourceClaims": objects.ResourceClaim,
+}
+"""The lists of a case beside nodes and pods, and what they hold."""
+
+
+class CaseError(ValueError):
+    """A line is not a conformance case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One recorded decision."""
+
+    id: str
+    family: str
+    content: Json
+    want: Json
+
+    @property
+    def plugin(self) -> str | None:
+        """Return the only plugin that the case is about, None for a whole decision."""
+        plugin: str | None = self.want.get("plugin")
+        return plugin
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """One case decided and compared."""
+
+    id: str
+    family: str
+    differences: tuple[Difference, ...]
+
+
+@dataclass(slots=True)
+class FamilyReport:
+    """All cases of one family."""
+
+    cases: int = 0
+    agreements: int = 0
+    first_differences: list[CaseResult] = field(default_factory=list)
+    """The first few cases that disagree."""
+
+
+def parse_case(line: Mapping[str, Any], position: int) -> Case:
+    """Return a decoded line as a case.
+
+    Args:
+        line: the JSON object.
+        position: the line's number, which names cases without an id.
+
+    Raises:
+        CaseError: the line has another form.
+    """
+    content, want = line.get("case"), line.get("want")
+    if not isinstance(content, dict) or not isinstance(want, dict):
+        raise CaseError(f"line {position} is not a conformance case: expected objects `case` and `want`")
+    if not isinstance(content.get("pod"), dict):
+        raise CaseError(f"line {position} has no pod to schedule: expected an object `case.pod`")
+    name = content.get("id") or line.get("test") or f"line-{position}"
+    return Case(str(name), str(line.get("family") or "unnamed"), content, want)
+
+
+# --- deciding -------------------------------------------------------------------------------------------
+
+
+def load(content: Mapping[str, Any]) -> tuple[Cluster, PodInfo]:
+    """Return the cluster of a case and the pod to schedule.
+
+    Raises:
+        CaseError: an object does not have the shape of its kind.
+    """
+    cluster = Cluster()
+    for key, kind in KINDS.items():
+        for thing in content.get(key) or ():
+            cluster.set_object(_convert(thing, kind, key))
+    for claim in content.get("inFlightClaims") or ():
+        cluster.resource_claims.start_allocation(_convert(claim, objects.ResourceClaim, "inFlightClaims"))
+    for node in content.get("nodes") or ():
+        cluster.set_node(_convert(node, objects.Node, "nodes"))
+    for number, item in enumerate(content.get("pods") or ()):
+        pod = cluster.templates.pod(_pod(item, f"case-pod-{number}"))
+        if pod.terminal:
+            continue
+        if pod.node_name:
+            cluster.place(pod, pod.node_name)
+        elif pod.nominated_node:
+            cluster.nominate(pod, pod.nominated_node)
+    return cluster, cluster.templates.pod(_pod(content["pod"], "case-incoming"))
+
+
+def _pod(item: Any, fallback_uid: str) -> objects.Pod:
+    pod: objects.Pod = _convert(item, objects.Pod, "pods")
+    if not pod.metadata.uid:
+        pod.metadata.uid = fallback_uid
+    return pod
+
+
+def _convert(item: Any, kind: type, where: str) -> Any:
+    try:
+        return msgspec.convert(without_nulls(item), kind)
+    except msgspec.ValidationError as error:
+        raise CaseError(f"{where}: {error}") from error
+
+
+def decide(case: Case, profile: Profile | None = None) -> Json:
+    """Return what is decided about a case, in the form of `want`."""
+    cluster, pod = load(case.content)
+    frame = Frame(pod, cluster, NOW)
+    chosen = profile or kubernetes_profile()
+    evaluation = evaluate(frame, chosen)
+    preemption = None
+    if not len(evaluation.feasible) and not evaluation.diagnosis.errors:
+        preemption = post_filter(frame, chosen, evaluation.pre_filtered, evaluation.diagnosis, every_node=True)
+    got = verdict(frame, evaluation, preemption)
+    if "resourceClaims" in case.content:
+        got |= claim_verdict(frame, evaluation, preemption, got["hosts"])
+    return got
+
+
+def verdict(frame: Frame, evaluation: Evaluation, preemption: Preemption | None) -> Json:
+    """Return a decision in the form of `want`."""
+    names = frame.cluster.nodes.names
+    feasible = [names[row] for row in evaluation.feasible]
+    totals = evaluation.totals
+    scores = {
+        name: {
+            **{plugin: _whole(values[i]) for plugin, values in evaluation.scores.items()},
+            "total": _whole(totals[i]),
+        }
+        for i, name in enumerate(feasible)
+    }
+    message = None
+    if preemption is not None:
+        message = evaluation.diagnosis.message(preemption.message)
+    return {
+        "prefilter": _prefilter(evaluation),
+        "filters": {name: _status(status) for name, status in zip(names, evaluation.diagnosis.statuses(), strict=True)},
+        "scores": scores,
+        "hosts": sorted(name for i, name in enumerate(feasible) if totals[i] == totals.max()),
+        "preemption": None if preemption is None else _preemption(preemption),
+        "message": message,
+    }
+
+
+def claim_verdict(frame: Frame, evaluation: Evaluation, preemption: Preemption | None, hosts: Sequence[str]) -> Json:
+    """Return what was decided about the pod's claims, in the form of `want`."""
+    active = [(p, state) for p, state in evaluation.pre_filtered.active if isinstance(p, DynamicResources)]
+    passed = np.flatnonzero(evaluation.diagnosis.first < 0) if evaluation.pre_filtered.rejection is None else ()
+    allocated: Json = {frame.cluster.nodes.infos[row].name: [] for row in passed}
+    written = {"host": hosts[0], "calls": [], "waits": False} if hosts else None
+    if not frame.template.spec.resource_claims:
+        written = None
+    for plugin, state in active:
+        for row in passed:
+            name = frame.cluster.nodes.infos[row].name
+            allocated[name] = [_allocated(one) for one in allocated_on(plugin, frame, state, int(row))]
+        if hosts:
+            reservation = reserve(plugin, frame, state, frame.cluster.nodes.rows[hosts[0]], share_id="")
+            calls = [
+                _call(one)
+                for one in writes(
+                    reservation, timestamp="*", extended_name=f"{frame.pod.name}-extended-resources-xxxxx"
+                )
+            ]
+            undo(reservation, frame.cluster)
+            if calls or frame.template.spec.resource_claims:
+                waits = waits_for_binding_conditions(reservation)
+                written = {"host": hosts[0], "calls": calls, "waits": waits}
+                if reservation.failure:
+                    text = f'running PreBind plugin "{plugin.name}": {reservation.failure}'
+                    written |= {"error": text, "waits": False}
+    claims = preemption.claims if preemption is not None else None
+    deallocate = None
+    if claims is not None and (claims.one_of or claims.delete):
+        deallocate = {
+            "oneOf": sorted({object_key(claim.metadata) for claim in claims.one_of}),
+            "delete": sorted({object_key(claim.metadata) for claim in claims.delete}),
+        }
+    return {
+        "preEnqueue": _pre_enqueue(frame),
+        "error": list(evaluation.diagnosis.errors) or None,
+        "allocations": allocated,
+        "writes": written,
+        "deallocate": deallocate,
+    }
+
+
+_MOST_USERS = 20
+"""Consumers of a claim that a case lists; of more only the last one."""
+
+
+def _pre_enqueue(frame: Frame) -> Json | None:
+    try:
+        find_claims(frame.pod, frame.cluster)
+    except ClaimProblem as problem:
+        return _status(Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, DynamicResources.name, (str(problem),)))
+    return None
+
+
+def _allocated(one: ReservedClaim) -> Json:
+    made = one.claim.metadata.name == CLAIM_NAME
+    found: Json = {
+        "claim": CLAIM_NAME if made else object_key(one.claim.metadata),
+        "allocation": _masked(msgspec.to_builtins(one.allocation)),
+    }
+    if made:
+        found["requests"] = msgspec.to_builtins(one.claim.spec.devices.requests) or None
+    return found
+
+
+def _masked(allocation: Json) -> Json:
+    """Hide what kube-scheduler draws by lot or takes from the clock."""
+    if "allocationTimestamp" in allocation:
+        allocation["allocationTimestamp"] = "*"
+    for result in allocation.get("devices", {}).get("results", ()):
+        if "shareID" in result:
+            result["shareID"] = "*"
+    return allocation
+
+
+def _call(write: ClaimWrite) -> Json:
+    found: Json = {"verb": write.verb, "resource": write.resource}
+    if write.subresource:
+        found["subresource"] = write.subresource
+    if write.verb != "create":
+        found["name"] = key_of(write.namespace, write.name)
+    if write.verb == "create":
+        found["object"] = {**write.body, "status": {}}
+    elif write.verb == "patch":
+        found |= {"patch": write.body, "type": "application/strategic-merge-patch+json"}
+    elif write.subresource:
+        status = dict(write.body["status"])
+        status["allocation"] = _masked(status["allocation"])
+        users = status.get("reservedFor", ())
+        if len(users) > _MOST_USERS:
+            status |= {"reservedForCount": len(users), "reservedFor": users[-1:]}
+        found["status"] = status
+    else:
+        found["finalizers"] = write.body["metadata"]["finalizers"]
+    return found
+
+
+def _whole(value: np.number[Any]) -> int | float:
+    number = float(value)
+    return int(number) if number.is_integer() else number
+
+
+def _status(status: Status) -> Json:
+    return {"code": status.code.value, "plugin": status.plugin, "reasons": list(status.reasons)}
+
+
+def _prefilter(evaluation: Evaluation) -> Json:
+    prepared = evaluation.pre_filtered
+    if prepared.rejection is not None:
+        return {**_status(prepared.rejection), "nodeNames": None}
+    names = None if prepared.nodes is None else sorted(prepared.nodes)
+    return {"code": "Success", "plugin": "", "reasons": [], "nodeNames": names}
+
+
+def _preemption(preemption: Preemption) -> Json:
+    return {
+        "nominatedNode": preemption.nominated_node,
+        "victims": [pod.key for pod in preemption.victims],
+        "message": preemption.message,
+        "ties": list(preemption.ties),
+        "candidates": {
+            name: {"victims": [pod.key for pod in victims.pods], "pdbViolations": victims.violations}
+            for name, victims in preemption.candidates.items()
+        },
+    }
+
+
+# --- comparing ------------------------------------------------------------------------------------------
+
+
+def check(case: Case, profile: Profile | None = None) -> CaseResult:
+    """Decide a case and compare.
+
+    A case about one plugin asserts what that plugin says, whichever other refuses a node first: what the whole
+    profile answers otherwise, the plugin alone is asked as well, and agreement of either counts.
+
+    Raises:
+        CaseError: the case holds something that is no API object.
+    """
+    wanted = {**case.want, "writes": without_nulls(case.want["writes"])} if "writes" in case.want else case.want
+    found = differences(wanted, decide(case, profile))
+    if found and case.plugin is not None:
+        alone = _alone(case.plugin, profile or kubernetes_profile())
+        if alone.filters or alone.scores:
+            still = {d.path for d in differences(case.want, _decide_alone(case, alone))}
+            found = [d for d in found if d.path in still]
+    return CaseResult(case.id, case.family, tuple(found))
+
+
+def _alone(plugin: str, whole: Profile) -> Profile:
+    return Profile(
+        plugin,
+        tuple(p for p in whole.filters if p.name == plugin),
+        tuple(w for w in whole.scores if w.plugin.name == plugin),
+    )
+
+
+def _decide_alone(case: Case, alone: Profile) -> Json:
+    """Return what one plugin decides; where it skips at PreFilter the code says so, as its unit tests do."""
+    got = decide(case, alone)
+    if alone.filters:
+        cluster, pod = load(case.content)
+        if isinstance(alone.filters[0].pre_filter(Frame(pod, cluster, NOW)), Skip):
+            got["prefilter"]["code"] = Code.SKIP.value
+    return got
+
+
+def report(results: Iterable[CaseResult], *, keep: int = 3) -> dict[str, FamilyReport]:
+    """Return results by family, in the order in which families first come; `keep` disagreements each."""
+    families: dict[str, FamilyReport] = {}
+    for result in results:
+        family = families.setdefault(result.family, FamilyReport())
+        family.cases += 1
+        if not result.differences:
+            family.agreements += 1
+        elif len(family.first_differences) < keep:
+            family.first_differences.append(result)
+    return families

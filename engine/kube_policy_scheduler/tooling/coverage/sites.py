@@ -1,0 +1,218 @@
+"""What of a policy can be covered: its clauses, and every place in them that can answer in more than one way.
+
+Knows no decision: what was seen at a site is counted by `tooling.coverage.probe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias
+
+from kube_policy_scheduler.diagnostics import Span
+from kube_policy_scheduler.lang import checked, typed
+from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind
+from kube_policy_scheduler.lang.types import Kind
+from kube_policy_scheduler.lint.facts import NO_FACTS, Facts, always, assume, never
+
+SpanKey: TypeAlias = tuple[str, int, int]
+"""File, start and end: what stands in a file that several policies use is covered by any of them."""
+
+
+class Outcome(Enum):
+    """A way in which a site can answer."""
+
+    TRUE = "true"
+    FALSE = "false"
+    MISSING = "missing"
+    EQUAL = "equal"
+    """Of a comparison: its two sides are the same number. Noted, but no branch: nothing in the text asks for it."""
+
+
+class SiteKind(Enum):
+    """What kind of place it is, and what is said where an outcome was never seen."""
+
+    CONDITION = "condition"
+    """A truth value: an `if`, an operand of `and`, a comparison."""
+    FALLBACK = "fallback"
+    """The left side of `??` (true: it has a value)."""
+    SCORE = "score"
+    """A score that can be missing (true: it has a value)."""
+    BOUND = "bound"
+    """`limit`, and `spread` with `max skew` (true: it lets the pod pass)."""
+
+
+_NEVER = {
+    (SiteKind.FALLBACK, Outcome.TRUE): "always missing",
+    (SiteKind.SCORE, Outcome.TRUE): "always missing",
+    (SiteKind.BOUND, Outcome.TRUE): "never kept to",
+    (SiteKind.BOUND, Outcome.FALSE): "never refuses",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One place with its possible outcomes."""
+
+    kind: SiteKind
+    span: Span
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def key(self) -> tuple[SiteKind, SpanKey]:
+        """Return what tells it from others."""
+        return self.kind, span_key(self.span)
+
+    def never(self, outcome: Outcome) -> str:
+        """Return what people read where an outcome was never seen."""
+        return _NEVER.get((self.kind, outcome), f"never {outcome.value}")
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseSites:
+    """One clause (or the `for pods` line) and the sites that it reaches, those of names that it uses included."""
+
+    keyword: str
+    name: str
+    span: Span
+    sites: tuple[Site, ...]
+
+
+def span_key(span: Span) -> SpanKey:
+    """Return a span's place, whatever object it is."""
+    return span.source.name, span.start, span.end
+
+
+def clause_sites(policy: CheckedPolicy, *, alone: bool) -> Iterator[ClauseSites]:
+    """Yield the clauses of a policy as written, its `for pods` line first.
+
+    Args:
+        policy: what is covered.
+        alone: whether no other policy takes the pods that this one does not govern: a test has no such pods then.
+    """
+    condition = policy.condition
+    if condition is not None:
+        sites = () if alone else _together(_walk(condition, NO_FACTS))
+        yield ClauseSites("for pods", "for pods", condition.span, sites)
+    for clause in policy.clauses:
+        yield ClauseSites(clause.kind.value, clause.name, clause.tree.span, _together(_of_clause(clause)))
+
+
+def is_bound(clause: checked.Clause) -> bool:
+    """Return whether the clause as a whole lets pods pass or refuses them, without saying so in an expression."""
+    return isinstance(clause, checked.Quota) or (isinstance(clause, checked.Grouping) and clause.max_skew is not None)
+
+
+def bound_site(clause: checked.Clause) -> Site:
+    """Return the site of a clause with a bound."""
+    return Site(SiteKind.BOUND, clause.tree.span, (Outcome.TRUE, Outcome.FALSE))
+
+
+def equality_of(value: typed.Typed) -> typed.Compare | None:
+    """Return whether the sides of a comparison by order are equal, as a condition; None for other conditions."""
+    if not isinstance(value, typed.Compare) or value.operator in ("==", "!="):
+        return None
+    return typed.Compare(value.info, value.span, "==", value.left, value.right)
+
+
+def fallback_site(value: typed.Otherwise) -> Site | None:
+    """Return the site of a `??`; None where its left side is a site itself, or never missing."""
+    left = value.left.info
+    if not left.maybe or left.type.kind is Kind.TRUTH:
+        return None
+    return Site(SiteKind.FALLBACK, value.left.span, (Outcome.TRUE, Outcome.MISSING))
+
+
+def score_site(clause: checked.Test) -> Site | None:
+    """Return the site of a score that can be missing."""
+    if clause.kind is not ClauseKind.SCORE or not clause.value.info.maybe:
+        return None
+    return Site(SiteKind.SCORE, clause.value.span, (Outcome.TRUE, Outcome.MISSING))
+
+
+def is_condition(value: typed.Typed) -> bool:
+    """Return whether a value is a site: a truth that is not made of other sites alone."""
+    if value.info.type.kind is not Kind.TRUTH:
+        return False
+    return not isinstance(
+        value, typed.Constant | typed.Reference | typed.Not | typed.Choose | typed.Otherwise | typed.Unknown
+    )
+
+
+def condition_site(value: typed.Typed, given: Facts = NO_FACTS) -> Site:
+    """Return the site of a condition, without the outcomes that are proved to be impossible."""
+    outcomes = []
+    if not never(value, given=given):
+        outcomes.append(Outcome.TRUE)
+    if not always(value, given):
+        outcomes.append(Outcome.FALSE)
+    if value.info.maybe:
+        outcomes.append(Outcome.MISSING)
+    return Site(SiteKind.CONDITION, value.span, tuple(outcomes))
+
+
+def _of_clause(clause: checked.Clause) -> Iterator[Site]:
+    condition = None if isinstance(clause, checked.Ordering) else clause.condition
+    given = NO_FACTS
+    if condition is not None:
+        yield from _walk(condition, NO_FACTS)
+        given = assume(condition, True) or NO_FACTS
+    if is_bound(clause):
+        yield bound_site(clause)
+    match clause:
+        case checked.Test(value=value):
+            score = score_site(clause)
+            if score is not None:
+                yield score
+            below: tuple[typed.Typed | None, ...] = (value,)
+        case checked.Grouping(key=key):
+            below = (key,)
+        case checked.Ordering(keys=keys):
+            below = tuple(key for key, _ in keys)
+        case checked.Quota(measure=measure, key=key, bound=bound):
+            below = (measure, key, bound)
+        case checked.Gang(key=key, size=size):
+            below = (key, size)
+        case checked.Preemption(evict=evict):
+            below = (evict,)
+    for value_below in below:
+        if value_below is not None:
+            yield from _walk(value_below, given)
+
+
+def _walk(value: typed.Typed, given: Facts) -> Iterator[Site]:
+    if is_condition(value):
+        yield condition_site(value, given)
+    match value:
+        case typed.Choose(condition=condition, then=then, otherwise=otherwise):
+            yield from _walk(condition, given)
+            yield from _walk(then, assume(condition, True, given) or given)
+            yield from _walk(otherwise, assume(condition, False, given) or given)
+        case typed.Otherwise(left=left, right=right):
+            site = fallback_site(value)
+            if site is not None:
+                yield site
+            yield from _walk(left, given)
+            if left.info.maybe:
+                yield from _walk(right, given)
+        case typed.Fold():
+            for part in typed.parts(value):
+                yield from _walk(part, NO_FACTS)  # existing pods have nothing to do with the one that is decided
+        case _:
+            for part in typed.parts(value):
+                yield from _walk(part, given)
+
+
+def _together(sites: Iterator[Site]) -> tuple[Site, ...]:
+    """Return each site once, with the outcomes that are possible anywhere, in the order of the text."""
+    found: dict[tuple[SiteKind, SpanKey], Site] = {}
+    for site in sites:
+        known = found.get(site.key)
+        found[site.key] = site if known is None else joined(known, site)
+    return tuple(sorted(found.values(), key=lambda site: (span_key(site.span)[:2], -site.span.end)))
+
+
+def joined(one: Site, other: Site) -> Site:
+    """Return a site that is reached in two ways."""
+    return replace(one, outcomes=tuple(o for o in Outcome if o in one.outcomes or o in other.outcomes))

@@ -1,0 +1,103 @@
+"""What the scheduler has to be allowed, held against what an account is allowed; and the API server's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kube_policy_scheduler.tooling.doctor.findings import Finding, Status
+
+_READ = ("list", "watch")
+_KINDS: Mapping[str, tuple[str, ...]] = {
+    "": (
+        "nodes", "pods", "namespaces", "services", "replicationcontrollers", "persistentvolumes",
+        "persistentvolumeclaims",
+    ),
+    "apps": ("replicasets", "statefulsets"),
+    "policy": ("poddisruptionbudgets",),
+    "storage.k8s.io": ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"),
+    "resource.k8s.io": ("deviceclasses", "resourceslices", "resourceclaims"),
+    "scheduling.k8s.io": ("podgroups",),
+    "scheduling.x-k8s.io": ("podgroups",),
+}  # fmt: skip
+_SKEW_SECONDS = 2.0
+"""The API server's time comes in whole seconds, and half a second late."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Permission:
+    """Something to be allowed in all namespaces."""
+
+    group: str
+    resource: str
+    """With its subresource: `pods/binding`."""
+    verb: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}{'.' + self.group if self.group else ''}"
+
+
+NEEDED: tuple[Permission, ...] = (
+    *(Permission(group, resource, verb) for group, kinds in _KINDS.items() for resource in kinds for verb in _READ),
+    Permission("", "pods/binding", "create"),
+    Permission("", "pods/status", "patch"),
+    Permission("scheduling.k8s.io", "podgroups/status", "patch"),
+    Permission("", "persistentvolumeclaims", "patch"),
+    Permission("", "persistentvolumes", "patch"),
+    *(Permission("resource.k8s.io", "resourceclaims", verb) for verb in ("create", "patch", "delete")),
+    Permission("resource.k8s.io", "resourceclaims/status", "patch"),
+    Permission("resource.k8s.io", "resourceclaims/binding", "patch"),
+    Permission("", "pods", "delete"),
+    Permission("events.k8s.io", "events", "create"),
+    Permission("events.k8s.io", "events", "patch"),
+    Permission("authentication.k8s.io", "tokenreviews", "create"),
+    Permission("authorization.k8s.io", "subjectaccessreviews", "create"),
+    Permission("policy-scheduler.dev", "deviceannotations", "write"),
+)
+"""What the daemon asks of the API server in the whole cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a live API server says."""
+
+    answers: Mapping[Permission, bool | str]
+    """Whether it is allowed, or why that could not be asked."""
+    skew_seconds: float | str
+    """By how much its clock is ahead of ours, or why that is not known."""
+
+
+def access_findings(access: Access | None) -> Iterator[Finding]:
+    """Look at permissions and clock; None: the cluster is a recorded one."""
+    if access is None:
+        text = "the cluster is a recorded one"
+        yield Finding("permissions", "this account", Status.UNCHECKED, text, advice="examine the live cluster")
+        yield Finding("clocks", "API server", Status.UNCHECKED, text)
+        return
+    denied = [what for what, answer in access.answers.items() if answer is False]
+    unknown = {answer: what for what, answer in access.answers.items() if isinstance(answer, str)}
+    if denied:
+        text = f"may not {', '.join(_folded(denied))}"
+        advice = "a scheduler under this account would not work: deploy/ has a ClusterRole with all it needs"
+        yield Finding("permissions", "this account", Status.PROBLEM, text, advice=advice)
+    for reason, what in unknown.items():
+        yield Finding("permissions", "this account", Status.UNCHECKED, f"whether it may {what}: {reason}")
+    if not denied and not unknown:
+        yield Finding("permissions", "this account", Status.OK, "may do all that a scheduler does")
+    match access.skew_seconds:
+        case str(reason):
+            yield Finding("clocks", "API server", Status.UNCHECKED, reason)
+        case seconds if abs(seconds) > _SKEW_SECONDS:
+            direction = "ahead of" if seconds > 0 else "behind"
+            text = f"its clock is {abs(seconds):.0f} s {direction} ours"
+            yield Finding("clocks", "API server", Status.WARNING, text, advice="synchronise them: ages come out wrong")
+        case _:
+            yield Finding("clocks", "API server", Status.OK, "its clock is ours")
+
+
+def _folded(permissions: Iterable[Permission]) -> list[str]:
+    """Join verbs of one resource: `list/watch nodes`."""
+    verbs: dict[tuple[str, str], list[str]] = {}
+    for one in permissions:
+        verbs.setdefault((one.group, one.resource), []).append(one.verb)
+    return [str(Permission(group, resource, "/".join(mine))) for (group, resource), mine in verbs.items()]

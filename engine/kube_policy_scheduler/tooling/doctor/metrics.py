@@ -1,0 +1,146 @@
+"""Metrics that policies read: on how many nodes each has a value, how old it is, and why the others have none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.node_identities import TableIdentities
+from kube_policy_scheduler.cluster.signal_join import Join, NodeIndex, SignalColumns
+from kube_policy_scheduler.cluster.signals import Query, Reading, Series
+from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status, count, some
+
+_LATE = 0.5
+"""Share of the age limit above which one missed scrape makes values missing."""
+_SKEW_SECONDS = 5.0
+
+
+def metric_findings(patient: Patient) -> Iterator[Finding]:
+    """Look at every query of the policies."""
+    columns, nodes = SignalColumns(), TableIdentities(patient.world.cluster.nodes)
+    index = NodeIndex.of(nodes)
+    skews: list[float] = []
+    for query in patient.policy_set.queries:
+        reading = patient.signals.reading(query)
+        if reading is None:
+            yield _without_answer(patient, query)
+            continue
+        for warning in reading.warnings:
+            yield _finding(query, Status.WARNING, f"prometheus warns: {warning}")
+        if reading.scalar is not None:
+            finite = bool(np.isfinite(reading.scalar))
+            text = f"one value for all nodes: {reading.scalar:g}"
+            yield _finding(query, Status.OK if finite else Status.PROBLEM, text)
+            continue
+        if not reading.series:
+            advice = "is it spelt as prometheus has it, and is it scraped?"
+            yield _finding(query, Status.PROBLEM, "prometheus has no series for it now", advice)
+            continue
+        skews.append(reading.evaluated_at - reading.fetched_at)
+        if not index.names:
+            yield _finding(query, Status.UNCHECKED, "the cluster has no nodes")
+            continue
+        joined = columns.joined(query, reading=reading, nodes=nodes)
+        yield _joined(query, reading, joined, index)
+        yield from _ages(query, reading, joined, patient.now)
+    if patient.live_metrics and patient.policy_set.queries:
+        yield from _clock(skews)
+
+
+def _without_answer(patient: Patient, query: Query) -> Finding:
+    if query.promql in patient.refused:
+        return _finding(query, Status.PROBLEM, patient.refused[query.promql])
+    if query.promql in patient.unanswered:
+        return _finding(query, Status.UNCHECKED, patient.unanswered[query.promql])
+    if patient.measured:
+        return _finding(query, Status.UNCHECKED, "the metrics file has no value of it")
+    return _finding(query, Status.UNCHECKED, "no metrics were asked", "give --prometheus-url, or --metrics")
+
+
+def _joined(query: Query, reading: Reading, joined: Join, index: NodeIndex) -> Finding:
+    total = len(joined.names)
+    text = f"on {joined.matched} of {count(total, 'node')}"
+    missing = sorted(joined.missing_names())
+    if joined.conflicting:
+        advice = f"several series with different values for {some(joined.conflicting)}, which differ in"
+        labels = _differing(query, reading, joined)
+        advice += (
+            f" {', '.join(f'`{label}`' for label in labels)}: aggregate them, as in max by (node) ({query.promql})"
+        )
+        return _finding(query, Status.PROBLEM, text, advice)
+    if missing:
+        text += f"; not on {some(missing)}"
+    if joined.not_finite:
+        text += f"; not a finite number on {some(joined.not_finite)}"
+    if joined.ambiguous:
+        text += f"; the label of {count(len(joined.ambiguous), 'series').removesuffix('s')} belongs to several nodes"
+    status = Status.OK if not missing else Status.WARNING if joined.matched else Status.PROBLEM
+    advice = _advice(query, joined.unmatched, index) if missing and joined.unmatched else ""
+    if joined.unmatched and not missing:
+        text += f"; {count(len(joined.unmatched), 'more series').removesuffix('s')} match no node"
+    return _finding(query, status, text, advice)
+
+
+def _differing(query: Query, reading: Reading, joined: Join) -> list[str]:
+    """Return the labels in which series of one node differ."""
+    name = joined.conflicting[0]
+    mine = [one for one in reading.series if name in one.labels.values()] or list(reading.series)
+    keys = sorted({key for one in mine for key in one.labels})
+    return [key for key in keys if len({one.labels.get(key) for one in mine}) > 1 and key != query.by] or keys
+
+
+def _advice(query: Query, unmatched: Sequence[Series], index: NodeIndex) -> str:
+    """Say what labels the series have that match no node, and which of them would match."""
+    if all(not one.labels for one in unmatched):
+        return "the answer has no labels: keep the node's in the query, as in avg by (node) (…)"
+    fitting: Counter[str] = Counter()
+    close: dict[str, tuple[str, str]] = {}
+    shorts = {name.partition(".")[0].lower(): name for name in index.names}
+    for one in unmatched:
+        for label, value in one.labels.items():
+            if label == "__name__":
+                continue
+            if value in index.rows:
+                fitting[label] += 1
+            elif (name := shorts.get(value.partition(".")[0].partition(":")[0].lower())) is not None:
+                close.setdefault(label, (value, name))
+    names = sorted({label for one in unmatched for label in one.labels} - {"__name__"})
+    said = f"{count(len(unmatched), 'series').removesuffix('s')} match no node, such as {unmatched[0]}"
+    if fitting:
+        best = max(fitting, key=lambda label: (fitting[label], label))
+        return f'{said}: their label `{best}` names nodes: promql("{query.promql}", by="{best}")'
+    if close:
+        label, (value, name) = sorted(close.items())[0]
+        return f"{said}: `{label}` is `{value}`, the node is `{name}`: use label_replace in the query or relabel"
+    return f"{said}: none of their labels ({', '.join(names)}) names a node"
+
+
+def _ages(query: Query, reading: Reading, joined: Join, now: float) -> Iterator[Finding]:
+    oldest = joined.oldest_sample_age + reading.age_seconds(now)
+    limit = query.stale_after_seconds
+    if not joined.matched or oldest <= limit * _LATE:
+        return
+    late = joined.sample_ages + reading.age_seconds(now)
+    names = [joined.names[row] for row in np.flatnonzero(late > limit * _LATE)]
+    text = f"the oldest sample is {oldest:.0f} s old, the limit is {limit:.0f} s: {some(sorted(names))}"
+    if oldest > limit:
+        yield _finding(query, Status.PROBLEM, text, "is its exporter scraped? values beyond the limit are missing")
+    else:
+        yield _finding(query, Status.WARNING, text, "one missed scrape more, and it is missing: raise max_age")
+
+
+def _clock(skews: Sequence[float]) -> Iterator[Finding]:
+    if not skews:
+        yield Finding("clocks", "prometheus", Status.UNCHECKED, "it gave no answer with a time")
+        return
+    worst = max(skews, key=abs)
+    status = Status.OK if abs(worst) <= _SKEW_SECONDS else Status.WARNING
+    direction = "ahead of" if worst > 0 else "behind"
+    text = f"its clock is {abs(worst):.0f} s {direction} ours" if status is Status.WARNING else "its clock is ours"
+    yield Finding("clocks", "prometheus", status, text, advice="synchronise them" if status is Status.WARNING else "")
+
+
+def _finding(query: Query, status: Status, text: str, advice: str = "") -> Finding:
+    return Finding("metrics", f'promql("{query.promql}")', status, text, advice=advice)

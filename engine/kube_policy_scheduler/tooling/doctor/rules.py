@@ -1,0 +1,163 @@
+"""Filters that refuse everything or nothing, and scores that can't matter, tried on pods of this cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.nodes import FloatArray
+from kube_policy_scheduler.framework.evaluation import score
+from kube_policy_scheduler.lang.checked import ClauseKind
+from kube_policy_scheduler.lang.compiling.compiled import CompiledScore, CompiledTest
+from kube_policy_scheduler.policy.detail import called as called_by
+from kube_policy_scheduler.policy.policy import Policy
+from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status
+from kube_policy_scheduler.tooling.why.filters import refusals
+from kube_policy_scheduler.tooling.world import Rules, Situation, waiting
+
+MOST_PODS = 40
+"""Kinds of pods tried for each policy: more say little that is new."""
+_EQUAL = 1e-9
+_ASK_WHY = "ask `policyctl why` of one of them: what it compares may be missing or misspelt"
+
+
+def rule_findings(patient: Patient) -> Iterator[Finding]:
+    """Try filters and scores of each policy on the pods that it governs."""
+    for policy in patient.policy_set.policies:
+        pods = _kinds(patient, patient.governed[policy.name])
+        if not any(isinstance(clause, CompiledTest | CompiledScore) for clause in policy.clauses):
+            continue
+        if not pods or not patient.world.cluster.nodes.size:
+            what = "it governs no pod to try them on" if not pods else "the cluster has no nodes"
+            yield Finding("rules", policy.name, Status.UNCHECKED, f"filters and scores: {what}")
+            continue
+        tried = [_try(patient, policy, pod) for pod in pods]
+        yield from _filters(policy, tried)
+        yield from _scores(policy, tried)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """One pod, decided as if it waited."""
+
+    pod: str
+    """`namespace/name`"""
+    nodes: int
+    refused: Mapping[str, int]
+    """Nodes refused, by filter."""
+    scores: Mapping[str, FloatArray]
+    """`float64[feasible]` by score."""
+
+
+def _kinds(patient: Patient, pods: Sequence[objects.Pod]) -> list[objects.Pod]:
+    """Return one pod of each template, those that wait first."""
+    first: dict[int, objects.Pod] = {}
+    for pod in pods:
+        first.setdefault(id(patient.world.cluster.templates.pod(pod).template), pod)
+        if len(first) == MOST_PODS:
+            break
+    return list(first.values())
+
+
+def _try(patient: Patient, policy: Policy, pod: objects.Pod) -> _Tried:
+    cluster = patient.world.cluster
+    with waiting(pod, cluster) as (free, _):
+        rules = Rules(policy.profile, policy)
+        situation = Situation(free, cluster, rules, patient.signals, patient.now, patient.seed)
+        asked = refusals(situation)
+        frame = situation.frame()
+        feasible = asked.evaluation.feasible
+        if len(feasible) < 2:  # how scores would tell nodes apart is worth knowing all the same
+            feasible = np.arange(cluster.nodes.size)
+        made = score(frame, policy.profile, feasible)
+    refused: dict[str, int] = {}
+    for one in asked.filters:
+        refused[one.name] = max(refused.get(one.name, 0), int(one.refused.sum()))
+    scores = {name: np.asarray(values, np.float64) for name, values in made.items()}
+    return _Tried(f"{pod.metadata.namespace}/{pod.metadata.name}", cluster.nodes.size, refused, scores)
+
+
+def _filters(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
+    for clause in policy.clauses:
+        if not isinstance(clause, CompiledTest) or clause.name not in {p.name for p in policy.profile.filters}:
+            continue
+        asked = [(one.refused[clause.name], one.nodes) for one in tried if clause.name in one.refused]
+        place = str(clause.span)
+        if clause.kind is ClauseKind.REQUIRE:
+            yield _require(clause.name, place, [one.pod for one in tried if clause.name in one.refused], tried)
+        elif all(refused == nodes for refused, nodes in asked):
+            text = f"refuses every node for each of {_kinds_of(asked)} tried"
+            yield Finding("filters", clause.name, Status.PROBLEM, text, place, _ASK_WHY)
+        elif not any(refused for refused, _ in asked):
+            yield Finding("filters", clause.name, Status.OK, "refuses no node now", place)
+        else:
+            least, most = min(refused for refused, _ in asked), max(refused for refused, _ in asked)
+            share = f"{least}" if least == most else f"{least} to {most}"
+            yield Finding("filters", clause.name, Status.OK, f"refuses {share} of {asked[0][1]} nodes", place)
+
+
+def _require(name: str, place: str, refused: Sequence[str], tried: Sequence[_Tried]) -> Finding:
+    """Say which pods a `require` refuses: it is there to refuse some, only not all."""
+    if not refused:
+        return Finding("filters", name, Status.OK, f"refuses none of {_kinds_of(tried)}", place)
+    if len(refused) < len(tried):
+        text = f"refuses {len(refused)} of {_kinds_of(tried)}, such as {refused[0]}"
+        return Finding("filters", name, Status.OK, text, place)
+    return Finding("filters", name, Status.PROBLEM, f"refuses each of {_kinds_of(tried)} tried", place, _ASK_WHY)
+
+
+def _scores(policy: Policy, tried: Sequence[_Tried]) -> Iterator[Finding]:
+    """Compare how far each score tells nodes apart with the smallest step of each other."""
+    compared = [one for one in tried if any(len(values) > 1 for values in one.scores.values())]
+    places = {clause.name: str(clause.span) for clause in policy.clauses}
+    called = {weighted.plugin.name: called_by(weighted.plugin) for weighted in policy.profile.scores}
+    names = list(called)
+    if not compared:
+        if names:
+            text = "there are no two nodes: scores were not compared"
+            yield Finding("scores", policy.name, Status.UNCHECKED, text)
+        return
+    spans = {name: [_span(one.scores.get(name)) for one in compared] for name in names}
+    steps = {name: [_step(one.scores.get(name)) for one in compared] for name in names}
+    for name in names:
+        if name not in places:
+            continue  # one of Kubernetes' own
+        widest = max(spans[name])
+        if widest <= _EQUAL:
+            text = f"is the same on every node, for each of {_kinds_of(compared)} tried"
+            advice = "it decides nothing on this cluster"
+            yield Finding("scores", called[name], Status.WARNING, text, places[name], advice)
+            continue
+        greater = next((other for other in names if other != name and _always_less(spans[name], steps[other])), None)
+        if greater is None:
+            yield Finding("scores", called[name], Status.OK, f"tells nodes apart by up to {widest:.4g}", places[name])
+            continue
+        smallest = min(step for step in steps[greater] if step is not None)
+        text = f"tells nodes apart by {widest:.4g} at most, the smallest step of `{called[greater]}` is {smallest:.4g}"
+        advice = "it only breaks ties of that; give one of them another weight if more is meant"
+        yield Finding("scores", called[name], Status.WARNING, text, places[name], advice)
+
+
+def _kinds_of(tried: Sequence[object]) -> str:
+    return "1 kind of pod" if len(tried) == 1 else f"{len(tried)} kinds of pods"
+
+
+def _always_less(spans: Sequence[float], steps: Sequence[float | None]) -> bool:
+    pairs = [(span, step) for span, step in zip(spans, steps, strict=True) if step is not None and span > _EQUAL]
+    return bool(pairs) and all(span < step - _EQUAL for span, step in pairs)
+
+
+def _span(values: FloatArray | None) -> float:
+    return float(np.ptp(values)) if values is not None and len(values) else 0.0
+
+
+def _step(values: FloatArray | None) -> float | None:
+    """Return the smallest difference between two values that differ, None where all are the same."""
+    if values is None:
+        return None
+    gaps = np.diff(np.unique(values))
+    gaps = gaps[gaps > _EQUAL]
+    return float(gaps.min()) if len(gaps) else None

@@ -1,0 +1,221 @@
+"""A world to the short forms of a test file, and to the cluster, pod and metrics that a decision reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.quantity import amount
+from kube_policy_scheduler.cluster.signals import Query, Reading, Series, Signals
+from kube_policy_scheduler.cluster.timestamps import rfc3339, unix_seconds
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.fixtures import FixtureObject
+from kube_policy_scheduler.documents.yaml_document import parse_document
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.tooling.first_test.values import ABSENT, DEFAULT_NOW, IMAGE, SAME, ZONE, World
+from kube_policy_scheduler.tooling.tester.short_forms import Json, node_object, pod_object
+from kube_policy_scheduler.tooling.world import recorded, world
+
+NODES = ("n1", "n2", "n3")
+"""The first one varies."""
+_OTHERS_MEASURE = 10.0
+"""Of a metric on the nodes that do not vary."""
+_DOMAINS = ("a", "a", "b")
+_SHORT = {"cpu": "cpu", "memory": "mem", "ephemeral-storage": "ephemeral_storage"}
+_FULL = 0.99
+"""Of a node's cpu that is taken where no room is left for the default request."""
+_IMAGE_BYTES = 600_000_000
+"""Large enough that having it counts for `image_locality`."""
+_NOWHERE = parse_document(Source("", "{}"))
+
+
+@dataclass(frozen=True, slots=True)
+class CaseForm:
+    """One case as it is written, without what is expected."""
+
+    pod: Json
+    nodes: tuple[Json, ...]
+    pods: tuple[Json, ...] = ()
+    metrics: Json = field(default_factory=dict)
+    """By query: a value by node."""
+    now: str = DEFAULT_NOW
+    queued_seconds: int = 0
+    attempts: int = 0
+
+
+def case_form(chosen: World, *, topologies: frozenset[str]) -> CaseForm:
+    """Return the case that a world is."""
+    now = chosen.get(("now",), DEFAULT_NOW)
+    nodes = tuple(_node(at, chosen, topologies, now) for at in range(len(NODES)))
+    return CaseForm(
+        pod=_pod(chosen, "pod"),
+        nodes=nodes,
+        pods=tuple(_existing(chosen, nodes)),
+        metrics={place[1]: _measures(value) for place, value in chosen.items() if place[0] == "metric"},
+        now=now,
+        queued_seconds=int(chosen.get(("pod", "queued"), 0)),
+        attempts=int(chosen.get(("pod", "attempts"), 0)),
+    )
+
+
+def frame_of(form: CaseForm, queries: Mapping[str, Query], *, scheduler: str) -> Frame:
+    """Return the inputs of the decision that a case asks for.
+
+    Raises:
+        DocumentError: an object cannot be made.
+        ValueError: likewise.
+    """
+    made = [node_object(node) for node in form.nodes]
+    for existing in form.pods:
+        count = existing.get("count")
+        names = [existing["name"]] if count is None else [f"{existing['name']}-{number}" for number in range(count)]
+        for name in names:
+            pod = {key: value for key, value in existing.items() if key != "count"}
+            made.append(pod_object({**pod, "name": name}, name=name, uid=name))
+    made.append(pod_object(form.pod, name="pod", uid="pod"))
+    things = recorded([FixtureObject(one, _NOWHERE, ()) for one in made], scheduler=scheduler)
+    *placed, decided = things
+    assert isinstance(decided, objects.Pod)
+    cluster = world(placed).cluster
+    now = unix_seconds(form.now) or 0.0
+    readings = [
+        Reading(
+            promql,
+            tuple(
+                Series({queries[promql].by or "node": node}, value, now)
+                for node, value in form.metrics.get(promql, {}).items()
+            ),
+            evaluated_at=now,
+            fetched_at=now,
+        )
+        for promql in queries
+    ]
+    queued = now - form.queued_seconds
+    info = cluster.templates.pod(decided)
+    return Frame(info, cluster, now, signals=Signals.of(readings), queued=queued, attempts=form.attempts)
+
+
+# --- nodes and pods --------------------------------------------------------------------------------------
+
+
+def _node(at: int, chosen: World, topologies: frozenset[str], now: str) -> Json:
+    """Return a node; those after the first have the defaults."""
+    form: Json = {"name": NODES[at], "cpu": 4, "mem": "16Gi"}
+    labels: Json = {}
+    for place, value in chosen.items():
+        match place:
+            case ("node", "label", key) if key in (ZONE, *topologies):
+                _put(labels, key, value if at == 0 else _DOMAINS[at])
+            case ("node", "label", key) if at == 0:
+                _put(labels, key, value)
+            case ("node", "annotation", key) if at == 0:
+                _put(form.setdefault("annotations", {}), key, value)
+            case ("node", "resource", resource) if resource.endswith("-milli"):
+                whole = form.get("resources", {}).get(resource.removesuffix("-milli"))
+                _put_amount(form, resource, None if whole is None else 1000 * whole)
+            case ("node", "resource", resource) if at < 2 or resource in _SHORT:
+                _put_amount(form, resource, value if at == 0 else 8 if resource not in _SHORT else None)
+            case ("node", "ready" | "unschedulable" as key) if at == 0 and value is not (key == "ready"):
+                form[key] = value
+            case ("node", "condition", kind) if at == 0 and value is not ABSENT:
+                ready = {"type": "Ready", "status": "True"}
+                conditions = form.setdefault("status", {}).setdefault("conditions", [ready])
+                conditions.append({"type": kind, "status": value})
+            case ("node", "taint") if at == 0 and value is not ABSENT:
+                form["taints"] = [value]
+            case ("node", "image") if at == 0 and value:
+                images = [{"names": [IMAGE, IMAGE.partition(":")[0]], "sizeBytes": _IMAGE_BYTES}]
+                form.setdefault("status", {})["images"] = images
+            case ("node", "age"):
+                form["created"] = rfc3339((unix_seconds(now) or 0.0) - (value if at == 0 else 30 * 86400))
+    if ZONE in labels:
+        form["zone"] = labels.pop(ZONE)
+    if labels:
+        form["labels"] = labels
+    if not form.get("annotations", True):
+        del form["annotations"]
+    return form
+
+
+def _pod(chosen: World, who: str) -> Json:
+    """Return the pod that is decided ("pod"), or what the pods that are there have in common ("pods")."""
+    form: Json = {}
+    labels: Json = {}
+    for place, given in chosen.items():
+        value = given
+        if given == SAME:
+            value = chosen.get(("pod", *place[1:]))
+        if place[0] != who or value is ABSENT:
+            continue
+        match place[1:]:
+            case ("label", key):
+                labels[key] = value
+            case ("annotation", key):
+                form.setdefault("annotations", {})[key] = value
+            case ("request", resource):
+                _put_amount(form, resource, value)
+            case ("owner",):
+                form["owner"] = f"{value}/owner"
+            case ("toleration",):
+                form["tolerations"] = [value]
+            case ("selector",):
+                form["node_selector"] = {"kubernetes.io/hostname": NODES[0]}
+            case ("image" | "namespace" | "priority" as key,):
+                if (key, value) not in (("namespace", "default"), ("priority", 0)):
+                    form[key] = value
+    if labels:
+        form["labels"] = labels
+    return form
+
+
+def _existing(chosen: World, nodes: tuple[Json, ...]) -> list[Json]:
+    """Return the pods that are there: those that clauses count, and some that only take room."""
+    like = _pod(chosen, "pods")
+    found: list[Json] = []
+    count = chosen.get(("pods", "count"), 0)
+    if count:
+        where = NODES if chosen.get(("pods", "where")) == "all" else NODES[:1]
+        found += [
+            {"name": f"peer-{node}", "node": node, **({"count": count} if count > 1 else {}), **like} for node in where
+        ]
+    shares = [float(chosen.get(("node", "use"), 0.0)), 0.0, 0.0]
+    if chosen.get(("all", "use")):
+        shares = [max(share, _FULL) for share in shares]
+    for node, share in zip(nodes, shares, strict=True):
+        if share:
+            labels = {"labels": like["labels"]} if "labels" in like else {}
+            found.append({"name": f"busy-{node['name']}", "node": node["name"], **_taking(node, share), **labels})
+    return found
+
+
+def _taking(node: Json, share: float) -> Json:
+    """Return requests that take a share of a node."""
+    form: Json = {"cpu": f"{int(share * amount('cpu', node['cpu']))}m", "mem": _mebibytes(share, node)}
+    for resource, total in node.get("resources", {}).items():
+        form.setdefault("resources", {})[resource] = int(share * total)
+    return form
+
+
+def _mebibytes(share: float, node: Json) -> str:
+    return f"{int(share * amount('memory', node['mem'])) >> 20}Mi"
+
+
+def _measures(value: float | None) -> Json:
+    measures: Json = dict.fromkeys(NODES[1:], _OTHERS_MEASURE)
+    return measures if value is None else {NODES[0]: value, **measures}
+
+
+def _put(into: Json, key: str, value: Any) -> None:
+    if value is not ABSENT:
+        into[key] = value
+
+
+def _put_amount(form: Json, resource: str, value: str | int | None) -> None:
+    if value is None:
+        return
+    if resource in _SHORT:
+        form[_SHORT[resource]] = value
+    elif resource != "pods":
+        form.setdefault("resources", {})[resource] = value

@@ -1,0 +1,151 @@
+"""Cases to a test file, with what is expected of each: what the policy decides today."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from kube_policy_scheduler.tooling.coverage.sites import ClauseSites, Outcome, Site, SiteKind
+from kube_policy_scheduler.tooling.first_test.expected import Written
+from kube_policy_scheduler.tooling.first_test.search import Found
+from kube_policy_scheduler.tooling.first_test.witness import Witness
+from kube_policy_scheduler.tooling.tester.short_forms import Json
+from kube_policy_scheduler.tooling.tester.writing import suite_text
+
+_LONGEST_NAME = 110
+_SHARED_KEYS = ("name", "cpu", "mem", "zone")
+"""Of nodes: what most of them have stands in the file, and in a case only where it differs."""
+
+
+def text_of(written: Sequence[Written], found: Found, *, policy: str, name: str, without: Collection[str] = ()) -> str:
+    """Return the test file.
+
+    Args:
+        written: the cases with what is expected.
+        found: what the search came to, for what it did not show.
+        policy: path of the policy as the file names it.
+        name: of the policy.
+        without: names of queues to leave out.
+    """
+    forms = [one.witness.form for one in written]
+    nodes = [common([form.nodes[at] for form in forms]) for at in range(len(forms[0].nodes))] if forms else []
+    metrics = common([form.metrics for form in forms]) if forms else {}
+    cases = [_case(one, called, nodes, metrics) for one, called in zip(written, case_names(written), strict=True)]
+    cases += [queue.case() for queue in found.queues if queue.name not in without]
+    form: Json = {"policy": policy, "nodes": nodes, "metrics": metrics, "cases": cases}
+    return suite_text({key: value for key, value in form.items() if value}, comment="\n".join(_comment(found, name)))
+
+
+def _comment(found: Found, name: str) -> Iterator[str]:
+    yield f"First tests of policy {name}, written by `policyctl test --init`: every case shows a clause where it"
+    yield "holds, or where it does not. They say what the policy decides today, not that it is right: read them, keep"
+    yield "what should be so, and give the cases names that say why."
+    if found.unseen:
+        yield ""
+        yield "No case was found in which"
+        for clause, site, outcome in found.unseen:
+            yield f"- {_not_shown(clause, site, outcome)}"
+
+
+def _case(one: Written, name: str, nodes: Sequence[Json], metrics: Json) -> Json:
+    form = one.witness.form
+    changed = [
+        {"name": node["name"], **difference(node, base)}
+        for node, base in zip(form.nodes, nodes, strict=True)
+        if node != base
+    ]
+    measured = {query: values for query, values in form.metrics.items() if metrics.get(query) != values}
+    case: Json = {
+        "name": name,
+        "now": form.now if one.reads_clock else "",
+        "tie": "ok" if one.tie else "",
+        "queued": f"{form.queued_seconds}s" if form.queued_seconds else "",
+        "attempts": form.attempts,
+        "nodes": changed,
+        "pods": list(form.pods),
+        "metrics": measured,
+    }
+    return {**{key: value for key, value in case.items() if value}, "pod": form.pod, "expect": one.expect}
+
+
+# --- names -----------------------------------------------------------------------------------------------
+
+
+def case_names(written: Sequence[Written]) -> list[str]:
+    """Return what the cases are called, in order."""
+    names: list[str] = []
+    for one in written:
+        number, name = 1, _name(one.witness)
+        made = name
+        while made in names:
+            number += 1
+            made = f"{name} ({number})"
+        names.append(made)
+    return names
+
+
+def _name(witness: Witness) -> str:
+    """Return the clause and what the case shows of it."""
+    sites = {site.key: site for site in witness.clause.sites}
+    told = dict.fromkeys(_answer(sites[key], outcome) for key, outcome in witness.goals if outcome is not None)
+    about = "; ".join(list(told)[:3]) or witness.notices
+    clause = " ".join(witness.clause.span.text.split()).split(" else ")[0]
+    name = f"{clause}: {about}" if about else clause
+    if len(name) > _LONGEST_NAME and about:
+        name = f"{witness.clause.keyword}: {about}"
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1].rstrip()}…"
+
+
+def _answer(site: Site, outcome: Outcome) -> str:
+    text = " ".join(site.span.text.split())
+    match site.kind, outcome:
+        case SiteKind.BOUND, Outcome.TRUE:
+            return f"within: {text.split(' else ')[0]}"
+        case SiteKind.BOUND, _:
+            return f"too many: {text.split(' else ')[0]}"
+        case _, Outcome.EQUAL:
+            return f"{text}, with both sides equal"
+        case ((SiteKind.FALLBACK | SiteKind.SCORE), Outcome.TRUE):
+            return f"{text} has a value"
+        case _:
+            return f"{text} is {outcome.value}"
+
+
+def _not_shown(clause: ClauseSites, site: Site | None, outcome: Outcome | None) -> str:
+    line, _ = clause.span.source.position(clause.span.start)
+    if site is None or outcome is None:
+        name = clause.name if clause.name.startswith(f"{clause.keyword} ") else f"{clause.keyword} {clause.name}"
+        return f"{name} (line {line}) has a say"
+    line, _ = site.span.source.position(site.span.start)
+    return f"{_answer(site, outcome)} (line {line})"
+
+
+# --- what cases share ------------------------------------------------------------------------------------
+
+
+def common(forms: Sequence[Mapping[str, Any]]) -> Json:
+    """Return what all forms have in common; of what nodes are known by, what most of them have."""
+    done: Json = {}
+    for key in forms[0]:
+        if not all(key in form for form in forms):
+            continue
+        values = [form[key] for form in forms]
+        if all(isinstance(value, dict) for value in values) and key != "status":
+            inner = common(values)
+            if inner:
+                done[key] = inner
+        elif key in _SHARED_KEYS or all(value == values[0] for value in values):
+            done[key] = max(values, key=values.count)
+    return done
+
+
+def difference(form: Mapping[str, Any], base: Mapping[str, Any]) -> Json:
+    """Return what has to be laid over a base to get a form, which has all keys of the base."""
+    done: Json = {}
+    for key, value in form.items():
+        if key not in base:
+            done[key] = value
+        elif value != base[key]:
+            nested = isinstance(value, dict) and isinstance(base[key], dict)
+            done[key] = difference(value, base[key]) if nested else value
+    return done

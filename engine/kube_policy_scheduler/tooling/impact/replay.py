@@ -1,0 +1,224 @@
+"""The same pods decided one after another under two sets of policies, each over a cluster of its own. Pure.
+
+Each placement changes its cluster for the pods that follow, as it did then. Nobody is evicted for anybody, and
+members of a gang are decided like other pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.tooling.governing import Ruleset, governed
+from kube_policy_scheduler.tooling.impact.reasons import Reason, reason
+from kube_policy_scheduler.tooling.world import World, is_of_node, world
+
+
+class State(Enum):
+    """What became of a pod."""
+
+    PLACED = "placed"
+    UNSCHEDULABLE = "unschedulable"
+    HELD = "held"
+    UNGOVERNED = "ungoverned"
+    """No policy governs it: it waits for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One decision about one pod."""
+
+    state: State
+    node: str = ""
+    policy: str = ""
+    message: str = ""
+    """Why it has no node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pod to be decided, and when."""
+
+    pod: objects.Pod
+    now: float
+    """Unix seconds; the clock of the decision."""
+    queued: float | None = None
+    """Unix seconds at which it entered the queue; None: when it was created."""
+    was: str = ""
+    """The node that it really got; "" where it got none."""
+
+    @property
+    def key(self) -> str:
+        """Return the pod's `namespace/name`."""
+        return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A pod whose fate differs."""
+
+    pod: str
+    old: Placement
+    new: Placement
+    reason: Reason
+
+    @property
+    def kind(self) -> str:
+        """Return `moved`, `lost` (it had a node and has none), `gained`, or `other`: none, for another reason."""
+        if self.old.node and self.new.node:
+            return "moved"
+        return "lost" if self.old.node else "gained" if self.new.node else "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What came of both runs."""
+
+    old: World
+    """The cluster in the end."""
+    new: World
+    decided: int
+    placed: tuple[int, int]
+    """Pods with a node, under the old and under the new policies."""
+    as_was: int
+    """Pods that the old policies put where they really are."""
+    were: int
+    """Pods that really are somewhere."""
+    changes: tuple[Change, ...]
+    left: int
+    """Pods on nodes that stay where they are: no policy of either set governs them, or they belong to their node."""
+
+
+class Side:
+    """One set of policies over a cluster of its own."""
+
+    def __init__(self, ruleset: Ruleset, things: Iterable[Any], signals: Signals, *, seed: int) -> None:
+        self.ruleset, self.signals = ruleset, signals
+        self.world = world(things)
+        self._cycle = Cycle(seed=seed)
+        self.other = Cycle(seed=seed)
+        """For what the other set of policies would decide over this cluster."""
+
+    def info(self, step: Step) -> PodInfo:
+        """Return a pod as this cluster keeps it."""
+        return self.world.cluster.templates.pod(step.pod)
+
+    def frame(self, step: Step, pod: PodInfo) -> Frame:
+        """Return the inputs of a decision, over the cluster as it stands."""
+        queued = pod.created if step.queued is None else step.queued
+        return Frame(pod, self.world.cluster, step.now, signals=self.signals, queued=queued)
+
+    def decide(self, step: Step) -> tuple[Placement, Callable[[], None]]:
+        """Return what becomes of a pod, and what makes it so."""
+        pod = self.info(step)
+        rules = self.ruleset.rules(pod)
+        if rules is None:
+            return Placement(State.UNGOVERNED, message="no policy governs it"), _nothing
+        frame = self.frame(step, pod)
+        held = rules.policy.hold_reason(frame) if rules.policy is not None else None
+        if held is not None:
+            return Placement(State.HELD, policy=rules.profile.name, message=held), _nothing
+        decision = self._cycle.decide(frame, rules.profile)
+        if decision.host is None:
+            placement = Placement(State.UNSCHEDULABLE, policy=rules.profile.name, message=decision.message)
+            return placement, _nothing
+        host, devices = decision.host, decision.devices
+        placement = Placement(State.PLACED, host, rules.profile.name)
+        return placement, lambda: self.world.cluster.place(pod, host, devices=devices or None)
+
+
+def _nothing() -> None:
+    return
+
+
+def replay(
+    things: Sequence[Any],
+    old: Ruleset,
+    new: Ruleset,
+    *,
+    steps: Sequence[Step],
+    signals: tuple[Signals, Signals],
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, whole: None,
+) -> Replay:
+    """Take the pods out of both clusters, then decide them one after another in each.
+
+    Args:
+        things: API objects of the cluster; pods on nodes that are not among the steps stay there.
+        old: the policies in force.
+        new: those that would be.
+        steps: the pods, in order.
+        signals: metrics as the old and the new policies read them.
+        seed: draws among nodes that are equally good.
+        progress: told how many pods of how many are decided.
+    """
+    before, after = (Side(side, things, read, seed=seed) for side, read in zip((old, new), signals, strict=True))
+    for side in (before, after):
+        for step in steps:
+            side.world.cluster.displace(step.pod.metadata.uid)
+            side.world.cluster.nominate(side.info(step), "")
+    left = len(before.world.cluster.pods)
+    changes: list[Change] = []
+    placed, as_was = [0, 0], 0
+    for number, step in enumerate(steps):
+        (was, settle_old), (now, settle_new) = before.decide(step), after.decide(step)
+        placed = [placed[0] + bool(was.node), placed[1] + bool(now.node)]
+        as_was += bool(step.was) and was.node == step.was
+        if (was.state, was.node) != (now.state, now.node):
+            changes.append(Change(step.key, was, now, _reason(before, after, step, now)))
+        settle_old()
+        settle_new()
+        progress(number + 1, len(steps))
+    were = sum(1 for step in steps if step.was)
+    return Replay(before.world, after.world, len(steps), (placed[0], placed[1]), as_was, were, tuple(changes), left)
+
+
+def _reason(before: Side, after: Side, step: Step, now: Placement) -> Reason:
+    """Return why a pod's fate differs: both sets are asked about the new cluster, as it stands before the pod."""
+    pod = after.info(step)
+    frame = after.frame(step, pod)
+    old_frame = replace(frame, signals=before.signals)
+    return reason(
+        old_frame, before.ruleset.rules(pod), frame, after.ruleset.rules(pod),
+        to_node=now.node, new_message=now.message, cycle=after.other,
+    )  # fmt: skip
+
+
+# --- which pods ------------------------------------------------------------------------------------------
+
+
+def steps_of(there: World, rulesets: Sequence[Ruleset], *, now: float) -> list[Step]:
+    """Return the pods of a cluster that some policy governs: those on nodes by age, then those that wait by priority.
+
+    Finished pods, pods that are being deleted, pods of daemon sets and pods of the node itself are left alone.
+    """
+    bound: list[tuple[float, str, Step]] = []
+    waiting: list[tuple[int, float, str, Step]] = []
+    for key, pod in there.pods.items():
+        info = there.cluster.templates.pod(pod)
+        if info.terminal or info.terminating or is_of_node(info) or not governed(info, rulesets):
+            continue
+        host = there.cluster.node_of(info.uid) or ""
+        step = Step(unbound(pod), now, was=host)
+        if host:
+            bound.append((info.started or info.created, key, step))
+        else:
+            waiting.append((-info.priority, info.created, key, step))
+    bound.sort(key=lambda item: item[:2])
+    waiting.sort(key=lambda item: item[:3])
+    return [*(item[2] for item in bound), *(item[3] for item in waiting)]
+
+
+def unbound(pod: objects.Pod) -> objects.Pod:
+    """Return a pod as it waited."""
+    spec = msgspec.structs.replace(pod.spec, node_name="")
+    return msgspec.structs.replace(pod, spec=spec, status=objects.PodStatus())

@@ -1,0 +1,263 @@
+"""What `policyctl impact` shows: text for people, data for programs, Markdown for a pull request. Decides nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kube_policy_scheduler.diagnostics import printable
+from kube_policy_scheduler.tooling.impact.figures import Figures, Spread
+from kube_policy_scheduler.tooling.impact.reasons import Reason
+from kube_policy_scheduler.tooling.impact.replay import Change, Replay
+from kube_policy_scheduler.tooling.text_table import DIM, GREEN, RED, Terminal, counted, signed
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a gate lets pass."""
+
+    moved: int | None = None
+    """Pods that may move; None: any number."""
+    moved_share: float | None = None
+    """The same as a share of the pods decided."""
+    lost: int | None = 0
+    """Pods that may become unschedulable; None: any number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """Everything that there is to say."""
+
+    old: str
+    new: str
+    replay: Replay
+    before: Figures
+    after: Figures
+    limits: Limits = Limits()
+
+    def of(self, kind: str) -> list[Change]:
+        """Return the changes of a kind; see `Change.kind`."""
+        return [change for change in self.replay.changes if change.kind == kind]
+
+    @property
+    def broken(self) -> list[str]:
+        """Return the limits that are exceeded, as sentences; none: the change may pass."""
+        moved, lost = len(self.of("moved")), len(self.of("lost"))
+        limits, found = self.limits, []
+        if limits.lost is not None and lost > limits.lost:
+            found.append(f"{counted(lost, 'pod')} would no longer get a node; the limit is {limits.lost}")
+        if limits.moved is not None and moved > limits.moved:
+            found.append(f"{counted(moved, 'pod')} would move; the limit is {limits.moved}")
+        share = moved / self.replay.decided if self.replay.decided else 0.0
+        if limits.moved_share is not None and share > limits.moved_share:
+            found.append(f"{100 * share:.1f} % of the pods would move; the limit is {100 * limits.moved_share:g} %")
+        return found
+
+    def causes(self) -> list[tuple[Reason, int]]:
+        """Return the clauses that made a difference and for how many pods, most first."""
+        counts = Counter((c.reason.kind, c.reason.clause, c.reason.place) for c in self.replay.changes)
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return [(Reason(*key), count) for key, count in ranked]
+
+    def spreads(self) -> list[tuple[str, Spread | None, Spread | None]]:
+        """Return the groups whose spread differs, those whose fullest node changes most first."""
+        old, new = ({one.group: one for one in side.spreads} for side in (self.before, self.after))
+        found = [
+            (group, old.get(group), new.get(group)) for group in sorted(old | new) if old.get(group) != new.get(group)
+        ]
+        return sorted(found, key=lambda item: -abs(_most(item[2]) - _most(item[1])))
+
+
+def _most(spread: Spread | None) -> int:
+    return spread.most if spread is not None else 0
+
+
+_VERBS = (
+    ("moved", "moves", "move"),
+    ("lost", "becomes unschedulable", "become unschedulable"),
+    ("gained", "becomes schedulable", "become schedulable"),
+    ("other", "waits for another reason", "wait for another reason"),
+)
+
+
+def headline(found: Impact) -> str:
+    """Return what the change does, in one line."""
+    counts = ((len(found.of(kind)), one, many) for kind, one, many in _VERBS)
+    parts = [f"{count:,} {one if count == 1 else many}" for count, one, many in counts if count]
+    said = ", ".join(parts) if parts else "nothing changes"
+    return f"{counted(found.replay.decided, 'pod')} decided again in sequence: {said}"
+
+
+def lines(found: Impact, *, to: Terminal, most: int) -> Iterator[str]:
+    """Return the report for people; at most some pods are listed."""
+    replay = found.replay
+    yield to.paint(RED if found.broken else GREEN, headline(found))
+    for text in found.broken:
+        yield to.paint(RED, f"Limit exceeded: {text}")
+    if replay.were:
+        share = f"{replay.as_was} of {counted(replay.were, 'pod')} where they are"
+        yield to.paint(
+            DIM, f"As a check, {found.old} puts {share}; {counted(replay.left, 'other pod')} stayed in place"
+        )
+    if replay.changes:
+        yield ""
+        yield from _causes(found, to)
+        yield ""
+        yield from _changes(found, to, most)
+    yield ""
+    rows: list[tuple[str, ...]] = [("", "old", "new", "change"), *_figures(found)]
+    yield from to.table(rows, right_from=1)
+    spreads = found.spreads()
+    if spreads:
+        yield ""
+        yield from _spreads(spreads[:most], to)
+        if len(spreads) > most:
+            yield to.paint(DIM, f"and {counted(len(spreads) - most, 'more group')}")
+
+
+def _key(reason: Reason) -> tuple[str, str, str]:
+    return reason.kind, reason.clause, reason.place
+
+
+def _name(reason: Reason) -> str:
+    return printable(f"`{reason.clause}`" if reason.place else reason.clause)
+
+
+def _causes(found: Impact, to: Terminal) -> Iterator[str]:
+    rows = [("", "because of", "where", "pods")]
+    for at, (reason, count) in enumerate(found.causes(), 1):
+        rows.append((f"[{at}]", _name(reason), reason.place, str(count)))
+    yield from to.table(rows, right_from=3)
+
+
+def _changes(found: Impact, to: Terminal, most: int) -> Iterator[str]:
+    numbers = {_key(reason): at for at, (reason, _) in enumerate(found.causes(), 1)}
+    order = {"lost": 0, "gained": 1, "moved": 2, "other": 3}
+    ordered = sorted(found.replay.changes, key=lambda change: order[change.kind])
+    rows = [("pod", "old", "new", "because")]
+    for change in ordered[:most]:
+        old, new = change.old.node or change.old.state.value, change.new.node or change.new.state.value
+        because = f"[{numbers[_key(change.reason)]}] {printable(change.reason.text)}"
+        rows.append((printable(change.pod), old, new, because.rstrip()))
+    lost = {at: RED for at, change in enumerate(ordered[:most], 1) if change.kind == "lost"}
+    yield from to.table(rows, right_from=4, styles=lost)
+    if len(ordered) > most:
+        yield to.paint(
+            DIM, f"and {counted(len(ordered) - most, 'more pod')}: --all, --format json or --html shows them"
+        )
+
+
+def sentence(reason: Reason) -> str:
+    """Return a reason in one line."""
+    place = f" ({reason.place})" if reason.place else ""
+    return printable(f"{_name(reason)} {reason.text}".rstrip() + place)
+
+
+def _figures(found: Impact) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for old, new in zip(found.before.loads, found.after.loads, strict=True):
+        for name, key in (("fullest node", "most"), ("mean", "mean"), ("deviation", "deviation")):
+            was, now = 100 * getattr(old, key), 100 * getattr(new, key)
+            rows.append((f"{old.resource}, {name}", f"{was:.1f} %", f"{now:.1f} %", signed(round(now - was, 1))))
+        rows.append((f"{old.resource}, empty nodes", str(old.empty), str(new.empty), signed(new.empty - old.empty)))
+    was_placed, now_placed = found.replay.placed
+    rows.append(("pods with a node", f"{was_placed:,}", f"{now_placed:,}", signed(now_placed - was_placed)))
+    if found.before.zones:
+        was, now = found.before.skew, found.after.skew
+        rows.append(("skew over zones, in pods", str(was), str(now), signed(now - was)))
+    return rows
+
+
+def _spreads(spreads: Sequence[tuple[str, Spread | None, Spread | None]], to: Terminal) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [("group", "pods", "nodes", "most on one node")]
+    for group, old, new in spreads:
+        cells = (_both(old, new, key) for key in ("pods", "nodes", "most"))
+        rows.append((printable(group) or "(none)", *cells))
+    yield from to.table(rows, right_from=1)
+
+
+def _both(old: Spread | None, new: Spread | None, key: str) -> str:
+    was, now = (getattr(side, key) if side is not None else 0 for side in (old, new))
+    return str(now) if was == now else f"{was} → {now}"
+
+
+# --- for programs and pull requests ----------------------------------------------------------------------
+
+
+def data(found: Impact) -> dict[str, Any]:
+    """Return the report as plain values."""
+    replay = found.replay
+    return {
+        "headline": headline(found),
+        "old": found.old,
+        "new": found.new,
+        "decided": replay.decided,
+        "left": replay.left,
+        "as_was": replay.as_was,
+        "were": replay.were,
+        "counts": {kind: len(found.of(kind)) for kind in ("moved", "lost", "gained", "other")},
+        "broken": found.broken,
+        "causes": [{**asdict(reason), "pods": count} for reason, count in found.causes()],
+        "changes": [
+            {
+                "pod": change.pod,
+                "kind": change.kind,
+                "old": _placement(change.old),
+                "new": _placement(change.new),
+                "reason": {**asdict(change.reason), "sentence": sentence(change.reason)},
+            }
+            for change in replay.changes
+        ],
+        "figures": [dict(zip(("name", "old", "new", "change"), row, strict=True)) for row in _figures(found)],
+        "before": _side(found.before),
+        "after": _side(found.after),
+        "spreads": [
+            {"group": group, "old": asdict(old) if old else None, "new": asdict(new) if new else None}
+            for group, old, new in found.spreads()
+        ],
+    }
+
+
+def _placement(placement: Any) -> dict[str, Any]:
+    return {**asdict(placement), "state": placement.state.value}
+
+
+def _side(side: Figures) -> dict[str, Any]:
+    return {"loads": [asdict(load) for load in side.loads], "zones": dict(side.zones), "skew": side.skew}
+
+
+def markdown(found: Impact, *, most: int = 20) -> Iterator[str]:
+    """Return the report as GitHub shows it in a step summary or a comment."""
+    yield f"### {'❌' if found.broken else '✅'} policyctl impact: {headline(found)}"
+    yield ""
+    yield from (f"- **Limit exceeded:** {text}" for text in found.broken)
+    if found.broken:
+        yield ""
+    if found.replay.changes:
+        yield "| pods | because of | where |"
+        yield "|---:|---|---|"
+        yield from (
+            f"| {count} | `{_cell(reason.clause)}` | {_cell(reason.place)} |" for reason, count in found.causes()
+        )
+        yield ""
+    yield "| | old | new | change |"
+    yield "|---|---:|---:|---:|"
+    yield from (f"| {' | '.join(row)} |" for row in _figures(found))
+    shown = [change for kind in ("lost", "gained", "moved") for change in found.of(kind)][:most]
+    if shown:
+        yield ""
+        yield f"<details><summary>{counted(len(shown), 'pod')}</summary>"
+        yield ""
+        yield "| pod | old | new | because |"
+        yield "|---|---|---|---|"
+        for change in shown:
+            old, new = change.old.node or change.old.state.value, change.new.node or change.new.state.value
+            yield f"| {_cell(change.pod)} | {_cell(old)} | {_cell(new)} | {_cell(sentence(change.reason))} |"
+        yield ""
+        yield "</details>"
+
+
+def _cell(text: str) -> str:
+    return printable(text).replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,109 @@
+"""Profiles to policies: the text of each, and what could not be said in it. Knows no single plugin's arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.documents.yaml_document import Document
+from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
+from kube_policy_scheduler.lang.formatting.format import Formatted, format_source
+from kube_policy_scheduler.tooling.importing.configuration import (
+    DEFAULT_FILTERS,
+    DEFAULT_SCORES,
+    ImportedProfile,
+    global_notes,
+    read_profiles,
+)
+from kube_policy_scheduler.tooling.importing.draft import Draft
+from kube_policy_scheduler.tooling.importing.plugins import FILTERS, SCORES
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """One policy made of a profile."""
+
+    name: str
+    text: str
+    notes: tuple[str, ...]
+    """What the profile says and the policy does not, each a sentence for the one who imports."""
+
+
+def import_configuration(document: Document) -> tuple[Imported, ...]:
+    """Return a policy for each profile of a KubeSchedulerConfiguration.
+
+    Raises:
+        DocumentError: it cannot be used.
+    """
+    profiles = read_profiles(document)
+    common = tuple(global_notes(document))
+    return tuple(_import(profile, common) for profile in profiles)
+
+
+def _import(profile: ImportedProfile, common: tuple[str, ...]) -> Imported:
+    notes = [*common]
+    lines = [f"scheduler {_bare(profile.scheduler)}", ""]
+    ours = {type(plugin).__name__ for plugin in kubernetes_filters()}
+    without = [name for name in DEFAULT_FILTERS if name not in profile.filters and name in ours]
+    if without:
+        lines.append(f"use kubernetes without {', '.join(without)}")
+    notes += [
+        f"the filter {name} is not one of kube-scheduler's own; say in the policy what it does"
+        for name in profile.filters
+        if name not in DEFAULT_FILTERS
+    ]
+    lines += _filters(profile, notes)
+    lines += _scores(profile, notes)
+    if "DefaultPreemption" not in profile.post_filters:
+        lines.append("preempt never")
+    notes += [
+        f"{name}: its arguments are not translated"
+        for name in profile.arguments
+        if name not in SCORES and name not in FILTERS and (name in profile.scores or name in profile.filters)
+    ]
+    text = "\n".join([*_header(notes), *lines]) + "\n"
+    formatted = format_source(Source(f"{profile.scheduler}.policy", text))
+    assert isinstance(formatted, Formatted), formatted
+    return Imported(profile.scheduler, formatted.text, tuple(notes))
+
+
+def _header(notes: list[str]) -> list[str]:
+    lines = ["# From a KubeSchedulerConfiguration."]
+    if notes:
+        lines += ["# Not the same here:", *(f"# - {note}" for note in notes)]
+    return [*lines, ""]
+
+
+def _filters(profile: ImportedProfile, notes: list[str]) -> list[str]:
+    lines = []
+    for name in profile.filters:
+        if name in FILTERS and profile.arguments.get(name):
+            draft = Draft()
+            FILTERS[name](profile.arguments[name], 0, draft)
+            lines += draft.lines
+            notes += [f"{name}: {note}" for note in draft.notes]
+    return lines
+
+
+def _scores(profile: ImportedProfile, notes: list[str]) -> list[str]:
+    """Return the scores, as one line where they are kube-scheduler's default ones."""
+    drafts: dict[str, Draft] = {}
+    for name, weight in profile.scores.items():
+        draft = drafts[name] = Draft()
+        translate = SCORES.get(name)
+        if translate is None:
+            draft.notes.append("no policy is known for this score; say in the policy what it prefers")
+        elif weight:
+            translate(profile.arguments.get(name, {}), weight, draft)
+    for name, draft in drafts.items():
+        notes += [f"{name}: {note}" for note in draft.notes]
+    defaults = {name for name in DEFAULT_SCORES if name in drafts and drafts[name].is_as_by_default}
+    if defaults == set(DEFAULT_SCORES) and all(profile.scores[name] == DEFAULT_SCORES[name] for name in defaults):
+        own = [line for name, draft in drafts.items() if name not in defaults for line in draft.lines]
+        return ["use kubernetes scores", *own]
+    lines = [line for draft in drafts.values() for line in draft.lines]
+    return lines or ["score 0  # a profile without scores: nodes that fit are equal"]
+
+
+def _bare(name: str) -> str:
+    return name if name.replace("-", "").isalnum() else f'"{name}"'

@@ -1,0 +1,236 @@
+"""Mutants of expressions: comparisons, `and` and `or`, negations, constants, fall-backs, labels, functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from kube_policy_scheduler.diagnostics import Span
+from kube_policy_scheduler.lang import expressions
+from kube_policy_scheduler.lang.formatting.show import show
+from kube_policy_scheduler.lang.reading.literals import quoted
+from kube_policy_scheduler.lang.walk import children
+from kube_policy_scheduler.tooling.mutation.mutant import Mutant
+
+_COMPARISONS: Mapping[str, tuple[str, ...]] = {
+    "<": ("<=", ">="),
+    "<=": ("<", ">"),
+    ">": (">=", "<="),
+    ">=": (">", "<"),
+    "==": ("!=",),
+    "!=": ("==",),
+    "in": ("not in",),
+    "not in": ("in",),
+}
+"""Each operator with its neighbour at the boundary and its opposite."""
+_BOUNDARIES = {("<", "<="), ("<=", "<"), (">", ">="), (">=", ">")}
+_ARITHMETIC = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "*"}
+_LABELS = {"=": "!=", "!=": "=", "in": "notin", "notin": "in"}
+_FUNCTIONS = {
+    "least_allocated": "most_allocated",
+    "most_allocated": "least_allocated",
+    "min": "max",
+    "max": "min",
+    "any": "all",
+    "all": "any",
+    "sum": "avg",
+    "avg": "sum",
+    "startswith": "endswith",
+    "endswith": "startswith",
+}
+_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+_DIGITS = re.compile(r"[0-9.]+(?:[eE][+-]?[0-9]+)?")
+_OPAQUE = frozenset({"promql"})
+"""Functions whose texts are asked of someone else: the tests answer them by their text."""
+_LABELLED = ("label", "annotation")
+
+
+def expression(expr: expressions.Expr, *, truth: bool = False) -> Iterator[Mutant]:
+    """Yield the mutants of an expression and of all below it, outermost first.
+
+    Args:
+        expr: what to change.
+        truth: whether a truth value stands there.
+    """
+    yield from _of(expr)
+    if truth:
+        yield from _negated(expr)
+    yield from _below(expr)
+
+
+def _below(expr: expressions.Expr) -> Iterator[Mutant]:
+    match expr:
+        case expressions.Logical(operands=operands):
+            for operand in operands:
+                yield from expression(operand, truth=True)
+        case expressions.Unary(operator="not", operand=operand):
+            yield from expression(operand)  # to negate it once more is to drop the `not`
+        case expressions.Conditional(condition=condition, then=then, otherwise=otherwise):
+            yield from expression(condition, truth=True)
+            yield from expression(then)
+            yield from expression(otherwise)
+        case expressions.Aggregate(value=value, where=where):
+            if value is not None:
+                yield from expression(value, truth=expr.function in ("any", "all"))
+            if where is not None:
+                yield from expression(where, truth=True)
+        case expressions.Call(function=function, arguments=arguments, named=named):
+            given = (*arguments, *(each.value for each in named))
+            for argument in given:
+                if function not in _OPAQUE or not isinstance(argument, expressions.Text):
+                    yield from expression(argument)
+        case expressions.Index(base=expressions.Member(name=name), key=expressions.Text()) if name in _LABELLED:
+            pass  # the key is changed as a label's
+        case expressions.Index(base=base):
+            yield from expression(base)
+        case _:
+            for child in children(expr):
+                yield from expression(child)
+
+
+def _of(expr: expressions.Expr) -> Iterator[Mutant]:
+    match expr:
+        case expressions.Number():
+            yield from numbers(expr)
+        case expressions.Text(value=value, span=span):
+            yield _other_text(value, span)
+        case expressions.Truth(value=value, span=span):
+            yield Mutant("constant", span, "false" if value else "true", f"a case where it matters that it is {value}")
+        case expressions.Member(base=expressions.Member(name=kind) as base, name=name, span=span) if kind in _LABELLED:
+            yield _other_label(base, name, span)
+        case expressions.Index(
+            base=expressions.Member(name=kind) as base, key=expressions.Text(value=name), span=span
+        ) if kind in _LABELLED:
+            yield _other_label(base, name, span)
+        case expressions.Binary():
+            yield from _binary(expr)
+        case expressions.Logical():
+            yield from _chain(expr)
+        case expressions.Unary(operator=operator, operand=operand, span=span):
+            word = "`not`" if operator == "not" else "the sign"
+            kind = "negation" if operator == "not" else "sign"
+            yield Mutant(kind, span, f"({operand.span.text})", f"a case that is decided otherwise without {word}")
+        case expressions.IsMissing(operand=operand, negated=negated, span=span):
+            text = f"{operand.span.text} is {'' if negated else 'not '}missing"
+            yield Mutant("negation", span, text, f"a case where {_text(operand)} is missing, or one where it is not")
+        case expressions.LabelTest():
+            yield from _label_test(expr)
+        case (
+            expressions.Call(function=function, name_span=span)
+            | expressions.Aggregate(function=function, name_span=span)
+        ):
+            if function in _FUNCTIONS:
+                hint = f"a case that tells {function} from {_FUNCTIONS[function]}"
+                yield Mutant("function", span, _FUNCTIONS[function], hint)
+            if isinstance(expr, expressions.Aggregate) and expr.where is not None:
+                hint = f"a case with an existing pod for which `{_text(expr.where)}` is false"
+                yield Mutant("condition", expr.where.span, "true", hint)
+        case _:
+            pass
+
+
+def numbers(expr: expressions.Number) -> Iterator[Mutant]:
+    """Yield a literal doubled and halved; 0 becomes 1."""
+    digits = _DIGITS.match(expr.text)
+    if digits is None:
+        return
+    amount, suffix = float(digits[0]), expr.text[digits.end() :]
+    for other in (2 * amount, amount / 2) if amount else (1.0,):
+        text = f"{other:.10g}{suffix}"
+        hint = f"a case whose outcome differs between {expr.text} and {text}"
+        yield Mutant("constant", expr.span, text, hint)
+
+
+def _binary(expr: expressions.Binary) -> Iterator[Mutant]:
+    operator, span, left = expr.operator, expr.operator_span, _text(expr.left)
+    for other in _COMPARISONS.get(operator, ()):
+        if (operator, other) in _BOUNDARIES:
+            hint = f"a case where {left} is exactly {_text(expr.right)}"
+            yield Mutant("boundary", span, other, hint)
+        else:
+            yield Mutant("comparison", span, other, f"a case that `{_text(expr)}` decides")
+    if operator in _ARITHMETIC:
+        hint = f"a case where {_text(expr.right)} changes the outcome"
+        yield Mutant("arithmetic", span, _ARITHMETIC[operator], hint)
+    if operator == "??":
+        hint = f"a case where {left} has a value that differs from {_text(expr.right)}"
+        yield Mutant("fall-back", expr.span, f"({expr.right.span.text})", hint)
+        if not isinstance(expr.right, expressions.Number):
+            hint = f"a case where {left} is missing"
+            yield Mutant("fall-back", expr.span, f"({expr.left.span.text})", hint)
+
+
+def _chain(expr: expressions.Logical) -> Iterator[Mutant]:
+    operator, operands = expr.operator, expr.operands
+    other = "or" if operator == "and" else "and"
+    text = _text_between(expr, lambda gap: re.sub(rf"\b{operator}\b", other, gap))
+    yield Mutant("logic", expr.span, text, f"a case where some but not all of `{_text(expr)}` hold")
+    for at, operand in enumerate(operands):
+        start = operand.span.start if at + 1 < len(operands) else operands[at - 1].span.end
+        end = operands[at + 1].span.start if at + 1 < len(operands) else operand.span.end
+        only = "false" if operator == "and" else "true"
+        hint = f"a case where `{_text(operand)}` alone is {only}"
+        yield Mutant("operand", Span(expr.span.source, start, end), "", hint)
+
+
+def _text_between(expr: expressions.Logical, change: Callable[[str], str]) -> str:
+    """Return the text of a chain with what stands between its operands changed."""
+    text, at, done = expr.span.source.text, expr.span.start, ""
+    for operand in expr.operands:
+        done += change(text[at : operand.span.start]) + operand.span.text
+        at = operand.span.end
+    return done + text[at : expr.span.end]
+
+
+def _negated(expr: expressions.Expr) -> Iterator[Mutant]:
+    match expr:
+        case (
+            expressions.Binary()
+            | expressions.Logical()
+            | expressions.IsMissing()
+            | expressions.Unary()
+            | expressions.Truth()
+        ):
+            pass  # their own mutants say the opposite
+        case expressions.LabelTest(operator=operator) if operator != "exists":
+            pass
+        case _:
+            hint = f"a case that `{_text(expr)}` decides"
+            yield Mutant("negation", expr.span, f"(not {_wrapped(expr)})", hint)
+
+
+def _wrapped(expr: expressions.Expr) -> str:
+    return f"({expr.span.text})" if isinstance(expr, expressions.Conditional) else expr.span.text
+
+
+def _label_test(expr: expressions.LabelTest) -> Iterator[Mutant]:
+    def changed(**parts: object) -> str:
+        values = {"subject": expr.subject, "key": expr.key, "operator": expr.operator, "values": expr.values}
+        return show(expressions.LabelTest(**{**values, **parts}, span=expr.span))  # type: ignore[arg-type]
+
+    if expr.operator in _LABELS:
+        hint = f"a case that `{_text(expr)}` decides"
+        yield Mutant("comparison", expr.span, changed(operator=_LABELS[expr.operator]), hint)
+    hint = f"a case with a {expr.subject} that has the label {expr.key}"
+    yield Mutant("label", expr.span, changed(key=f"{expr.key}-other"), hint)
+    for at, value in enumerate(expr.values):
+        values = (*expr.values[:at], f"{value}-other", *expr.values[at + 1 :])
+        hint = f"a case with a {expr.subject} whose label {expr.key} is {value}"
+        yield Mutant("label", expr.span, changed(values=values), hint)
+
+
+def _other_label(base: expressions.Member, name: str, span: Span) -> Mutant:
+    text = f"{base.span.text}[{quoted(f'{name}-other')}]"
+    return Mutant("label", span, text, f"a case where {base.name} {name} changes the outcome")
+
+
+def _other_text(value: str, span: Span) -> Mutant:
+    time = _TIME.fullmatch(value)
+    if time is not None:
+        text = quoted(f"{(int(time[1]) + 1) % 24:02}:{time[2]}")
+        return Mutant("constant", span, text, f"a case at {value}, or within the hour after it")
+    return Mutant("constant", span, quoted(f"{value}-other"), f'a case where it matters that it is "{value}"')
+
+
+def _text(expr: expressions.Expr) -> str:
+    return " ".join(expr.span.text.split())

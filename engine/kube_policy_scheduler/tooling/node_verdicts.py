@@ -1,0 +1,76 @@
+"""What the rules say about one node for a pod, and about one node against another. Pure; decides nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.nodes import IntArray
+from kube_policy_scheduler.framework.evaluation import score
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.status import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A rule as the reader knows it."""
+
+    text: str
+    """As written in the policy, or Kubernetes' name of the rule."""
+    place: str = ""
+    """`FILE:LINE:COLUMN`; "" for a rule of Kubernetes."""
+
+
+def clause_of(plugin: Any) -> Clause:
+    """Return the rule that a filter or score stands for."""
+    clause = getattr(plugin, "clause", None)
+    return Clause(plugin.name) if clause is None else Clause(clause.text, str(clause.span))
+
+
+def refusal(frame: Frame, profile: Profile, node: str) -> Clause | None:
+    """Return a filter that refuses a node, None where none does; those of the policy are asked first."""
+    row = frame.cluster.nodes.rows.get(node)
+    if row is None:
+        return None
+    ordered = sorted(profile.filters, key=lambda plugin: not hasattr(plugin, "clause"))
+    return next((clause_of(plugin) for plugin in ordered if _refuses(plugin, frame, row)), None)
+
+
+def _refuses(plugin: FilterPlugin, frame: Frame, row: int) -> bool:
+    prepared = plugin.pre_filter(frame)
+    if isinstance(prepared, Status):
+        return True
+    if not isinstance(prepared, Ready):
+        return False
+    if prepared.nodes is not None and frame.cluster.nodes.names[row] not in prepared.nodes:
+        return True
+    return not bool(plugin.filter(frame, prepared.state)[row])
+
+
+def leads(
+    frame: Frame, profile: Profile, feasible: IntArray, *, node: str, over: str
+) -> dict[str, tuple[float, Clause]]:
+    """Return by how many points a node leads another, score by score; scores written alike are added up.
+
+    Args:
+        frame: the inputs of the decision, looking at all nodes.
+        profile: whose scores.
+        feasible: the rows that pass every filter, ascending; both nodes are among them.
+        node: the one that leads.
+        over: the other.
+    """
+    rows = frame.cluster.nodes.rows
+    first, second = (int(np.searchsorted(feasible, rows[name])) for name in (node, over))
+    found: dict[str, tuple[float, Clause]] = {}
+    for weighted in profile.scores:
+        clause = clause_of(weighted.plugin)
+        # one at a time, as clauses may have one name
+        for scores in score(frame, Profile("", scores=(weighted,)), feasible).values():
+            values = np.asarray(scores, np.float64)
+            points = found.get(clause.text, (0.0, clause))[0] + float(values[first] - values[second])
+            found[clause.text] = (points, clause)
+    return found

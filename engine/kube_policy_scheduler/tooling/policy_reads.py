@@ -1,0 +1,131 @@
+"""What policies read by name: labels and annotations with what they are compared with, and texts. No cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kube_policy_scheduler.diagnostics import Span
+from kube_policy_scheduler.lang import checked, typed
+from kube_policy_scheduler.lang.checked import values_of
+from kube_policy_scheduler.policy.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRead:
+    """One place at which a policy reads a label or an annotation, or spreads over a label."""
+
+    policy: str
+    subject: str
+    """`node` or `pod`"""
+    what: str
+    """`label` or `annotation`"""
+    key: str
+    span: Span
+    values: tuple[str, ...] = ()
+    """What it is compared with there; empty where it is not compared with constants."""
+    negated: bool = False
+    """Whether the comparison is `!=` or `not in`."""
+
+
+def key_reads(policies: Iterable[Policy]) -> tuple[KeyRead, ...]:
+    """Return every place at which policies read labels and annotations, in the order in which they are written."""
+    found: dict[tuple[str, str, str, Span], KeyRead] = {}
+    for policy in policies:
+        for read in _reads(policy):
+            place = (read.subject, read.what, read.key, read.span)
+            before = found.get(place)
+            if before is None or (read.values and not before.values):
+                found[place] = read
+    return tuple(found.values())
+
+
+def literals(policies: Iterable[Policy]) -> frozenset[str]:
+    """Return every text that the policies hold, and the types of the conditions that they read."""
+    return frozenset(
+        text
+        for policy in policies
+        for root in _roots(policy)
+        for part in typed.below(root)
+        for text in (*_constants(part), *_condition(part))
+    )
+
+
+def annotation_keys(policies: Iterable[Policy]) -> frozenset[str]:
+    """Return the annotations that the policies read."""
+    return frozenset(read.key for read in key_reads(policies) if read.what == "annotation")
+
+
+def fields(policies: Iterable[Policy]) -> frozenset[str]:
+    """Return the paths of all fields that the policies read, such as `pod.queued`."""
+    return frozenset(
+        part.field.path
+        for policy in policies
+        for root in _roots(policy)
+        for part in typed.below(root)
+        if isinstance(part, typed.Read)
+    )
+
+
+def _roots(policy: Policy) -> Iterator[typed.Typed]:
+    tree = policy.compiled.checked
+    if tree.governs is not None:
+        yield tree.governs
+    for clause in tree.clauses:
+        yield from values_of(clause)
+
+
+def _reads(policy: Policy) -> Iterator[KeyRead]:
+    for root in _roots(policy):
+        for part in typed.below(root):
+            match part:
+                case typed.Same(left=left, right=right, negated=negated):
+                    for mine, other in ((left, right), (right, left)):
+                        yield from _compared(policy, mine, other, negated)
+                case typed.Contained(item=item, list=items, negated=negated):
+                    yield from _compared(policy, item, items, negated)
+                case typed.Fold(topology=str() as topology, span=span) if topology != "*":
+                    yield KeyRead(policy.name, "node", "label", topology, span)
+                case _:
+                    yield from _read(policy, part)
+    for clause in policy.compiled.checked.clauses:
+        if isinstance(clause, checked.Grouping) and clause.topology is not None:
+            yield KeyRead(policy.name, "node", "label", clause.topology, clause.tree.span)
+
+
+def _compared(policy: Policy, value: typed.Typed, other: typed.Typed, negated: bool) -> Iterator[KeyRead]:
+    constant = _named(other)
+    texts = tuple(_texts(constant)) if isinstance(constant, typed.Constant) else ()
+    yield from _read(policy, _named(value), values=texts, negated=negated)
+
+
+def _read(
+    policy: Policy, value: typed.Typed, *, values: tuple[str, ...] = (), negated: bool = False
+) -> Iterator[KeyRead]:
+    if not isinstance(value, typed.Read) or value.key is None:
+        return
+    subject, _, what = value.field.path.partition(".")
+    if what in ("label", "annotation"):
+        yield KeyRead(policy.name, subject, what, value.key, value.span, values, negated)
+
+
+def _named(value: typed.Typed) -> typed.Typed:
+    while isinstance(value, typed.Reference):
+        value = value.value
+    return value
+
+
+def _texts(root: typed.Typed) -> Iterator[str]:
+    for part in typed.below(root):
+        yield from _constants(part)
+
+
+def _constants(part: typed.Typed) -> Iterator[str]:
+    if isinstance(part, typed.Constant):
+        items = part.value if isinstance(part.value, tuple | list | frozenset) else (part.value,)
+        yield from (item for item in items if isinstance(item, str))
+
+
+def _condition(part: typed.Typed) -> Iterator[str]:
+    if isinstance(part, typed.Read) and part.field.path == "node.conditions" and part.key is not None:
+        yield part.key

@@ -1,0 +1,106 @@
+"""What a snapshot keeps of each object: an allow-list, because what is not on it can't leak.
+
+The structs of `cluster.objects` are the list: they hold what some rule reads, so environment, commands, probes,
+secrets and configuration never get here. Of what they hold, this takes away the free texts: annotations that no rule
+reads, messages of conditions, and what only a client writing to the API server needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.claims import BIND_COMPLETED, SELECTED_NODE
+from kube_policy_scheduler.cluster.csi_migration import MIGRATED_PLUGINS
+from kube_policy_scheduler.cluster.devices import ANNOTATION as DEVICES
+from kube_policy_scheduler.cluster.object_store import BETA_CLASS
+
+Json: TypeAlias = dict[str, Any]
+
+API_VERSIONS: Mapping[type, str] = {
+    objects.Node: "v1",
+    objects.Pod: "v1",
+    objects.Namespace: "v1",
+    objects.Service: "v1",
+    objects.ReplicationController: "v1",
+    objects.PersistentVolume: "v1",
+    objects.PersistentVolumeClaim: "v1",
+    objects.ReplicaSet: "apps/v1",
+    objects.StatefulSet: "apps/v1",
+    objects.PodDisruptionBudget: "policy/v1",
+    objects.PriorityClass: "scheduling.k8s.io/v1",
+    objects.StorageClass: "storage.k8s.io/v1",
+    objects.CSINode: "storage.k8s.io/v1",
+    objects.CSIDriver: "storage.k8s.io/v1",
+    objects.CSIStorageCapacity: "storage.k8s.io/v1",
+    objects.VolumeAttachment: "storage.k8s.io/v1",
+    objects.DeviceClass: "resource.k8s.io/v1",
+    objects.PodGroup: "scheduling.k8s.io/v1alpha2",
+    objects.CoschedulingPodGroup: "scheduling.x-k8s.io/v1alpha1",
+}
+"""Every kind that a snapshot holds."""
+RULES_ANNOTATIONS = frozenset({BIND_COMPLETED, SELECTED_NODE, MIGRATED_PLUGINS, BETA_CLASS, DEVICES})
+"""Annotations that the scheduler reads whatever the policies say."""
+
+_WRITERS = ("resourceVersion", "generation", "finalizers")
+"""Of metadata: only who writes to the API server needs them."""
+
+
+def recorded_objects(things: Iterable[Any], *, annotations: Collection[str] = ()) -> list[Json]:
+    """Return objects as they stand in a fixture file, in the order given.
+
+    Args:
+        things: structs of `cluster.objects`.
+        annotations: keys of annotations to keep beside those that Kubernetes' own rules read.
+    """
+    kept = RULES_ANNOTATIONS | frozenset(annotations)
+    return [_recorded(thing, kept) for thing in things]
+
+
+def _recorded(thing: Any, annotations: frozenset[str]) -> Json:
+    made: Json = msgspec.to_builtins(thing)
+    metadata = made["metadata"]
+    for key in _WRITERS:
+        metadata.pop(key, None)
+    _reduce_annotations(metadata, annotations)
+    if isinstance(thing, objects.Pod):
+        _reduce_pod(made, thing, annotations)
+    elif isinstance(thing, objects.DeviceClass):
+        for config in made.get("spec", {}).get("config", ()):
+            config.get("opaque", {}).pop("parameters", None)  # whatever a driver wants, which may be secret
+    elif isinstance(thing, objects.Node):
+        made.get("spec", {}).pop("providerID", None)
+    kind = type(thing).__name__.removeprefix("Coscheduling")
+    return {"apiVersion": API_VERSIONS[type(thing)], "kind": kind, **made}
+
+
+def _reduce_pod(made: Json, pod: objects.Pod, annotations: frozenset[str]) -> None:
+    spec = made.setdefault("spec", {})
+    # the struct's default is left out when it is written, and a reader takes its absence for "of the policies"
+    spec["schedulerName"] = pod.spec.scheduler_name
+    volumes = [volume for volume in spec.get("volumes") or () if volume.keys() > {"name"}]
+    if volumes:
+        spec["volumes"] = volumes
+    else:
+        spec.pop("volumes", None)  # secrets, config maps, empty folders: no rule reads them
+    for volume in volumes:
+        template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}
+        _reduce_annotations(template.get("metadata") or {}, annotations)
+    status = made.get("status", {})
+    for condition in status.get("conditions") or ():
+        condition.pop("message", None)
+    for name in ("containerStatuses", "initContainerStatuses"):
+        resized = [one for one in status.get(name) or () if one.keys() > {"name"}]
+        status.pop(name, None)
+        if resized:
+            status[name] = resized
+
+
+def _reduce_annotations(metadata: Json, kept: frozenset[str]) -> None:
+    found = metadata.pop("annotations", None) or {}
+    left = {key: value for key, value in found.items() if key in kept}
+    if left:
+        metadata["annotations"] = left

@@ -1,0 +1,240 @@
+"""Metrics as people write them in a test, to signals at a time. Knows plain selectors of PromQL, no functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from kube_policy_scheduler.cluster.signals import Failure, Query, Reading, Series, Signals
+from kube_policy_scheduler.tooling.tester.durations import seconds
+from kube_policy_scheduler.tooling.tester.series import DEFAULT_INTERVAL_SECONDS, Samples, samples
+
+RESERVED = ("series", "absent", "interval", "outages")
+"""Keys of `metrics` that are no queries."""
+_UNANSWERED = ("timeout", "error")
+_FAILURES = {"timeout": "no answer within the time limit", "error": "the server answered 503: service unavailable"}
+
+_SELECTOR = re.compile(r"\s*(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)?\s*(?:\{(?P<matchers>.*)\})?\s*", re.DOTALL)
+_MATCHER = re.compile(
+    r"""\s*(?P<label>[a-zA-Z_][a-zA-Z0-9_]*)\s*(?P<operator>=~|!~|!=|=)\s*"(?P<value>(?:[^"\\]|\\.)*)"\s*(?:,|$)"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A metric's name and matchers, as in `cpu_usage{job="node"}`."""
+
+    name: str
+    matchers: tuple[tuple[str, str, str], ...]
+    """Label, operator, value."""
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a series with these labels is selected."""
+        if self.name and labels.get("__name__") != self.name:
+            return False
+        return all(_matches(labels.get(label, ""), operator, value) for label, operator, value in self.matchers)
+
+
+def _matches(text: str, operator: str, value: str) -> bool:
+    match operator:
+        case "=":
+            return text == value
+        case "!=":
+            return text != value
+        case "=~":
+            return re.fullmatch(value, text) is not None
+        case _:
+            return re.fullmatch(value, text) is None
+
+
+def selector(text: str) -> Selector | None:
+    """Return a plain selector, None where the text is anything else."""
+    found = _SELECTOR.fullmatch(text)
+    if found is None or not (found["name"] or found["matchers"]):
+        return None
+    matchers, at, inside = [], 0, (found["matchers"] or "").strip()
+    while at < len(inside):
+        matcher = _MATCHER.match(inside, at)
+        if matcher is None:
+            return None
+        matchers.append((matcher["label"], matcher["operator"], re.sub(r"\\(.)", r"\1", matcher["value"])))
+        at = matcher.end()
+    return Selector(found["name"] or "", tuple(matchers))
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A time in which a query is not answered, or wrongly."""
+
+    from_seconds: float
+    """Since the clock's zero, as all times here."""
+    to_seconds: float
+    how: str | float
+    """timeout, error, empty, nan, or the value that every series then has."""
+    query: str | None
+    """None: all queries."""
+
+    def concerns(self, query: str, at_seconds: float) -> bool:
+        """Return whether it is going on for a query at a time."""
+        return self.query in (None, query) and self.from_seconds <= at_seconds < self.to_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What a test says about metrics: the file's part, with a case's laid over it."""
+
+    answers: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """By the query's text: one value for all nodes, or values by node."""
+    series: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """By the series' text."""
+    absent: frozenset[str] = frozenset()
+    """Queries that have no answer."""
+    interval_seconds: float = DEFAULT_INTERVAL_SECONDS
+    """Between two samples."""
+    outages: tuple[Outage, ...] = ()
+
+    def over(self, form: Mapping[str, Any]) -> Metrics:
+        """Return these metrics with a form laid over them, query by query."""
+        answers = {key: value for key, value in form.items() if key not in RESERVED}
+        absent = frozenset(form.get("absent", ()))
+        kept = {key: value for key, value in self.answers.items() if key not in absent}
+        return Metrics(
+            answers=kept | answers,
+            series=dict(self.series) | form.get("series", {}),
+            absent=(self.absent - answers.keys()) | absent,
+            interval_seconds=seconds(form["interval"]) if "interval" in form else self.interval_seconds,
+            outages=(*self.outages, *(_outage(one) for one in form.get("outages", ()))),
+        )
+
+    def says(self, query: Query) -> bool:
+        """Return whether the test says anything of a query, be it that it has no answer."""
+        text = query.promql
+        if text in self.absent or text in self.answers:
+            return True
+        plain = selector(text)
+        return plain is not None and any(plain.matches(series_labels(name)) for name in self.series)
+
+    def reading(self, query: Query, *, now: float, start: float | None = None) -> Reading | None:
+        """Return the answer to a query that the scheduler has at `now`, None where it has none.
+
+        While the query is not answered, that is the last answer before: the scheduler asks as often as the query
+        says, beginning at `start`.
+
+        Args:
+            query: what a policy reads.
+            now: when it is read, unix seconds.
+            start: the clock's zero; default: `now`.
+        """
+        start = now if start is None else start
+        asked = now - start
+        outage = self._unanswered(query, asked)
+        while outage is not None:
+            polls = -(-outage.from_seconds // query.every_seconds) - 1
+            asked = polls * query.every_seconds
+            if asked < 0.0:
+                return None
+            outage = self._unanswered(query, asked)
+        return self._answered(query, asked, start)
+
+    def signals(self, queries: Iterable[Query], *, now: float, start: float | None = None) -> Signals:
+        """Return what the queries answer at `now`; arguments as for `reading`."""
+        asked = tuple(queries)
+        readings = (self.reading(query, now=now, start=start) for query in asked)
+        failures = list(self._failures(asked, now, now if start is None else start))
+        return Signals.of((reading for reading in readings if reading is not None), failures=failures)
+
+    def _failures(self, queries: Iterable[Query], now: float, start: float) -> Iterator[Failure]:
+        for query in queries:
+            outage = self._unanswered(query, now - start)
+            if outage is not None:
+                attempts = int((now - start - outage.from_seconds) // query.every_seconds) + 1
+                yield Failure(query.promql, _FAILURES[str(outage.how)], start + outage.from_seconds, attempts)
+
+    def _unanswered(self, query: Query, at_seconds: float) -> Outage | None:
+        going_on = (one for one in self.outages if one.how in _UNANSWERED and one.concerns(query.promql, at_seconds))
+        return min(going_on, key=lambda outage: outage.from_seconds, default=None)
+
+    def _answered(self, query: Query, at_seconds: float, start: float) -> Reading | None:
+        text, now = query.promql, start + at_seconds
+        if text in self.absent:
+            return None
+        if text in self.answers:
+            made = self._answer(query, self.answers[text], at_seconds, now)
+        else:
+            plain = selector(text)
+            labelled = [(series_labels(name), sample) for name, sample in self.series.items()]
+            chosen = [(labels, sample) for labels, sample in labelled if plain is not None and plain.matches(labels)]
+            if not chosen:
+                return None
+            found = ((labels, self._sample(sample, at_seconds)) for labels, sample in chosen)
+            series = tuple(Series(labels, sample[0], now - sample[1]) for labels, sample in found if sample is not None)
+            made = Reading(text, series, evaluated_at=now, fetched_at=now)
+        return self._disturbed(made, at_seconds)
+
+    def _answer(self, query: Query, value: Any, at_seconds: float, now: float) -> Reading:
+        text = query.promql
+        if not isinstance(value, dict) or _is_sample(value):
+            sample = self._sample(value, at_seconds)
+            if sample is None:
+                return Reading(text, (), evaluated_at=now, fetched_at=now)
+            number, age = sample
+            return Reading(text, (), evaluated_at=now - age, fetched_at=now - age, scalar=number)
+        label = query.by or "node"
+        samples = ((node, self._sample(sample, at_seconds)) for node, sample in value.items())
+        series = tuple(Series({label: node}, found[0], now - found[1]) for node, found in samples if found is not None)
+        return Reading(text, series, evaluated_at=now, fetched_at=now)
+
+    def _sample(self, sample: Any, at_seconds: float) -> tuple[float, float] | None:
+        """Return value and age in seconds."""
+        if isinstance(sample, str):
+            return _parsed(sample, self.interval_seconds).last(at_seconds)
+        if isinstance(sample, dict):
+            return float(sample["value"]), seconds(sample["age"])
+        return float(sample), 0.0
+
+    def _disturbed(self, reading: Reading, at_seconds: float) -> Reading:
+        """Return what an outage makes of an answer."""
+        for outage in self.outages:
+            if outage.how in _UNANSWERED or not outage.concerns(reading.promql, at_seconds):
+                continue
+            if outage.how == "empty":
+                return replace(reading, series=(), scalar=None)
+            wrong = float(outage.how)
+            series = tuple(replace(one, value=wrong) for one in reading.series)
+            return replace(reading, series=series, scalar=None if reading.scalar is None else wrong)
+        return reading
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str, interval_seconds: float) -> Samples:
+    return samples(text, interval_seconds=interval_seconds)
+
+
+def _outage(form: Mapping[str, Any]) -> Outage:
+    how = form.get("as", "timeout")
+    end = seconds(form["to"]) if "to" in form else float("inf")
+    return Outage(seconds(form["from"]), end, how, form.get("query"))
+
+
+@lru_cache(maxsize=65536)
+def series_labels(text: str) -> Mapping[str, str]:
+    """Return the labels that a series' text names, its metric as `__name__`."""
+    parsed = selector(text)
+    labels = {} if parsed is None else {label: value for label, _, value in parsed.matchers}
+    if parsed is not None and parsed.name:
+        labels["__name__"] = parsed.name
+    return labels
+
+
+def is_series(text: str) -> bool:
+    """Return whether a text names one series: a metric with labels and their values."""
+    parsed = selector(text)
+    return parsed is not None and bool(parsed.name) and all(operator == "=" for _, operator, _ in parsed.matchers)
+
+
+def _is_sample(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {"value", "age"}

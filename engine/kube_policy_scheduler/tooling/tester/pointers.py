@@ -1,0 +1,146 @@
+"""Why a case went otherwise: the clauses concerned, with the value of every subexpression on the nodes concerned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang.checked import ClauseKind
+from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
+from kube_policy_scheduler.tooling.tester import expectation as wants
+from kube_policy_scheduler.tooling.tester.outcome import Outcome
+from kube_policy_scheduler.tooling.tester.policies import TestedPolicy
+from kube_policy_scheduler.tooling.tester.texts import number
+from kube_policy_scheduler.tooling.tester.waiting import Waiting
+from kube_policy_scheduler.tooling.why.values import PartValues, leaves, part_values
+
+_REFUSING = frozenset({ClauseKind.FILTER, ClauseKind.REQUIRE, ClauseKind.LIMIT})
+_MOST_NODES = 3
+_MOST_CLAUSES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """One subexpression and its values."""
+
+    start: int
+    """Offset in the clause's text."""
+    end: int
+    values: tuple[tuple[str, str], ...]
+    """Node and value; the node is "" where it is one value for the whole decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseValues:
+    """A clause as it was written, and what its innermost parts say."""
+
+    place: str
+    """`FILE:LINE`"""
+    text: str
+    """One line."""
+    pointers: tuple[Pointer, ...]
+    """In the order of the text."""
+    scores: tuple[tuple[str, str], ...] = ()
+    """Of a score: node, and what the clause adds to its total."""
+
+
+def pointers(value: wants.OfOne, outcome: Outcome, policy: TestedPolicy, frame: Frame) -> tuple[ClauseValues, ...]:
+    """Return what explains a decision that is not as expected; the world has to be as it was for the decision."""
+    if outcome.held is not None or outcome.error is not None:
+        chosen = [clause for clause in policy.clauses if clause.kind is ClauseKind.HOLD and outcome.held is not None]
+        return tuple(_values(clause, frame, ()) for clause in chosen[:_MOST_CLAUSES])
+    nodes = _concerned(value, outcome)
+    rows = frame.cluster.nodes.rows
+    nodes = [name for name in nodes if name in rows][:_MOST_NODES]
+    about_filters = isinstance(value, wants.Filtered | wants.Feasible | wants.Unschedulable)
+    if outcome.host is None or about_filters or not set(nodes) & set(outcome.totals):
+        refusing = {verdict.clause for verdict in outcome.verdicts if not nodes or verdict.refused.keys() & set(nodes)}
+        clauses = [c for c in policy.clauses if c.kind in _REFUSING and (c.name in refusing or not refusing)]
+        return tuple(_values(clause, frame, nodes) for clause in clauses[:_MOST_CLAUSES])
+    clauses = [c for c in policy.clauses if c.kind in (ClauseKind.SCORE, ClauseKind.SPREAD, ClauseKind.PACK)]
+    evaluation = evaluate(frame, policy.profile)
+    places = {int(row): place for place, row in enumerate(evaluation.feasible)}
+
+    def added(clause: CompiledClause) -> tuple[tuple[str, str], ...]:
+        scores = evaluation.scores.get(clause.name)
+        if scores is None:
+            return ()
+        return tuple((name, number(float(scores[places[rows[name]]]))) for name in nodes if rows[name] in places)
+
+    return tuple(replace(_values(clause, frame, nodes), scores=added(clause)) for clause in clauses[:_MOST_CLAUSES])
+
+
+def turn_pointers(pods: Sequence[Waiting]) -> tuple[ClauseValues, ...]:
+    """Return what the `order by` of each policy says of each pod of a queue."""
+    found: dict[int, ClauseValues] = {}
+    for pod in pods:
+        for clause in pod.policy.clauses:
+            if clause.kind is not ClauseKind.ORDER:
+                continue
+            one = _values(clause, pod.frame, ())
+            named = tuple(
+                replace(part, values=tuple((pod.name, text) for _, text in part.values)) for part in one.pointers
+            )
+            known = found.get(id(clause))
+            if known is not None:
+                named = tuple(
+                    replace(part, values=(*part.values, *more.values))
+                    for part, more in zip(known.pointers, named, strict=True)
+                )
+            found[id(clause)] = replace(one, pointers=named)
+    return tuple(found.values())
+
+
+def _concerned(value: wants.OfOne, outcome: Outcome) -> list[str]:
+    """Return the nodes that an expectation is about, and those that it was not about but should have been."""
+    ranked = sorted(outcome.totals, key=lambda name: (-outcome.totals[name], name))
+    match value:
+        case wants.Score(node=node) | wants.Filtered(node=node):
+            return [node]
+        case wants.Order(nodes=nodes):
+            return list(nodes)
+        case wants.Feasible(nodes=nodes):
+            return sorted(nodes ^ outcome.feasible)
+        case wants.GoesTo(match=match) | wants.NotOn(match=match) if match.names:
+            return list(dict.fromkeys((*match.names, *((outcome.host,) if outcome.host else ()))))
+        case wants.Unschedulable() | wants.Schedulable() | wants.NotOn() | wants.GoesTo() | wants.Margin():
+            return ranked[:2] or sorted(outcome.nodes)[:_MOST_NODES]
+        case _:
+            return []
+
+
+def _values(clause: CompiledClause, frame: Frame, nodes: Sequence[str]) -> ClauseValues:
+    span = clause.span
+    line, _ = span.source.position(span.start)
+    text, offsets = _one_line(span.text)
+    positions = [frame.cluster.nodes.rows[name] for name in nodes] or [0]
+    found = []
+    # what stands where another part stands, as the label within `label a=b`, is left to that
+    outermost = {part.span.start: part for part in reversed(leaves(clause, (span.start, span.end)))}
+    for _, part in sorted(outermost.items()):
+        for values in part_values([part], frame, positions):
+            if not nodes and not values.same:
+                continue
+            start, last = offsets[part.span.start - span.start], offsets[part.span.end - span.start - 1]
+            found.append(Pointer(start, last + 1, _by_node(values, nodes)))
+    return ClauseValues(f"{span.source.name}:{line}", text, tuple(found))
+
+
+def _by_node(values: PartValues, nodes: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    texts = values.texts()
+    return (("", texts[0]),) if values.same and texts else tuple(zip(nodes, texts, strict=True))
+
+
+def _one_line(text: str) -> tuple[str, list[int]]:
+    """Return a text with every run of white space as one blank, and where each of its characters went."""
+    done: list[str] = []
+    offsets = []
+    for character in text:
+        offsets.append(len(done))
+        if not character.isspace():
+            done.append(character)
+        elif done and done[-1] != " ":
+            done.append(" ")
+    return "".join(done).rstrip(), offsets

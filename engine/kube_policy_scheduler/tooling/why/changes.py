@@ -1,0 +1,275 @@
+"""Single changes that would make a pod fit. Nothing is claimed: each one is decided again with the change made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.quantity import amount
+from kube_policy_scheduler.cluster.taints import TaintKey
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.tooling.why.filters import Refusals
+from kube_policy_scheduler.tooling.why.lacks import HARD, taint_text, untolerated
+from kube_policy_scheduler.tooling.why.policy_changes import edits
+from kube_policy_scheduler.tooling.why.values import amount_text
+from kube_policy_scheduler.tooling.world import Situation
+
+_HOSTNAME = "kubernetes.io/hostname"
+_MOST_TAINTS, _MOST_SHAPES, _MOST_NODES = 6, 6, 3
+"""Candidates tried of each kind: the most frequent ones, so that the time stays bounded on any cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change with which the pod fits."""
+
+    kind: str
+    """pod, node, policy, or capacity"""
+    text: str
+    nodes: int
+    """How many nodes fit then."""
+    node: str
+    """Where the pod would go."""
+
+
+def fitting(situation: Situation) -> BoolArray | None:
+    """Return `bool[nodes]`, where the pod fits; None where it fits nowhere."""
+    if situation.held() is not None:
+        return None
+    size = situation.cluster.nodes.size
+    feasible = evaluate(situation.frame(), situation.profile).feasible
+    if not len(feasible):
+        return None
+    result = np.zeros(size, np.bool_)
+    result[feasible] = True
+    return result
+
+
+def changes(situation: Situation, asked: Refusals) -> tuple[Change, ...]:
+    """Return the changes that help, those of the pod first, then of a node, of the policy, and one more node."""
+    found: list[Change] = []
+
+    def attempt(kind: str, text: str, changed: Situation) -> bool:
+        fits = fitting(changed)
+        if fits is None:
+            return False
+        host = Cycle(seed=changed.seed).decide(changed.frame(), changed.profile).host
+        found.append(Change(kind, text, int(fits.sum()), host or ""))
+        return host is not None
+
+    _requests(situation, attempt)
+    _tolerations(situation, asked, attempt)
+    _constraints(situation, attempt)
+    for node, text in _node_changes(asked):
+        with situation.with_node(node) as changed:
+            attempt("node", text, changed)
+    for edit in edits(situation, asked):
+        attempt("policy", edit.text, edit.situation)
+    for node, text in _new_nodes(situation):
+        with situation.with_node(node) as changed:
+            if attempt("capacity", text, changed):
+                break
+    return tuple(found)
+
+
+Attempt = Callable[[str, str, Situation], bool]
+
+# --- the pod ---------------------------------------------------------------------------------------------
+
+
+def _requests(situation: Situation, attempt: Attempt) -> None:
+    wanted = situation.info().template.requests
+    nodes = situation.cluster.nodes
+    for resource, whole in sorted(wanted.items(), key=lambda item: (item[0] not in ("cpu", "memory"), item[0])):
+        if resource == "pods" or whole <= 0:
+            continue
+        without = _lowered(situation, resource, 0)
+        fits = fitting(without)
+        if fits is None:
+            continue
+        free = nodes.allocatable(resource) - nodes.requested(resource)
+        bounds = sorted({int(value) for value in free[fits] if 0 < value < whole}, reverse=True)[:2]
+        for bound in bounds or _halving(situation, resource, whole):
+            target = _readable(resource, bound)
+            changed = _lowered(situation, resource, target)
+            if changed.info().template.requests.get(resource, 0) != target:
+                continue
+            before, after = amount_text(resource, whole), amount_text(resource, target)
+            if attempt("pod", f"request {after} {resource} or less, instead of {before}", changed):
+                break
+
+
+def _halving(situation: Situation, resource: str, whole: int) -> list[int]:
+    """Return the largest request that fits, where something else than room on nodes decides, such as a limit."""
+    unit = 1 << 20 if resource in ("memory", "ephemeral-storage") else 1
+    low, high = 0, -(-whole // unit)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fitting(_lowered(situation, resource, middle * unit)) is None:
+            high = middle
+        else:
+            low = middle
+    return [low * unit] if low else []
+
+
+def _readable(resource: str, bound: int) -> int:
+    """Return the amount or a little less, such that it can be read and written: whole Mi of bytes."""
+    is_bytes = resource in ("memory", "ephemeral-storage")
+    for size in (1 << 30, 1 << 20) if is_bytes else ():
+        rounded = bound // size * size
+        if rounded * 50 >= bound * 49 and rounded:
+            return rounded
+    return bound
+
+
+def _lowered(situation: Situation, resource: str, target: int) -> Situation:
+    """Return the situation with the pod's total request of a resource lowered, largest containers first."""
+    spec = situation.pod.spec
+    overhead = amount(resource, (spec.overhead or {}).get(resource, 0))
+    containers = list(spec.containers or ())
+    room = max(0, target - overhead)
+    surplus = sum(_request(container, resource) for container in containers) - room
+    for at in sorted(range(len(containers)), key=lambda at: -_request(containers[at], resource)):
+        has = _request(containers[at], resource)
+        if surplus > 0:
+            cut = min(has, surplus)
+            containers[at] = _requesting(containers[at], resource, has - cut)
+            surplus -= cut
+    first = [_requesting(c, resource, min(_request(c, resource), room)) for c in spec.init_containers or ()]
+    level = spec.resources
+    if level is not None and resource in (level.requests or {}):
+        level = objects.ResourceRequirements(
+            requests={**(level.requests or {}), resource: _quantity(resource, room)}, limits=level.limits
+        )
+    changed = msgspec.structs.replace(spec, containers=containers, init_containers=first or None, resources=level)
+    return situation.with_pod(changed)
+
+
+def _request(container: objects.Container, resource: str) -> int:
+    requests = container.resources.requests if container.resources is not None else None
+    return amount(resource, (requests or {}).get(resource, 0))
+
+
+def _requesting(container: objects.Container, resource: str, wanted: int) -> objects.Container:
+    if _request(container, resource) == wanted:
+        return container
+    before = container.resources or objects.ResourceRequirements()
+    requests = {**(before.requests or {}), resource: _quantity(resource, wanted)}
+    return msgspec.structs.replace(
+        container, resources=objects.ResourceRequirements(requests=requests, limits=before.limits)
+    )
+
+
+def _quantity(resource: str, wanted: int) -> str:
+    return f"{wanted}m" if resource == "cpu" else str(wanted)
+
+
+def _tolerations(situation: Situation, asked: Refusals, attempt: Attempt) -> None:
+    nodes = situation.cluster.nodes
+    sets: Counter[tuple[TaintKey, ...]] = Counter()
+    for row in range(nodes.size):
+        if nodes.infos[row].taints:
+            taints = tuple(untolerated(asked.frame, row))
+            if taints:
+                sets[taints] += 1
+    single = Counter({taints: count for taints, count in sets.items() if len(taints) == 1})
+    for (taint,), _ in sorted(single.items(), key=lambda item: (-item[1], item[0]))[:_MOST_TAINTS]:
+        spec = situation.pod.spec
+        operator = "Equal" if taint.value else "Exists"
+        more = objects.Toleration(key=taint.key, operator=operator, value=taint.value, effect=taint.effect)
+        changed = msgspec.structs.replace(spec, tolerations=[*(spec.tolerations or ()), more])
+        attempt("pod", f"tolerate the taint {taint_text(taint)}", situation.with_pod(changed))
+
+
+def _constraints(situation: Situation, attempt: Attempt) -> None:
+    """Try without each entry of the node selector, and without each required term."""
+    spec = situation.pod.spec
+    for key, value in sorted((spec.node_selector or {}).items()):
+        rest = {name: item for name, item in (spec.node_selector or {}).items() if name != key}
+        changed = msgspec.structs.replace(spec, node_selector=rest or None)
+        attempt("pod", f"drop {key}={value} from the node selector", situation.with_pod(changed))
+    affinity = spec.affinity
+    if affinity is not None:
+        for field, text in (
+            ("node_affinity", "the required node affinity"),
+            ("pod_affinity", "the required pod affinity"),
+            ("pod_anti_affinity", "the required pod anti-affinity"),
+        ):
+            part = getattr(affinity, field)
+            if part is None or not part.required:
+                continue
+            kept = msgspec.structs.replace(affinity, **{field: msgspec.structs.replace(part, required=None)})
+            attempt("pod", f"drop {text}", situation.with_pod(msgspec.structs.replace(spec, affinity=kept)))
+    constraints = spec.topology_spread_constraints or []
+    for at, constraint in enumerate(constraints):
+        if constraint.when_unsatisfiable == "DoNotSchedule":
+            soft = msgspec.structs.replace(constraint, when_unsatisfiable="ScheduleAnyway")
+            changed = msgspec.structs.replace(
+                spec, topology_spread_constraints=[*constraints[:at], soft, *constraints[at + 1 :]]
+            )
+            text = f"let the spread over {constraint.topology_key} be a wish (ScheduleAnyway)"
+            attempt("pod", text, situation.with_pod(changed))
+
+
+# --- nodes -----------------------------------------------------------------------------------------------
+
+
+def _node_changes(asked: Refusals) -> Iterator[tuple[objects.Node, str]]:
+    """Return changes of the closest nodes: uncordoned, ready, without taints, labelled as the pod wants."""
+    frame = asked.frame
+    selector = frame.template.spec.node_selector or {}
+    for row in asked.nearest(_MOST_NODES):
+        info = frame.cluster.nodes.infos[row]
+        node, name = info.node, info.name
+        hard = untolerated(frame, row)
+        if node.spec.unschedulable:
+            taints = [t for t in node.spec.taints or () if t.key != "node.kubernetes.io/unschedulable"]
+            spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=taints)
+            yield msgspec.structs.replace(node, spec=spec), f"uncordon {name}"
+        elif hard:
+            left = [t for t in node.spec.taints or () if t.effect not in HARD or _key(t) not in hard]
+            spec = msgspec.structs.replace(node.spec, taints=left)
+            texts = " and ".join(taint_text(taint) for taint in hard)
+            yield msgspec.structs.replace(node, spec=spec), f"remove the taint {texts} from {name}"
+        wrong = {key: value for key, value in sorted(selector.items()) if info.labels.get(key) != value}
+        if wrong:
+            labels = {**info.labels, **wrong}
+            texts = ", ".join(f"{key}={value}" for key, value in wrong.items())
+            meta = msgspec.structs.replace(node.metadata, labels=labels)
+            yield msgspec.structs.replace(node, metadata=meta), f"label {name} with {texts}"
+        if info.conditions.get("Ready") != "True":
+            others = [c for c in node.status.conditions or () if c.type != "Ready"]
+            ready = objects.NodeCondition(type="Ready", status="True")
+            taints = [t for t in node.spec.taints or () if not t.key.startswith("node.kubernetes.io/not-ready")]
+            status = msgspec.structs.replace(node.status, conditions=[*others, ready])
+            spec = msgspec.structs.replace(node.spec, taints=taints)
+            yield msgspec.structs.replace(node, status=status, spec=spec), f"{name} becomes ready"
+
+
+def _key(taint: objects.Taint) -> TaintKey:
+    return TaintKey(taint.key, taint.value, taint.effect)
+
+
+def _new_nodes(situation: Situation) -> Iterator[tuple[objects.Node, str]]:
+    """Return an empty copy of a node of each size and set of taints, the most frequent first."""
+    shapes: dict[tuple[object, ...], list[int]] = {}
+    for info in situation.cluster.nodes.infos:
+        if not info.node.spec.unschedulable:
+            key = (tuple(sorted(info.allocatable.items())), tuple(_key(t) for t in info.taints))
+            shapes.setdefault(key, []).append(info.row)
+    ranked = sorted(shapes.values(), key=lambda rows: (-len(rows), rows[0]))
+    for rows in ranked[:_MOST_SHAPES]:
+        names = situation.cluster.nodes.names
+        like = min((names[row], row) for row in rows)[1]
+        info = situation.cluster.nodes.infos[like]
+        name = f"{info.name}-more"
+        labels = {**info.labels} | ({_HOSTNAME: name} if _HOSTNAME in info.labels else {})
+        meta = msgspec.structs.replace(info.node.metadata, name=name, uid=name, labels=labels)
+        yield msgspec.structs.replace(info.node, metadata=meta), f"add one more node like {info.name}, empty"

@@ -1,0 +1,215 @@
+"""`policyctl why`: one pod's decision explained by the scheduler's own core. Pure; decides nothing by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.policy.gang_state import GangState, gang_state
+from kube_policy_scheduler.policy.pod_groups import pod_group_claims
+from kube_policy_scheduler.tooling.why.changes import Change, changes
+from kube_policy_scheduler.tooling.why.filters import RESOURCES, Refusals, Refuser, refusals
+from kube_policy_scheduler.tooling.why.lacks import Near, near, plain
+from kube_policy_scheduler.tooling.why.limits import LimitState, limits
+from kube_policy_scheduler.tooling.why.scores import Ranking, ranking
+from kube_policy_scheduler.tooling.world import Situation
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The one reason that matters most."""
+
+    name: str
+    place: str
+    """`FILE:LINE:COLUMN`, "" for a rule of Kubernetes."""
+    words: str
+    refused: int
+    only: int
+    """Nodes on which nothing else stands in the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of the table: a filter, or a part of one."""
+
+    name: str
+    place: str
+    within: str
+    alone: int
+    """Nodes that it refuses, asked alone."""
+    first: int
+    """Nodes that it is the first to refuse."""
+    only: int
+    """Nodes that nothing else refuses."""
+    reasons: tuple[tuple[str, int], ...]
+    dominant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything that `why` has to say about one pod."""
+
+    pod: str
+    policy: str
+    nodes: int
+    fits: int
+    host: str | None
+    """Where it would go now."""
+    bound: str | None
+    """Where it is."""
+    message: str
+    """kube-scheduler's own sentence, where it fits nowhere."""
+    cause: Cause | None
+    lines: tuple[Line, ...]
+    near: tuple[Near, ...] = ()
+    changes: tuple[Change, ...] = ()
+    ranking: Ranking | None = None
+    bound_lacks: Near | None = None
+    """What the node that it is on lacks by now."""
+    victims: tuple[str, ...] = ()
+    """Pods that preemption would evict."""
+    preemption_node: str | None = None
+    limits: tuple[LimitState, ...] = ()
+    """Those that concern it."""
+    gangs: tuple[GangState, ...] = ()
+    """The groups that it starts together with, itself included."""
+    short: str = ""
+    """Why it must wait for its groups whatever room there is; "" where it need not."""
+
+
+def explain(
+    situation: Situation, *, bound: str | None = None, top: int = 5, pending: Sequence[PodInfo] = ()
+) -> Explanation:
+    """Decide a pod and say why.
+
+    Args:
+        situation: the pod as it waits, the cluster without it, and the rules.
+        bound: the node that it is on, where it is on one.
+        top: how many nodes to show.
+        pending: the pods that wait, for those of its gang.
+    """
+    asked = refusals(situation)
+    decision = Cycle(seed=situation.seed).decide(asked.frame, situation.profile)
+    held, fits = situation.held(), len(asked.evaluation.feasible)
+    nodes = situation.cluster.nodes
+    lines = tuple(_lines(asked))
+    fails = held is not None or not fits
+    preemption = decision.preemption
+    bound_row = nodes.rows.get(bound, -1) if bound is not None else -1
+    refused_now = bound_row >= 0 and bool(asked.count[bound_row])
+    gangs, short = _gangs(situation, asked.frame, pending=pending, is_placed=bound is not None)
+    rank: Ranking | None = None
+    if not fails and decision.host is not None:
+        rank = ranking(situation, asked.evaluation, host=decision.host, current=bound, limit=top)
+    return Explanation(
+        pod=asked.frame.pod.key,
+        policy=situation.profile.name,
+        nodes=nodes.size,
+        fits=0 if held is not None else fits,
+        host=None if held is not None else decision.host,
+        bound=bound,
+        message=f"held: {held}" if held is not None else decision.message,
+        cause=_cause(situation, asked, decision, held) if fails else None,
+        lines=lines,
+        near=near(asked, asked.nearest(top)) if fails and held is None and not _whole(asked) else (),
+        changes=changes(situation, asked) if fails else (),
+        ranking=rank,
+        bound_lacks=near(asked, [bound_row])[0] if refused_now else None,
+        victims=tuple(pod.key for pod in preemption.victims) if preemption is not None else (),
+        preemption_node=preemption.nominated_node if preemption is not None else None,
+        limits=tuple(limits(asked.frame, situation.profile)),
+        gangs=gangs,
+        short=short if bound is None else "",
+    )
+
+
+def _gangs(
+    situation: Situation, frame: Frame, *, pending: Sequence[PodInfo], is_placed: bool
+) -> tuple[tuple[GangState, ...], str]:
+    """Return the pod's groups, and why it must wait for them whatever room there is."""
+    policy, counters, own = situation.rules.policy, situation.cluster.counters, frame.pod.uid
+    try:
+        claims = (*pod_group_claims(frame), *(policy.claims(frame) if policy is not None else ()))
+    except ValueError as error:
+        return (), str(error)
+    found = []
+    for claim in claims:
+        placed = counters.group_size(claim.group_of, claim.group)
+        others = [pod for pod in pending if pod.uid != own and claim.group_of(pod.template) == claim.group]
+        found.append(gang_state(claim, placed=placed + is_placed, pending=len(others) + (not is_placed)))
+    missing = next((gang for gang in found if gang.missing), None)
+    return tuple(found), f"waiting for more pods of {missing.sentence()}" if missing is not None else ""
+
+
+def _whole(asked: Refusals) -> bool:
+    return any(unit.whole for unit in asked.units)
+
+
+def _lines(asked: Refusals) -> list[Line]:
+    dominant = asked.dominant() if not len(asked.evaluation.feasible) else None
+    lines: list[Line] = []
+    for one in asked.filters:
+        parts = [unit for unit in asked.units if unit.within and unit.clause is one.clause]
+        obstacle = next(
+            (
+                unit.obstacle
+                for unit in asked.units
+                if unit.name == one.name and unit.clause is one.clause and not unit.within
+            ),
+            "",
+        )
+        only = sum(asked.only(key) for key in {unit.obstacle for unit in parts} if key in asked.obstacles)
+        lines.append(_line(one, asked, obstacle, dominant, only=only if parts else None))
+        lines.extend(_line(part, asked, part.obstacle, dominant) for part in parts)
+    return lines
+
+
+def _line(one: Refuser, asked: Refusals, obstacle: str, dominant: str | None, *, only: int | None = None) -> Line:
+    alone = int(one.refused.sum())
+    if only is None:
+        nothing_else = (asked.count == 1) & one.refused
+        only = int(nothing_else.sum())
+    return Line(
+        name=one.name,
+        place=str(one.span) if one.span is not None else "",
+        within=one.within,
+        alone=alone,
+        first=int(one.first.sum()),
+        only=only,
+        reasons=tuple((reason, int(np.count_nonzero(where))) for reason, where in one.reasons),
+        dominant=bool(alone) and obstacle == dominant,
+    )
+
+
+def _cause(situation: Situation, asked: Refusals, decision: Decision, held: str | None) -> Cause:
+    size = situation.cluster.nodes.size
+    if held is not None:
+        assert situation.rules.policy is not None
+        frame: Frame = asked.frame
+        clause = next(clause for clause in situation.rules.policy.holds if clause.evaluate(frame))
+        return Cause(clause.name, str(clause.span), f"`{clause.text}` holds it back: {held}", size, size)
+    if not size:
+        return Cause("", "", decision.message, 0, 0)
+    obstacle = asked.dominant()
+    if obstacle is None:
+        return Cause("", "", decision.message, size, 0)
+    units = [unit for unit in asked.units if unit.obstacle == obstacle and unit.refused.any()]
+    unit = next((unit for unit in units if unit.span is not None), units[0])
+    refused, only = int(asked.obstacles[obstacle].sum()), asked.only(obstacle)
+    place = str(unit.span) if unit.span is not None else ""
+    if unit.whole:
+        return Cause(unit.name, place, f"it is refused as a whole: {plain(unit.reasons[0][0])}", size, size)
+    spoken = next((each for each in units if each.name == RESOURCES), unit)
+    ranked = sorted(((-int(where.sum()), plain(reason)) for reason, where in spoken.reasons if where.any()))
+    if spoken.clause is not None:
+        words = f"`{spoken.name if spoken.within else spoken.clause.text}` does not hold"
+        own = [text for _, text in ranked if spoken.name not in text]
+        words += f" ({own[0]})" if own else ""
+    else:
+        words = " and ".join(dict.fromkeys(text for _, text in ranked))
+    return Cause(unit.name, place, words, refused, only)

@@ -1,0 +1,187 @@
+"""What `policyctl why` shows: text for people, data for programs. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from kube_policy_scheduler.diagnostics import printable
+from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal, counted, short, signed
+from kube_policy_scheduler.tooling.why.explain import Cause, Explanation
+from kube_policy_scheduler.tooling.why.lacks import Near
+from kube_policy_scheduler.tooling.why.scores import Ranking, Term
+
+
+def lines(found: Explanation, *, to: Terminal) -> Iterator[str]:
+    """Return the explanation for people, the dominant reason first."""
+    if found.cause is not None:
+        yield from _unschedulable(found, found.cause, to)
+    elif found.ranking is not None:
+        yield from _placed(found, found.ranking, to)
+    else:
+        yield f"{printable(found.pod)}: {found.message}"
+
+
+def headline(found: Explanation) -> str:
+    """Return what is the case, in one line."""
+    pod = printable(found.pod)
+    if found.cause is not None:
+        return f"{pod} fits on none of {counted(found.nodes, 'node')}, under {found.policy}"
+    fits = f"{found.fits} of {counted(found.nodes, 'node')} {'fits' if found.fits == 1 else 'fit'}"
+    if found.bound is None:
+        goes = "would go" if found.short else "goes"
+        return f"{pod} {goes} to {found.host}, under {found.policy}: {fits}"
+    if found.bound == found.host:
+        return f"{pod} is on {found.bound}, and would go there again: {fits}"
+    return f"{pod} is on {found.bound}, but would go to {found.host} now: {fits}"
+
+
+def reason(found: Explanation) -> str:
+    """Return why that is so, in one line."""
+    if found.cause is not None:
+        return _cause(found, found.cause)
+    return _why(found.ranking) if found.ranking is not None else printable(found.message)
+
+
+def _cause(found: Explanation, cause: Cause) -> str:
+    place = f", {cause.place}" if cause.place else ""
+    name = f"{cause.name}{place}" if cause.name and cause.name not in cause.words else cause.place
+    where = f" ({name})" if name else ""
+    share = f": {cause.refused} of {counted(found.nodes, 'node')}" if cause.refused < found.nodes else ": every node"
+    only = f"; on {cause.only} of them nothing else is in the way" if 0 < cause.only < cause.refused else ""
+    whole = cause.only == cause.refused == found.nodes and found.nodes > 1
+    return printable(f"Main cause: {cause.words}{where}") + (share + only if not whole else "")
+
+
+def _notes(found: Explanation) -> Iterator[str]:
+    yield from (printable(limit.sentence()) for limit in found.limits)
+    if found.short:
+        yield f"It is held back: {printable(found.short)}"
+    else:
+        yield from (printable(f"It starts with the others of {gang.sentence()}") for gang in found.gangs)
+    if found.cause is not None and found.bound is not None:
+        yield f"It runs on {found.bound}, where it would not be placed again: {_lacks(found.bound_lacks)}"
+    elif found.bound_lacks is not None:
+        yield f"{found.bound} would refuse it: {_lacks(found.bound_lacks)}"
+
+
+# --- fits nowhere ----------------------------------------------------------------------------------------
+
+
+def _unschedulable(found: Explanation, cause: Cause, to: Terminal) -> Iterator[str]:
+    yield to.paint(RED, headline(found))
+    yield to.paint(BOLD, _cause(found, cause))
+    yield from _notes(found)
+    if any(line.alone for line in found.lines):
+        yield ""
+        yield from _table(found, to)
+    if found.near:
+        yield ""
+        yield to.paint(BOLD, "Closest nodes:")
+        rows = [("", "")]
+        for near in found.near:
+            first, *rest = near.lacks
+            rows += [(f"  {near.node}", printable(first)), *(("", printable(more)) for more in rest)]
+        yield from to.table(rows, right_from=2)
+    yield ""
+    if found.changes:
+        yield to.paint(BOLD, "It would fit if you (one of these; each was tried):")
+        rows = [("", "")]
+        for change in found.changes:
+            fits = f"{change.nodes} node fits" if change.nodes == 1 else f"{change.nodes} nodes fit"
+            rows.append((f"  {printable(change.text)}", f"{fits}, it goes to {change.node}"))
+        yield from to.table(rows, right_from=2)
+    else:
+        yield to.paint(BOLD, "No single change that was tried makes it fit.")
+    if found.victims:
+        yield f"Preemption would evict {', '.join(found.victims)} from {found.preemption_node}."
+
+
+def _lacks(near: Near | None) -> str:
+    return "; ".join(near.lacks) if near is not None else "see below"
+
+
+def _table(found: Explanation, to: Terminal) -> Iterator[str]:
+    rows = [("filter", "where", "alone", "first", "only", "")]
+    styles = {}
+    for line in found.lines:
+        if not line.alone and not line.place:
+            continue
+        name = f"  {line.name}" if line.within else line.name
+        if line.dominant:
+            styles[len(rows)] = RED
+        mark = "<- main cause" if line.dominant else ""
+        rows.append((printable(name), line.place, str(line.alone), str(line.first), str(line.only), mark))
+    quiet = sum(1 for line in found.lines if not line.alone and not line.place)
+    yield from to.table(rows, right_from=2, styles=styles)
+    if quiet:
+        yield to.paint(DIM, f"{quiet} more rules of Kubernetes refuse no node")
+    yield to.paint(DIM, "alone: nodes it refuses; first: not refused by a rule above; only: not refused by any other")
+
+
+# --- fits ------------------------------------------------------------------------------------------------
+
+
+def _placed(found: Explanation, rank: Ranking, to: Terminal) -> Iterator[str]:
+    yield to.paint(GREEN if found.bound in (None, found.host) and not found.short else RED, headline(found))
+    yield from _notes(found)
+    yield to.paint(BOLD, _why(rank))
+    yield ""
+    head = ("score", "where", *rank.nodes)
+    rows: list[tuple[str, ...]] = [head]
+    for term in rank.terms:
+        rows.append((printable(term.name), term.place, *(short(value) for value in term.scores)))
+    rows.append(("total", "", *(short(total) for total in rank.totals)))
+    rows.append(("rank", "", *(str(place) for place in rank.ranks)))
+    yield from to.table(rows, right_from=2, styles={len(rows) - 2: BOLD})
+    for term in rank.terms:
+        if term.parts:
+            yield ""
+            weight = f", weight {term.weight:g}" if term.weight != 1 else ""
+            yield to.paint(BOLD, f"{printable(term.name)} ({term.place}{weight})")
+            yield from _values(term, rank.nodes, to)
+
+
+def _why(rank: Ranking) -> str:
+    if rank.feasible == 1:
+        return "It is the only node that fits."
+    if rank.ties > 1:
+        return f"{rank.ties} nodes have the same best total: one of them was drawn by a hash of pod, node and seed."
+    following = next((at for at in range(1, len(rank.nodes)) if rank.ranks[at] > 1), None)
+    if following is None or rank.margin is None:
+        return "It has the best total."
+    parts = rank.advantage(following)
+    ahead = [f"{name} {signed(value)}" for name, value in parts if value > 0]
+    behind = [f"{name} {signed(value)}" for name, value in parts if value < 0]
+    against = f", against {', '.join(behind)}" if behind else ""
+    nearest = rank.nodes[following]
+    return printable(f"It leads {nearest} by {short(rank.margin)}: {', '.join(ahead)}{against}.")
+
+
+def _values(term: Term, nodes: Sequence[str], to: Terminal) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [("", *nodes)]
+    same: list[str] = []
+    for part in term.parts:
+        if part.same:
+            same.append(f"  {printable(part.text)} = {part.texts()[0]}")
+        else:
+            rows.append((f"  {printable(part.text)}", *(printable(text) for text in part.texts())))
+    if len(rows) > 1:
+        yield from to.table(rows, right_from=1)
+    yield from same
+
+
+# --- for programs ----------------------------------------------------------------------------------------
+
+
+def data(found: Explanation) -> dict[str, Any]:
+    """Return the explanation as plain values; keys are those of `Explanation`, and the sentences that people read."""
+    done = {"headline": headline(found), "reason": reason(found), "notes": list(_notes(found)), **asdict(found)}
+    for line in done["lines"]:
+        line["reasons"] = dict(line["reasons"])
+    if found.ranking is not None:
+        for made, term in zip(done["ranking"]["terms"], found.ranking.terms, strict=True):
+            for part, values in zip(made["parts"], term.parts, strict=True):
+                part["shown"] = values.texts()
+    return done
