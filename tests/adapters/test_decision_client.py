@@ -9,6 +9,7 @@ from threading import Thread
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+
 from kube_policy_scheduler.adapters.decision_client import DecisionLogError, fetch_decisions
 
 LINES = b'{"version":1}\n{"version":1,"node":"a"}\n'

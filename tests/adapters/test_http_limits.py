@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
+from prometheus_client import CollectorRegistry
+
 from kube_policy_scheduler.adapters.http_limits import ConnectionLimits, RateLimit
 from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
 from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
-from prometheus_client import CollectorRegistry
 
 SHORT = 0.05
 

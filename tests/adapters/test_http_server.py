@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
-from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer, ServerError
-from kube_policy_scheduler.adapters.spare_time import SpareTime
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+
+from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer, ServerError
+from kube_policy_scheduler.adapters.spare_time import SpareTime
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 from kube_policy_scheduler.adapters import open_telemetry
 from kube_policy_scheduler.adapters.open_telemetry import FinishedSpan, SpanExporter, TracingUnavailable
-
 from tests.otlp_collector import Collector
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.adapters import policy_directory, policy_sources
 from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
@@ -28,7 +29,6 @@ from kube_policy_scheduler.adapters.policy_sources import (
     read_policies,
     subpath_mounts,
 )
-
 from tests.configmap_volume import ConfigMapVolume
 
 

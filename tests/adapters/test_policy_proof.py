@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
 from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
 from kube_policy_scheduler.adapters.policy_proof import SIGNATURE, SUMS, PolicyProof
 from kube_policy_scheduler.adapters.policy_sources import (
@@ -19,7 +20,6 @@ from kube_policy_scheduler.adapters.policy_sources import (
     policies_of_config_map,
     read_policies,
 )
-
 from tests.configmap_volume import ConfigMapVolume
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)

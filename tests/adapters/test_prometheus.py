@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+
 from kube_policy_scheduler.adapters.prometheus import (
     PrometheusClient,
     PrometheusEndpoint,
@@ -23,7 +24,6 @@ from kube_policy_scheduler.adapters.prometheus import (
     QueryRefusedError,
 )
 from kube_policy_scheduler.cluster.signals import Query, Reading, SeriesColumns
-
 from tests.prometheus_server import PrometheusServer
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.adapters.prometheus_answers import (
     AnswerError,
     MalformedResultError,

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.adapters.rotating_file import FileError, RotatingLines
 
 

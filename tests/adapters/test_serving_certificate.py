@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 from cryptography import x509
-from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
-from kube_policy_scheduler.adapters.serving_certificate import CertificateError, ServingCertificate, self_signed
 from prometheus_client import CollectorRegistry
 
+from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
+from kube_policy_scheduler.adapters.serving_certificate import CertificateError, ServingCertificate, self_signed
 from tests.kube.scripted_server import until
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import prometheus_client
 import pytest
+
 from kube_policy_scheduler.adapters import signal_source
 from kube_policy_scheduler.adapters.prometheus import (
     PrometheusEndpoint,
@@ -23,7 +24,6 @@ from kube_policy_scheduler.adapters.prometheus import (
 from kube_policy_scheduler.adapters.signal_source import SignalSource
 from kube_policy_scheduler.cluster.signal_join import SignalColumns
 from kube_policy_scheduler.cluster.signals import Query, Reading, Series, Signals
-
 from tests.prometheus_server import PrometheusServer
 
 ENDPOINT = PrometheusEndpoint("http://127.0.0.1:1")

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from itertools import count
 
 import pytest
+
 from kube_policy_scheduler.adapters.spare_time import SpareTime
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 from kube_policy_scheduler.adapters import worker_process
 from kube_policy_scheduler.adapters.worker_process import WorkerExceeded, WorkerLost, WorkerProcess
 

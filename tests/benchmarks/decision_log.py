@@ -13,7 +13,6 @@ from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.decision_record import encode
-
 from tests.benchmarks.decisions import NOW, start
 from tests.benchmarks.policies import FOUR_LINES, policy_text
 from tests.benchmarks.workloads import NODES, named

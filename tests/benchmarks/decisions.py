@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
-
 from tests.benchmarks.manifests import pod_info
 from tests.benchmarks.policies import signals
 from tests.benchmarks.reference import Reference

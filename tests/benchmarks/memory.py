@@ -12,8 +12,8 @@ import sys
 from dataclasses import dataclass
 
 import psutil
-from kube_policy_scheduler.cluster.cluster import Cluster
 
+from kube_policy_scheduler.cluster.cluster import Cluster
 from tests.benchmarks.manifests import add_node, node, pod, pod_info
 from tests.benchmarks.workloads import ZONES
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.framework.profile import Profile

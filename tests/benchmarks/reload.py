@@ -12,7 +12,6 @@ from kube_policy_scheduler.adapters.worker_process import WorkerProcess
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
 from kube_policy_scheduler.daemon.policies.reload import Accepted
-
 from tests.benchmarks.decisions import start
 from tests.benchmarks.policies import policy_text
 from tests.benchmarks.reference import Reference

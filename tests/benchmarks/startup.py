@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
+
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder
 from kube_policy_scheduler.adapters.kube.pages import PAGE_OBJECTS
 from kube_policy_scheduler.cluster import objects
@@ -15,7 +16,6 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-
 from tests.benchmarks.decisions import NOW
 from tests.benchmarks.manifests import Json, node, pod
 from tests.benchmarks.reference import Reference

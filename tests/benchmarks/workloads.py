@@ -14,7 +14,6 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.profile import Profile
-
 from tests.benchmarks.manifests import HOSTNAME, ZONE, Json, add_node, in_zones, near, node, pod, spread
 from tests.benchmarks.policies import FOUR_LINES, policy_text, profile_of
 

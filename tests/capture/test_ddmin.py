@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.tooling.capture.ddmin import grown, minimised
 
 

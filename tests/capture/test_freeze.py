@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
@@ -19,7 +20,6 @@ from kube_policy_scheduler.tooling.capture.scene import Scene
 from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
 from kube_policy_scheduler.tooling.snapshot.pseudonyms import Pseudonyms
 from kube_policy_scheduler.tooling.world import Rules
-
 from tests.framework.worlds import EVENTS, PODS, World, make_node, make_pod
 
 NOW = 2e9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from click.shell_completion import ShellComplete
+
 from kube_policy_scheduler.cli.main import policyctl
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+
 from kube_policy_scheduler.cli import main
 
 POLICYCTL = [sys.executable, "-m", "kube_policy_scheduler.cli"]

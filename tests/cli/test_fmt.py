@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.cli import main, rewriting
 
 UGLY, TIDY = "filter   node.ready\n", "filter node.ready\n"

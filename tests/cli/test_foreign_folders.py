@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.cli.main import run
 
 SECRET = "hunter2 is the password"

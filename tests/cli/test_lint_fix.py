@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.cli import main, rewriting
 
 BEFORE, AFTER = "let x = 1\nfilter node.ready\n", "filter node.ready\n"

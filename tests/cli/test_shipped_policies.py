@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.cli.main import OK, run
 
 ROOT = Path(__file__).parents[2]

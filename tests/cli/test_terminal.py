@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kube_policy_scheduler.cli import terminal
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.cluster.pods import PASSED_ON, Templates

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster import counter as counter_module
 from kube_policy_scheduler.cluster import counters, domains, objects
 from kube_policy_scheduler.cluster.affinity import IncomingTerms, PodTerm, WeightedTerms, carried_terms

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_selector

@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster.quantity import MAX_INT64, QuantityError, amount, nanos, scaled, units
 
 SUFFIXES = {

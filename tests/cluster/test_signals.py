@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster.signal_join import Join, NodeIndex, SignalColumns, SignalState, join
 from kube_policy_scheduler.cluster.signals import Query, Reading, Series, Signals
 

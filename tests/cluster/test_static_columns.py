@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.domains import topology
 from kube_policy_scheduler.cluster.nodes import NodeInfo, NodeTable

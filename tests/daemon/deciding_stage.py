@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 import msgspec
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo

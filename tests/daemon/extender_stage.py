@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import aiohttp
 import msgspec
+
 from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Unknown
 from kube_policy_scheduler.cluster import objects

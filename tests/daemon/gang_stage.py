@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -17,7 +18,6 @@ from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.queue import SchedulingQueue
-
 from tests.simulation.chaos import policies_of
 from tests.simulation.virtual_time import run
 

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 import msgspec
+
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
@@ -16,7 +17,6 @@ from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadRes
 from kube_policy_scheduler.daemon.serving.status_snapshot import Onlooker, Replica, Snapshot, Sources, take
 from kube_policy_scheduler.framework.queue import Membership, SchedulingQueue
 from kube_policy_scheduler.policy.gang_state import GangState
-
 from tests.daemon.deciding_stage import NOW, Stage, policies, reading
 
 POLICY = """# Web pods go where it is calm.

@@ -17,6 +17,8 @@ import aiohttp
 import pytest
 import trustme
 import yaml
+from syrupy.assertion import SnapshotAssertion
+
 from kube_policy_scheduler.adapters.admission_review import WARNINGS_CHARACTERS, decode_review, encode_answer
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
@@ -26,7 +28,6 @@ from kube_policy_scheduler.daemon.webhook.admission import MESSAGE_CHARACTERS, N
 from kube_policy_scheduler.daemon.webhook.bodies import MAX_BODY_BYTES, Bodies
 from kube_policy_scheduler.daemon.webhook.checking import ReviewChecker
 from kube_policy_scheduler.daemon.webhook.server import Webhook
-from syrupy.assertion import SnapshotAssertion
 
 Json = dict[str, Any]
 Post = Callable[[bytes | AsyncIterator[bytes]], Awaitable[tuple[int, str]]]

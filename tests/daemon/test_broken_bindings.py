@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.queue import Place
-
 from tests.simulation.calm import Calm, story
 from tests.simulation.network import OurFaultError
 

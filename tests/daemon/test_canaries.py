@@ -6,11 +6,11 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
+from prometheus_client import CollectorRegistry
+
 from kube_policy_scheduler.daemon.observing.observers import PodBound
 from kube_policy_scheduler.daemon.policies.canaries import Canaries, Comparison, compared
 from kube_policy_scheduler.policy.policy_set import load
-from prometheus_client import CollectorRegistry
-
 from tests.daemon.deciding_stage import NOW, Stage
 from tests.lang.texts import sources
 

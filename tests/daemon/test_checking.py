@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.worker_process import WorkerProcess
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker, dump_tree, load_tree
@@ -18,7 +19,6 @@ from kube_policy_scheduler.diagnostics import Source, Span
 from kube_policy_scheduler.lang.reading.parse import parse
 from kube_policy_scheduler.lang.statements import STATEMENTS
 from kube_policy_scheduler.lang.walk import walk
-
 from tests.lang.strategies import programs
 
 NAMES = frozenset({"policy-scheduler"})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
-from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseMetrics
 from prometheus_client import CollectorRegistry
 
+from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
+from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseMetrics
 from tests.daemon.status_stage import Scene
 
 

@@ -8,6 +8,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 from click.testing import CliRunner, Result
+
 from kube_policy_scheduler.daemon.configuration import settings as module
 from kube_policy_scheduler.daemon.configuration.settings import (
     HttpSettings,

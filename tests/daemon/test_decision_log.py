@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
 from kube_policy_scheduler.daemon.observing.close_look import MOST_CREDIT_SECONDS
@@ -16,7 +17,6 @@ from kube_policy_scheduler.daemon.observing.decision_entry import Entry, select_
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, Held, PodBound
 from kube_policy_scheduler.tooling.decision_record import Outcome, decode, encode
-
 from tests.daemon.deciding_stage import NOW, Stage, finished, policies, reading
 
 WEB = """policy web

@@ -15,6 +15,7 @@ import pytest
 import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.adapters.extender_protocol import read_nodes, read_preemption, write_filtered
 from kube_policy_scheduler.adapters.http_access import Clients
 from kube_policy_scheduler.adapters.kube.binding import Bound, Reason, Refused, Unknown
@@ -23,7 +24,6 @@ from kube_policy_scheduler.daemon.configuration.settings import HttpSettings, Se
 from kube_policy_scheduler.daemon.modes.selection import knows_clients
 from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent
 from kube_policy_scheduler.policy.extension import priorities
-
 from tests.daemon.extender_stage import Json, Stage, pod, recorded
 from tests.kube.scripted_server import until
 

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import pytest
+
 from kube_policy_scheduler.adapters.kube.changes import Phase, Status
 from kube_policy_scheduler.adapters.kube.resources import NODES, PODS, STORAGE_CLASSES, Resource
 from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, READING_SECONDS, Freshness

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
 from kube_policy_scheduler.daemon.replicas.leading import Leading
-
 from tests.simulation.api_server import ApiServer
 from tests.simulation.network import Connection
 from tests.simulation.virtual_time import run

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.prometheus import PrometheusEndpoint
@@ -17,7 +18,6 @@ from kube_policy_scheduler.adapters.signal_source import SignalSource
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.policies.reload import Accepted, PolicyReloader, Refused, ReloadRecord
-
 from tests.configmap_volume import ConfigMapVolume
 from tests.prometheus_server import PrometheusServer
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.daemon.logs import MOST_CHARACTERS, JsonLines, TextLines
 
 NASTY = 'web\n2027-01-15T08:00:00.000Z INFO    Successfully bound pod to node pod=a/b node="n1"\x1b[2J'

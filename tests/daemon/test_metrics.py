@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
 from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod, PodSpec
 from kube_policy_scheduler.cluster.pods import Templates
 from kube_policy_scheduler.daemon.observing.live_metrics import LiveState, SignalRow, query_label
@@ -12,8 +15,6 @@ from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics, exp
 from kube_policy_scheduler.daemon.observing.observers import PodBound
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
 from kube_policy_scheduler.daemon.replicas.sharing import Part
-from prometheus_client import generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 
 
 def samples(metrics: SchedulerMetrics) -> dict[str, float]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from kube_policy_scheduler.cluster.objects import CoschedulingPodGroup, PodCondition, PodGroup, PodGroupStatus
 
+from kube_policy_scheduler.cluster.objects import CoschedulingPodGroup, PodCondition, PodGroup, PodGroupStatus
 from tests.simulation.calm import Calm, story
 from tests.simulation.chaos import containers
 

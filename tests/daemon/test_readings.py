@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
-
 from tests.simulation.calm import Calm, story
 
 POLICY = 'score promql("load")\n'

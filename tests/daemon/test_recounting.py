@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+
 from kube_policy_scheduler.daemon.scheduling.recounting import Recounting
 from kube_policy_scheduler.framework.invariants import violations
-
 from tests.simulation.calm import Calm, story
 
 POLICY = "score node.free.cpu\n"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.adapters.loops import Loops
 from kube_policy_scheduler.adapters.policy_sources import PolicySources, PolicySourcesError
 from kube_policy_scheduler.adapters.worker_process import WorkerLost

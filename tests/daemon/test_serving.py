@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+
 from kube_policy_scheduler.daemon.configuration.settings import HttpSettings, PrometheusSettings, Settings, TlsSettings
 from kube_policy_scheduler.daemon.main import main, override
 from kube_policy_scheduler.daemon.serving.server import shown_settings, without_password

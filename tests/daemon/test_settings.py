@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+from syrupy.assertion import SnapshotAssertion
+
 from kube_policy_scheduler.daemon.configuration.settings import Settings, load_settings, parse_settings, settings_schema
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.yaml_document import DocumentError
-from syrupy.assertion import SnapshotAssertion
 
 HEAD = "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n"
 

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.daemon.replicas.ring import Ring
 from kube_policy_scheduler.daemon.replicas.sharding import Sharding
-
 from tests.simulation.chaos import compiled
 
 MEMBERS = st.frozensets(st.sampled_from([f"r{number}" for number in range(8)]), min_size=1, max_size=6)

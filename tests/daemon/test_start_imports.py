@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from kube_policy_scheduler.daemon.main import IMPORTED_MEANWHILE
 
 START = "import kube_policy_scheduler.daemon.main, kube_policy_scheduler.daemon.daemon, sys; print(*sys.modules)"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+
 from kube_policy_scheduler.daemon.serving.state_dump import MOST_PODS, dump_in_steps
 from kube_policy_scheduler.framework.queue import SchedulingQueue
-
 from tests.daemon.deciding_stage import NOW, Stage, finished, policies
 
 

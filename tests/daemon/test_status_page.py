@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from prometheus_client import CollectorRegistry
+
 from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
 from kube_policy_scheduler.daemon.replicas.sharing import Part
 from kube_policy_scheduler.daemon.serving.status_page import StatusPage, rendered
@@ -24,8 +26,6 @@ from kube_policy_scheduler.pages.formats import ago, duration
 from kube_policy_scheduler.pages.heat_map import Nodes, Use, heat_map
 from kube_policy_scheduler.pages.status import content_security_policy, render
 from kube_policy_scheduler.policy.gang_state import GangState
-from prometheus_client import CollectorRegistry
-
 from tests.browser import Browser
 from tests.browser import browser as browser
 from tests.daemon.deciding_stage import NOW

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
+
 from kube_policy_scheduler.adapters.open_telemetry import FinishedSpan
 from kube_policy_scheduler.daemon.observing import tracing as tracing_module
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
 from kube_policy_scheduler.daemon.observing.tracing import Tracing, trace_of
-
 from tests.daemon.deciding_stage import NOW, Stage, policies
 
 WEB = "filter node.free.cpu > 0\nscore node.free.cpu"

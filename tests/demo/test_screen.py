@@ -7,9 +7,10 @@ from importlib.resources import files
 
 import pytest
 import yaml
+from rich.console import Console
+
 from kube_policy_scheduler.demo.screen import LivePicture
 from kube_policy_scheduler.demo.story import STEPS, Nodes, nodes_of
-from rich.console import Console
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cli.policies import compiled
 from kube_policy_scheduler.cluster.objects import NodeAddress
 from kube_policy_scheduler.documents.yaml_document import read_source
 from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
-
 from tests.deploy.manifests import BASE, DEPLOY
 from tests.framework.worlds import make_node, make_pod
 from tests.prometheus_server import PrometheusServer

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import kubernetes_validate
 import pytest
 import yaml
-from kube_policy_scheduler.daemon.configuration.settings import Settings, load_settings
 
+from kube_policy_scheduler.daemon.configuration.settings import Settings, load_settings
 from tests.deploy import manifests
 from tests.deploy.manifests import BASE, DEPLOY, OVERLAYS, Json, built, key, kustomization, named, objects, only
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
-from kube_policy_scheduler.daemon.configuration.settings import load_settings
 
+from kube_policy_scheduler.daemon.configuration.settings import load_settings
 from tests.deploy.manifests import DEPLOY, NAMESPACE, OVERLAYS, Json, built, key, named, only, pod_spec, with_components
 from tests.deploy.test_manifests import VERSIONS, invalid
 from tests.integration.cluster import Cluster

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kube_policy_scheduler.daemon.configuration.settings import load_settings
 
+from kube_policy_scheduler.daemon.configuration.settings import load_settings
 from tests.deploy.manifests import BASE, OVERLAYS, Json, built, named, only, pod_spec, with_components
 
 ROUTES = ["/", "/status", "/policies", "/metrics", "/configz", "/debug/decisions", "/debug/shadow", "/debug/state"]

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.worker_process import WorkerProcess
 from kube_policy_scheduler.builtins.environment import environment
@@ -32,7 +33,6 @@ from kube_policy_scheduler.daemon.serving.server import shown_settings
 from kube_policy_scheduler.daemon.serving.status_page import rendered
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.policy.policy_set import load
-
 from tests.daemon.deciding_stage import Stage, policies
 from tests.daemon.status_stage import Scene
 from tests.integration.conditions import eventually

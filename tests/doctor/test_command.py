@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.embedded import EmbeddedCluster, Fault, SecuritySettings, User
-
 from tests.deploy.manifests import objects
 from tests.integration.objects import ZONE, node, pod
 from tests.prometheus_server import PrometheusServer

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
@@ -15,7 +16,6 @@ from kube_policy_scheduler.tooling.doctor.examine import examine, is_found
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status
 from kube_policy_scheduler.tooling.doctor.labels import meant_key
 from kube_policy_scheduler.tooling.world import world
-
 from tests.deploy.test_permissions import allowed
 from tests.framework.worlds import make_node, make_pod
 

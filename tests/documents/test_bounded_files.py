@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.documents import bounded_files
 from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, lines_of, read_bounded, read_stream
 

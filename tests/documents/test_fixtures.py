@@ -7,11 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from syrupy.assertion import SnapshotAssertion
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import parse_objects, read_objects
 from kube_policy_scheduler.documents.yaml_document import DocumentError
-from syrupy.assertion import SnapshotAssertion
 
 LIST = """\
 apiVersion: v1

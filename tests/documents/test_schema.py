@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
+
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
 from kube_policy_scheduler.documents.shape import (
@@ -20,7 +22,6 @@ from kube_policy_scheduler.documents.shape import (
     schema_of,
 )
 from kube_policy_scheduler.documents.yaml_document import parse_document
-from syrupy.assertion import SnapshotAssertion
 
 CASE = {
     "type": "object",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.trace import PodKind, PodList, TraceNode, parse_nodes, parse_pods
 from kube_policy_scheduler.documents.yaml_document import DocumentError

@@ -10,11 +10,12 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
+
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.quick_values import yaml_values
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document, parse_documents, read_source
 from kube_policy_scheduler.documents.yaml_nodes import MAX_PROBLEMS, Construction, Loader
-from syrupy.assertion import SnapshotAssertion
 
 
 def value(text: str) -> Any:

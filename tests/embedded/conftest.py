@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kube_policy_scheduler.embedded import EmbeddedCluster
 
+from kube_policy_scheduler.embedded import EmbeddedCluster
 from tests.embedded.cases import client_of
 from tests.embedded.rest import Client
 from tests.integration.control_plane import ControlPlane, assets

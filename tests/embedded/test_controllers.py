@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+
 from kube_policy_scheduler.embedded import EmbeddedCluster
 from kube_policy_scheduler.embedded.errors import ApiError
 from kube_policy_scheduler.embedded.operations.subresources import evict

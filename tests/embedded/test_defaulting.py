@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
+
 from kube_policy_scheduler.cluster import defaulting
 from kube_policy_scheduler.cluster.quantity import scaled
-
 from tests.embedded.cases import recording_of, steps_of
 
 Json = dict[str, Any]

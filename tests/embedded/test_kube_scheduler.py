@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_policy_scheduler.embedded import EmbeddedCluster
 
+from kube_policy_scheduler.embedded import EmbeddedCluster
 from tests.embedded.rest import Client
 from tests.integration.control_plane import assets
 

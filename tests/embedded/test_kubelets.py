@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+
 from kube_policy_scheduler.embedded import EmbeddedCluster, KubeletSettings
 from kube_policy_scheduler.embedded.requests import Target
 from kube_policy_scheduler.embedded.resources import resource

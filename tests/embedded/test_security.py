@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from kube_policy_scheduler.embedded import EmbeddedCluster, Permission, SecuritySettings, User, service_account
 
+from kube_policy_scheduler.embedded import EmbeddedCluster, Permission, SecuritySettings, User, service_account
 from tests.embedded.rest import Answer, Client
 
 ROBOT = service_account("kube-system", "robot")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.embedded.storage import selectors
 from kube_policy_scheduler.embedded.storage.selectors import SelectorError
 

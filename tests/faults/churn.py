@@ -19,6 +19,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome
 from kube_policy_scheduler.adapters.kube.errors import error_from_answer
 from kube_policy_scheduler.adapters.kube.events import EventRecorder

@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from kube_policy_scheduler.embedded import EmbeddedCluster
 
+from kube_policy_scheduler.embedded import EmbeddedCluster
 from tests.configmap_volume import ConfigMapVolume
 from tests.faults.accounts import books_right
 from tests.faults.conftest import Size

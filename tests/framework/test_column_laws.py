@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
@@ -19,7 +20,6 @@ from kube_policy_scheduler.framework.plugins.node_ports import NodePorts
 from kube_policy_scheduler.framework.preemption import Preemption, post_filter
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.tooling.conformance import verdict
-
 from tests.framework.worlds import EVENTS, PODS, WIDE, WIDE_EVENTS, Event, World, incoming
 
 VARIANTS = st.integers(0, len(PODS) - 1)

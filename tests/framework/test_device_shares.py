@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.diagnostics import Source
@@ -20,7 +21,6 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.policy_set import load
-
 from tests.cluster.test_devices import GPU, node, pod
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.plugins.inter_pod_affinity import FAR, NEAR, UNWANTED, InterPodAffinity
-
 from tests.framework.clusters import HOST, OK, ZONE, Body, add, make_cluster, pod_body, scores, verdicts, zoned
 
 AFFINITY = InterPodAffinity()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster import counters, objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.frame import Frame

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.framework.permit import Claim, Group, Permit
 
 

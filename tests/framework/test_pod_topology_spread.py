@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.plugins.pod_topology_spread import NO_LABEL, TOO_MANY, PodTopologySpread
-
 from tests.framework.clusters import (
     HOST,
     OK,

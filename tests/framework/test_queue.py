@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.framework.events import ClusterEvent

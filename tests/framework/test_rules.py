@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kube_policy_scheduler.tooling.conformance import check, parse_case
 
+from kube_policy_scheduler.tooling.conformance import check, parse_case
 from tests.framework.rule_cases import rule_cases
 
 CASES = rule_cases()

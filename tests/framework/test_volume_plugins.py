@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.plugins.node_volume_limits import TOO_MANY, NodeVolumeLimits
@@ -19,7 +20,6 @@ from kube_policy_scheduler.framework.plugins.volume_binding import (
 )
 from kube_policy_scheduler.framework.plugins.volume_restrictions import IN_USE, NO_DISK, VolumeRestrictions
 from kube_policy_scheduler.framework.plugins.volume_zone import WRONG_ZONE, VolumeZone
-
 from tests.framework.clusters import HOST, OK, ZONE, Body, add, make_cluster, make_node, pod_body, verdicts, zoned
 
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import OutOfSyncError
@@ -23,7 +24,6 @@ from kube_policy_scheduler.framework.volume_reservation import (
     undo,
     written,
 )
-
 from tests.framework.clusters import HOST, Body, frame_of, make_cluster, pod_body, verdicts, zoned
 
 SELECTED = "volume.kubernetes.io/selected-node"

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo

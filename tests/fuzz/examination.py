@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
+
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
@@ -17,7 +18,6 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.formatting.format import Formatted, Unfaithful, format_source
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import Loaded, load
-
 from tests.lang.clusters import NOW, cluster, node, place, pod, signals
 
 SECONDS = 2.0

@@ -20,6 +20,8 @@ from unittest.mock import patch
 import numpy as np
 from aiohttp.streams import StreamReader
 from aiohttp.test_utils import make_mocked_request
+from prometheus_client import CollectorRegistry
+
 from kube_policy_scheduler.adapters.admission_review import ReviewError, decode_review, encode_answer
 from kube_policy_scheduler.adapters.http_access import token_of
 from kube_policy_scheduler.adapters.http_server import encoder_for
@@ -45,8 +47,6 @@ from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_d
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-from prometheus_client import CollectorRegistry
-
 from tests.daemon.extender_stage import Stage
 from tests.daemon.test_informer import World, node, pod
 from tests.fuzz.examination import Wrong

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from kube_policy_scheduler.cluster import objects
-
 from tests.daemon.extender_stage import RECORDINGS
 from tests.framework.rule_cases import rule_cases
 from tests.fuzz import strangers

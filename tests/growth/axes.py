@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kube_policy_scheduler.cluster import objects
-
 from tests.growth.stage import Json, Stage, container
 
 TENANT = "tenant"

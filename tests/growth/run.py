@@ -7,7 +7,6 @@ import logging
 from typing import Any
 
 from kube_policy_scheduler.cluster import objects
-
 from tests.growth.axes import TENANT, Axis, claim, container, volume
 from tests.growth.stage import Meter, Stage
 

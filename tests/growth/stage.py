@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 import msgspec
+
 from kube_policy_scheduler.adapters.kube.binding import Bound
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster

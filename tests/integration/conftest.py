@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.embedded import EmbeddedCluster
 from kube_policy_scheduler.embedded.access.security import SecuritySettings
-
 from tests.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster, Embedded, Real
 from tests.integration.control_plane import ControlPlane, assets

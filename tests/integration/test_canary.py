@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.adapters.kube import config_maps
 from kube_policy_scheduler.cli.main import run
-
 from tests.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kube_policy_scheduler.cli.main import run
 
+from kube_policy_scheduler.cli.main import run
 from tests.configmap_volume import ConfigMapVolume
 from tests.deploy.manifests import NAMESPACE
 from tests.integration.cluster import Cluster

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import requests
 import yaml
-from kube_policy_scheduler.tooling.decision_record import Outcome, decode_lines
 
+from kube_policy_scheduler.tooling.decision_record import Outcome, decode_lines
 from tests.configmap_volume import ConfigMapVolume
 from tests.deploy.manifests import DEPLOY
 from tests.integration.cluster import Cluster

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httptools
 import msgspec
+
 from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
 from kube_policy_scheduler.adapters.kube.identity import Credentials
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import msgspec
 import pytest
+
 from kube_policy_scheduler.adapters.kube import resources
 from kube_policy_scheduler.adapters.kube.binding import Binder, Bound, Reason, Refused
 from kube_policy_scheduler.adapters.kube.changes import Added, Change, Deleted, Modified
@@ -28,7 +29,6 @@ from kube_policy_scheduler.adapters.kube.synchronization import wait_synced
 from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.embedded.cluster import EmbeddedCluster
-
 from tests.kube.scripted_server import until
 
 

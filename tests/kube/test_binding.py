@@ -9,9 +9,9 @@ from random import Random
 from typing import Any
 
 import pytest
+
 from kube_policy_scheduler.adapters.kube.binding import Binder, Bound, Outcome, Reason, Refused, Unknown
 from kube_policy_scheduler.adapters.kube.transport import Transport
-
 from tests.kube.scripted_server import Peer, Request, ScriptedServer, pod, until
 
 

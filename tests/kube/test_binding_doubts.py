@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from kube_policy_scheduler.adapters.kube.binding import LINGER_SECONDS, Binder, Bound, Outcome, Reason, Refused, Unknown
 from kube_policy_scheduler.adapters.kube.errors import (
     AnswerTimeout,
@@ -18,7 +19,6 @@ from kube_policy_scheduler.adapters.kube.errors import (
     Withheld,
     error_from_answer,
 )
-
 from tests.kube.scripted_server import pod
 from tests.simulation.virtual_time import run
 

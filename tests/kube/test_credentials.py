@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import trustme
 import yaml
+
 from kube_policy_scheduler.adapters.kube import credentials as credentials_module
 from kube_policy_scheduler.adapters.kube.credentials import CredentialSource, find_credentials
 from kube_policy_scheduler.adapters.kube.errors import CredentialsError

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.adapters.kube.decoding import (
     Bookmark,
     LineBuffer,
@@ -16,7 +17,6 @@ from kube_policy_scheduler.adapters.kube.decoding import (
     WatchFailure,
 )
 from kube_policy_scheduler.cluster.objects import Pod
-
 from tests.kube.scripted_server import pod
 
 DECODER = ObjectDecoder(Pod)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
+
 from kube_policy_scheduler.adapters.kube.device_annotation import NAME, why_unprotected
 from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.watching.device_trust import DeviceTrust
-
 from tests.cluster.test_devices import GPU, free, node, pod
 from tests.deploy.manifests import BASE
 from tests.kube.scripted_server import Peer, Request, ScriptedServer

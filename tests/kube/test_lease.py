@@ -9,9 +9,9 @@ from random import Random
 from typing import Any
 
 import pytest
+
 from kube_policy_scheduler.adapters.kube.lease import LeaderElector, LeaseSettings
 from kube_policy_scheduler.adapters.kube.transport import Transport
-
 from tests.kube.scripted_server import Peer, Request, ScriptedServer, until
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.adapters.kube.decoding import Malformed, ObjectDecoder, WatchEvent
 from kube_policy_scheduler.adapters.kube.nesting import MAX_DEPTH, bounded, flattened
 from kube_policy_scheduler.cluster.objects import Pod
-
 from tests.kube.scripted_server import pod
 
 DECODER = ObjectDecoder(Pod)

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.adapters.kube.errors import KubeError, Unreachable, Withheld, error_from_answer
 from kube_policy_scheduler.adapters.kube.outbox import Outbox
-
 from tests.simulation.virtual_time import run
 
 DENIED = b'{"kind":"Status","message":"admission webhook \\"w.x\\" denied the request: no","reason":"InternalError"}'

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.policy_history import CONFIG_MAP_LABEL, KEPT, PolicyHistory, Revision
 from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport

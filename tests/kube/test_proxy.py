@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trustme
+
 from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
 from kube_policy_scheduler.adapters.kube.errors import CredentialsError, Unreachable
 from kube_policy_scheduler.adapters.kube.proxy import bypasses_proxy, parse_proxy
 from kube_policy_scheduler.adapters.kube.transport import Transport
-
 from tests.kube.scripted_server import ScriptedServer, credentials
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.changes import Added, Change, Deleted, Modified, Phase
 from kube_policy_scheduler.adapters.kube.decoding import LineBuffer
@@ -20,7 +21,6 @@ from kube_policy_scheduler.adapters.kube.resources import PODS, UNFINISHED_PODS
 from kube_policy_scheduler.adapters.kube.synchronization import wait_synced
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import Pod
-
 from tests.kube.scripted_server import Peer, Request, ScriptedServer, pod, pod_list, until
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.errors import NotFound, Unreachable
 from kube_policy_scheduler.adapters.kube.replica_reports import (

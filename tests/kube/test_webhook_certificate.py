@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 from cryptography import x509
+
 from kube_policy_scheduler.adapters.issued_certificate import LIFETIME, RENEW_BEFORE, Issued, is_good, issue
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.errors import NotFound

@@ -17,7 +17,6 @@ from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.formatting.format import format_source
 from kube_policy_scheduler.policy.policy_set import load
-
 from tests.lang.clusters import NOW, cluster, node, place, pod, signals
 
 ROOT = Path(__file__).parents[2]

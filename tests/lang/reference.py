@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, assert_never
 
 import numpy as np
+
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.compiling.columns import texts_of
 from kube_policy_scheduler.lang.environment import Environment, Key, Texts, collect, node_field, pod_field

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kube_policy_scheduler.diagnostics import render
-from kube_policy_scheduler.lint.runner import all_codes
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
+from kube_policy_scheduler.diagnostics import render
+from kube_policy_scheduler.lint.runner import all_codes
 from tests.lang.texts import said
 
 FILES = sorted((Path(__file__).parent / "broken").glob("*.policy"))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from kube_policy_scheduler.lang.codes import Code, page
 from kube_policy_scheduler.lint.runner import all_codes
-
 from tests.lang.texts import codes
 
 # the example of a header in a used file needs both files

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.builtins import numbers, texts
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.lang import syntax, typed
@@ -16,7 +17,6 @@ from kube_policy_scheduler.lang.checking.infer import Inference
 from kube_policy_scheduler.lang.checking.scope import ANYWHERE
 from kube_policy_scheduler.lang.compiling.expressions import Compiler
 from kube_policy_scheduler.lang.reading.parse import parse
-
 from tests.lang.reference import Table, evaluate, plain, test_environment
 
 ENVIRONMENT = test_environment(numbers, texts)

@@ -9,12 +9,12 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
+
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.lang.formatting import format as formatter
 from kube_policy_scheduler.lang.formatting.format import WIDTH, Formatted, Unfaithful, Unreadable, format_source
 from kube_policy_scheduler.lang.reading.parse import parse
-from syrupy.assertion import SnapshotAssertion
-
 from tests.lang.strategies import laid_out, mutated, plain, programs, soups, statements
 
 

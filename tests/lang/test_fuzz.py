@@ -7,7 +7,6 @@ from itertools import islice
 
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.policy.policy_set import load
-
 from tests.lang.fuzz import SECONDS_PER_CASE, cases, run
 
 

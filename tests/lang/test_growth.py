@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import pytest
+
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.diagnostics import Diagnostic, Source
 from kube_policy_scheduler.lang import load as load_module

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.lang.formatting.format import Formatted, format_source
 from kube_policy_scheduler.policy.policy_set import load

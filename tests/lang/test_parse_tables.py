@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from kube_policy_scheduler.lang.reading import parse_tables
 from lark import Lark, Transformer, UnexpectedInput
+
+from kube_policy_scheduler.lang.reading import parse_tables
 
 ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "grammar" / "tables.json"

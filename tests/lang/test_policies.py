@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Scope
 from kube_policy_scheduler.framework.status import Code, Status
 from kube_policy_scheduler.policy.policy_set import load
-
 from tests.lang.clusters import (
     NOW,
     cluster,

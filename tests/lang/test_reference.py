@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.lang.statements import STATEMENTS
 from kube_policy_scheduler.policy.reference import refreshed
-
 from tests.lang.texts import checked, codes, said
 
 REFERENCE = Path(__file__).parents[2] / "grammar" / "README.md"

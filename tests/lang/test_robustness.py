@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
+
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.lang.load import check_sources
 from kube_policy_scheduler.lang.reading.parse import MAX_STATEMENTS, parse
-
 from tests.lang.strategies import texts
 from tests.lang.texts import environment, said
 

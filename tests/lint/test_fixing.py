@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.diagnostics import (
     Diagnostic,
     Edit,
@@ -21,7 +22,6 @@ from kube_policy_scheduler.lang.load import check_sources
 from kube_policy_scheduler.lang.reading.parse import parse
 from kube_policy_scheduler.lint.fixing import fixed
 from kube_policy_scheduler.lint.runner import lint
-
 from tests.lang.texts import ENVIRONMENT, said, sources
 
 BROKEN = sorted((Path(__file__).parents[1] / "lang" / "broken").glob("*.policy"))

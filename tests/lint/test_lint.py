@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.lang.load import check_sources
 from kube_policy_scheduler.lint.runner import lint, rules
-
 from tests.lang.texts import ENVIRONMENT, codes
 
 ALWAYS = "filter node.requested.cpu >= 0"

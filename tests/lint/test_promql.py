@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from kube_policy_scheduler.lang.reading.literals import quoted
 
+from kube_policy_scheduler.lang.reading.literals import quoted
 from tests.lang.texts import said
 
 GOOD = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.lang.checking import operators
 from kube_policy_scheduler.lint.facts import Facts, always, never
 from kube_policy_scheduler.lint.facts import assume as follow
-
 from tests.lang.reference import Table, evaluate
 from tests.lang.test_evaluation import infer
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from xml.etree import ElementTree
 
 import pytest
+
 from kube_policy_scheduler.pages.charts import (
     Chart,
     bar_chart,
@@ -17,7 +18,6 @@ from kube_policy_scheduler.pages.charts import (
     line_chart,
 )
 from kube_policy_scheduler.pages.environment import page
-
 from tests.browser import Browser
 
 CHARTS: dict[str, Callable[[], Chart]] = {

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_policy_scheduler.cli.main import run
 
+from kube_policy_scheduler.cli.main import run
 from tests.browser import Browser
 
 CLUSTER: dict[str, Any] = {

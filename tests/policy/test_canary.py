@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.lang.load import check_sources
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
-
 from tests.lang.texts import sources
 
 STABLE = """

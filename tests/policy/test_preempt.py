@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
-
 from tests.policy.worlds import node, pod, policy
 
 BATCH_ONLY = 'preempt if true evict where victim.label.tier == "batch"'

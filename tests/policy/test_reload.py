@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.worker_process import WorkerProcess
 from kube_policy_scheduler.builtins.environment import environment

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from kube_policy_scheduler.framework.events import ClusterEvent
 
+from kube_policy_scheduler.framework.events import ClusterEvent
 from tests.policy.worlds import policy
 
 E = ClusterEvent

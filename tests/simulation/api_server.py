@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
 from kube_policy_scheduler.adapters.kube.errors import KubeError, error_from_answer
 from kube_policy_scheduler.cluster import objects
 

@@ -17,7 +17,6 @@ from kube_policy_scheduler.adapters.kube.errors import (
     error_from_answer,
 )
 from kube_policy_scheduler.adapters.kube.throttle import Throttle
-
 from tests.simulation.api_server import ApiServer, denial, refusal
 from tests.simulation.watch_stream import EXPIRED, SLOW_BYTES_PER_SECOND, WATCH_FAULTS, WIRE, Line, WatchStream
 

@@ -26,7 +26,6 @@ from kube_policy_scheduler.daemon.watching.resources import attach, reflectors
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.invariants import violations
 from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
-
 from tests.simulation.api_server import ApiServer
 from tests.simulation.network import Connection, OurFaultError
 from tests.simulation.virtual_time import Machine

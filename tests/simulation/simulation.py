@@ -8,7 +8,6 @@ from typing import Any
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
-
 from tests.simulation.chaos import BASE, WIDE, Action, Chaos, compiled, policies_of
 from tests.simulation.replica import ALONE, ELECTED, LEASE, Replica
 

@@ -9,7 +9,6 @@ from contextvars import Context
 from dataclasses import dataclass, field
 
 from kube_policy_scheduler.adapters.kube.errors import AnswerTimeout, ConnectionLost, KubeError
-
 from tests.simulation.api_server import ApiServer
 
 WIRE = Context()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.signals import Query, Reading, Series, Signals
@@ -27,7 +28,6 @@ from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics
 from kube_policy_scheduler.tooling.snapshot.pseudonyms import KEPT_LABELS, Pseudonyms, anonymised, kept_texts
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
 from kube_policy_scheduler.tooling.world import recorded, world
-
 from tests.framework.worlds import EVENTS, PODS, World, make_pod
 
 PROFILE = kubernetes_profile()

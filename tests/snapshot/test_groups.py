@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster.objects import CoschedulingPodGroup, PodGroup
 from kube_policy_scheduler.diagnostics import Source

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.cli.main import run
 
 SPREAD = """\

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+
 from kube_policy_scheduler.cluster.node_identities import TableIdentities
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo

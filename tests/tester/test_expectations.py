@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from kube_policy_scheduler.tooling.tester.results import State
 
+from kube_policy_scheduler.tooling.tester.results import State
 from tests.tester.plain_policies import run_text
 
 HEAD = """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.tooling.tester.results import State
-
 from tests.tester.plain_policies import run_text, shown
 
 GOOD = """\

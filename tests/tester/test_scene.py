@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
+
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.framework.frame import Frame
@@ -16,7 +17,6 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.tooling.tester import short_forms
 from kube_policy_scheduler.tooling.tester.metrics import selector
 from kube_policy_scheduler.tooling.tester.results import State
-
 from tests.tester import plain_policies
 from tests.tester.plain_policies import run_text
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
 from kube_policy_scheduler.tooling.tester.reading import read_suite, schema_text
 from kube_policy_scheduler.tooling.tester.run import SuiteRun
 from kube_policy_scheduler.tooling.tester.suite import Fixtures
-
 from tests.tester.command_line import Folder
 from tests.tester.plain_policies import SCHEDULER, PlainPolicies
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
 from kube_policy_scheduler.tooling.tester.series import Samples, SeriesError, samples

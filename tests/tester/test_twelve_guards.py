@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.framework.frame import Frame
@@ -15,7 +16,6 @@ from kube_policy_scheduler.tooling.tester.comparing import Mismatch, compare
 from kube_policy_scheduler.tooling.tester.expectation import Filtered, Reason, Unschedulable
 from kube_policy_scheduler.tooling.tester.outcome import Outcome, Verdict
 from kube_policy_scheduler.tooling.tester.results import State
-
 from tests.tester import plain_policies
 from tests.tester.command_line import SUITE, Folder
 from tests.tester.plain_policies import run_text

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.yaml_document import parse_document
 from kube_policy_scheduler.tooling.tester.reading import read_suite

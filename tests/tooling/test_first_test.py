@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cli.coverage import Coverage
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cli.suites import load_suite

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.cli.mutation import mutated
 from kube_policy_scheduler.cli.suites import LoadedSuite, load_suite
 from kube_policy_scheduler.diagnostics import Source
@@ -15,7 +16,6 @@ from kube_policy_scheduler.tooling.mutation.report import kill_percent, lines
 from kube_policy_scheduler.tooling.mutation.statements import mutants
 from kube_policy_scheduler.tooling.mutation.trial import Fate, Tried
 from kube_policy_scheduler.tooling.text_table import Terminal
-
 from tests.tooling.suites import suite
 
 ROOT = Path(__file__).parents[2]

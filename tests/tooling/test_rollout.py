@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
+
 from kube_policy_scheduler.tooling.rollout import Heard, Rollout, State, age, data, judge, lines, verdict
 from kube_policy_scheduler.tooling.text_table import Terminal
-from syrupy.assertion import SnapshotAssertion
 
 NEW, OLD = "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"
 LIVE = Heard("scheduler-1", NEW, 12.0, 5.0, NEW, "accepted")

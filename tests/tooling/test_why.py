@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.diagnostics import Source
@@ -31,7 +32,6 @@ from kube_policy_scheduler.tooling.world import (
     waiting,
     world,
 )
-
 from tests.tooling.worlds import EMPTY, SCHEDULER, things_of
 
 

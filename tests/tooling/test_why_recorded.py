@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
+
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.pages.recorded import recorded_page
@@ -16,7 +18,6 @@ from kube_policy_scheduler.tooling.tester.short_forms import node_object
 from kube_policy_scheduler.tooling.text_table import Terminal
 from kube_policy_scheduler.tooling.why.recorded import Recorded, data, lines, recorded_of
 from kube_policy_scheduler.tooling.world import UnknownPod
-from syrupy.assertion import SnapshotAssertion
 
 POD = objects.Pod(
     metadata=objects.ObjectMeta(name="web", namespace="shop", uid="u1"),

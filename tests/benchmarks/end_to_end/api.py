@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from kube_policy_scheduler.adapters.kube.transport import Transport
 
+from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.benchmarks.end_to_end.workloads import NAMESPACE, node
 from tests.benchmarks.manifests import Json
 

@@ -16,9 +16,9 @@ from itertools import count
 from statistics import median
 
 import msgspec
+
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.transport import Transport
-
 from tests.benchmarks.end_to_end.api import PODS, Api
 from tests.benchmarks.end_to_end.processes import Process, Scene, scene
 from tests.benchmarks.end_to_end.workloads import ZONES, node_name, pod, zone_of

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
+
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.transport import Transport
-
 from tests.benchmarks.end_to_end.api import Api
 from tests.benchmarks.end_to_end.workloads import SCHEDULER
 from tests.benchmarks.manifests import Json

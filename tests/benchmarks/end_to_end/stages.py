@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+
 from kube_policy_scheduler.adapters.kube.connection import Answer, Connection
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.daemon.main import main

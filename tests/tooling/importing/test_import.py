@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from syrupy.assertion import SnapshotAssertion
+
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
@@ -22,8 +24,6 @@ from kube_policy_scheduler.framework.plugins.taint_toleration import TaintTolera
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.importing.translation import Imported, import_configuration
-from syrupy.assertion import SnapshotAssertion
-
 from tests.benchmarks.manifests import add_node, node, pod, pod_info
 
 Json = dict[str, Any]

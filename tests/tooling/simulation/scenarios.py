@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.policy.policy_set import load

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from kube_policy_scheduler.tooling.simulation.scenario import Arrival
 
+from kube_policy_scheduler.tooling.simulation.scenario import Arrival
 from tests.tooling.simulation.scenarios import node, pod, simulated
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kube_policy_scheduler.cluster.defaulting import BUILTIN_PRIORITY_CLASSES
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.yaml_document import DocumentError

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.trace import PodKind, TraceNode, TracePod, parse_nodes, parse_pods
 from kube_policy_scheduler.documents.yaml_document import read_source
