@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cel.references import values
 from kube_policy_scheduler.cluster.cel.selector import MAX_COST, MAX_LENGTH, Match, compile_selector

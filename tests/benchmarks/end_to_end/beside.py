@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from kube_policy_scheduler.adapters.kube.errors import Conflict, NotFound, UnknownOutcome
 
+from kube_policy_scheduler.adapters.kube.errors import Conflict, NotFound, UnknownOutcome
 from tests.benchmarks.end_to_end.api import PODS, Api, together
 from tests.benchmarks.end_to_end.processes import KUBERNETES_SCORES, scene, schedulers
 from tests.benchmarks.end_to_end.workloads import CPU_MILLIS, SCHEDULER, node_name, pod
