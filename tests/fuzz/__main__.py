@@ -147,24 +147,27 @@ def random_texts(target: Target, findings: Findings, seconds: float, first_seed:
 def guided_texts(target: Target, findings: Findings, seconds: float, first_seed: int) -> None:
     """Let Atheris look for texts; it ends at its first finding and is then started again."""
     end = time.monotonic() + seconds
-    runs, units = 0, 0
+    runs, units, covered = 0, 0, 0
     with tempfile.TemporaryDirectory() as folder:
         seeds, words = Path(folder, "corpus"), Path(folder, "words")
         seeds.mkdir()
         for at, text in enumerate(target.seeds()):
             (seeds / f"{at:04}").write_bytes(text[: target.longest])
         words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words()), encoding="utf-8")
+        # libFuzzer refuses to start with a dictionary that is empty
+        dictionary = [f"-dict={words}"] if words.stat().st_size else []
         while (left := int(end - time.monotonic())) > 5:
             command = [
-                sys.executable, "-m", "tests.fuzz.guided", target.name, str(seeds), f"-dict={words}",
+                sys.executable, "-m", "tests.fuzz.guided", target.name, str(seeds), *dictionary,
                 f"-artifact_prefix={folder}/crash-", f"-max_total_time={left}", f"-max_len={target.longest}",
                 f"-seed={first_seed + runs}", "-timeout=30", "-rss_limit_mb=2048", "-print_final_stats=1",
-                "-verbosity=0",
+                "-reload=0",
             ]  # fmt: skip
             ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
             runs += 1
             told = ended.stderr + ended.stdout
             units += sum(int(count) for count in re.findall(r"stat::number_of_executed_units:\s*(\d+)", told))
+            covered = max([covered, *(int(count) for count in re.findall(r"\bcov: (\d+)", told))])
             crashes = [path for path in Path(folder).glob("crash-*") if path.is_file()]
             if ended.returncode == 0:
                 break
@@ -177,7 +180,11 @@ def guided_texts(target: Target, findings: Findings, seconds: float, first_seed:
                 path.unlink()
             if runs > MOST_RUNS:
                 break
-    print(f"{target.name}: guided: {units:,} texts in {runs} runs, {len(findings.found)} findings", flush=True)
+    print(
+        f"{target.name}: guided: {units:,} texts in {runs} runs, {covered:,} edges covered, "
+        f"{len(findings.found)} findings",
+        flush=True,
+    )
 
 
 MOST_RUNS = 200
