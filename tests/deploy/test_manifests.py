@@ -236,11 +236,13 @@ class TestTheImage:
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert "Bearer made" in done.stdout, done.stderr
 
-    def test_has_one_base_of_a_named_version_that_can_be_given_by_digest(self) -> None:
+    def test_has_one_base_that_is_named_by_its_digest_and_can_be_another(self) -> None:
         lines = self.dockerfile()
-        assert [line.split()[1] for line in lines if line.startswith("FROM ")] == ["${PYTHON_IMAGE}"] * 2
-        (default,) = [line.partition("=")[2] for line in lines if line.startswith("ARG PYTHON_IMAGE=")]
-        assert re.fullmatch(r"python:3\.\d+-slim-\w+", default)
+        pinned, *stages = [line.split()[1] for line in lines if line.startswith("FROM ")]
+        assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}", pinned)
+        assert f"FROM {pinned} AS pinned" in lines
+        assert stages == ["${PYTHON_IMAGE}"] * 2
+        assert "ARG PYTHON_IMAGE=pinned" in lines
 
     def test_ends_with_the_environment_alone_and_no_root(self) -> None:
         last = "\n".join(self.dockerfile()).rpartition("\nFROM ")[2].splitlines()[1:]
