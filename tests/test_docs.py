@@ -29,6 +29,7 @@ PAGES = [
         "policies/SIMULATING.md",
         "policies/gpu/README.md",
         ".github/CONTRIBUTING.md",
+        ".github/SECURITY.md",
     )
 ]
 PAGES = [page for page in PAGES if page.exists()]
