@@ -103,6 +103,11 @@ WORLD = {
 WORLD_CALLS = {"open", "input", "print", "breakpoint", "exec", "eval"}
 CLOCK_CALLS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today")}
 
+WHOLE = {
+    "benchmarks", "conformance", "deploy", "faults", "fuzz", "growth", "integration", "simulation",
+}  # fmt: skip
+"""Folders of tests that try the whole scheduler, or what is shipped with it. All others mirror the engine."""
+
 OPTIONAL = {"matplotlib": "pages/charts.py", "opentelemetry": "adapters/open_telemetry.py"}
 """Imported inside functions by the one module that works without it for all but what it needs it for."""
 
@@ -262,3 +267,14 @@ def test_every_module_says_first_what_it_is_for() -> None:
     trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
     silent = [file.relative_to(ROOT).as_posix() for file, tree in trees.items() if not ast.get_docstring(tree)]
     assert not silent, f"no docstring: {silent}"
+
+
+def test_the_layout_of_the_tests_mirrors_the_engine() -> None:
+    tests = ROOT / "tests"
+    folders = {file.parent.relative_to(tests) for file in tests.rglob("test_*.py")} - {Path()}
+    lost = [
+        str(folder) for folder in sorted(folders) if folder.parts[0] not in WHOLE and not (ENGINE / folder).is_dir()
+    ]
+    assert not lost, f"the engine has no such folders: {lost}"
+    gone = [folder for folder in sorted(WHOLE) if not (tests / folder).is_dir() or (ENGINE / folder).exists()]
+    assert not gone, f"not folders of tests of the whole: {gone}"

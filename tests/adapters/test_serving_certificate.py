@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
 from kube_policy_scheduler.adapters.serving_certificate import CertificateError, ServingCertificate, self_signed
-from tests.kube.scripted_server import until
+from tests.adapters.kube.scripted_server import until
 
 
 class Files:

@@ -24,8 +24,8 @@ from kube_policy_scheduler.daemon.configuration.settings import HttpSettings, Se
 from kube_policy_scheduler.daemon.modes.selection import knows_clients
 from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent
 from kube_policy_scheduler.policy.extension import priorities
+from tests.adapters.kube.scripted_server import until
 from tests.daemon.extender_stage import Json, Stage, pod, recorded
-from tests.kube.scripted_server import until
 
 
 def three_nodes(**options: Json) -> Stage:

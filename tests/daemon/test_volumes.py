@@ -11,8 +11,8 @@ import pytest
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.scheduling.volumes import VolumeBinder
+from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer
 from tests.framework.test_volume_reservation import bound, claim, cluster_with, reserved, volume
-from tests.kube.scripted_server import Peer, Request, ScriptedServer
 
 
 @contextlib.asynccontextmanager

@@ -15,9 +15,9 @@ from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.watching.device_trust import DeviceTrust
+from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer
 from tests.cluster.test_devices import GPU, free, node, pod
 from tests.deploy.manifests import BASE
-from tests.kube.scripted_server import Peer, Request, ScriptedServer
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 POLICY, BINDING = yaml.safe_load_all((BASE / "device-annotation.yaml").read_text())

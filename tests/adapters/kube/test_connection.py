@@ -8,7 +8,7 @@ import pytest
 
 from kube_policy_scheduler.adapters.kube.connection import Answer, Connection, Stream
 from kube_policy_scheduler.adapters.kube.errors import AnswerTimeout, ConnectionLost, MalformedAnswer
-from tests.kube.scripted_server import Peer, Request, ScriptedServer, until
+from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, until
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
 

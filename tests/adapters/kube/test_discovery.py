@@ -9,7 +9,7 @@ import pytest
 from kube_policy_scheduler.adapters.kube.discovery import served
 from kube_policy_scheduler.adapters.kube.resources import POD_GROUPS
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from tests.kube.scripted_server import Peer, Request, ScriptedServer
+from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer
 
 GROUP = "/apis/scheduling.k8s.io"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kube_policy_scheduler.tooling.tester.results import State
-from tests.tester.plain_policies import run_text
+from tests.tooling.tester.plain_policies import run_text
 
 HEAD = """
 policy: x.policy

@@ -21,7 +21,7 @@ from kube_policy_scheduler.adapters.kube.resources import PODS, UNFINISHED_PODS
 from kube_policy_scheduler.adapters.kube.synchronization import wait_synced
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import Pod
-from tests.kube.scripted_server import Peer, Request, ScriptedServer, pod, pod_list, until
+from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, pod, pod_list, until
 
 
 class Mirror:

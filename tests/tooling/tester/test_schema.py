@@ -20,10 +20,10 @@ from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_d
 from kube_policy_scheduler.tooling.tester.reading import read_suite, schema_text
 from kube_policy_scheduler.tooling.tester.run import SuiteRun
 from kube_policy_scheduler.tooling.tester.suite import Fixtures
-from tests.tester.command_line import Folder
-from tests.tester.plain_policies import SCHEDULER, PlainPolicies
+from tests.tooling.tester.command_line import Folder
+from tests.tooling.tester.plain_policies import SCHEDULER, PlainPolicies
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FILES = sorted([*(ROOT / "policies").rglob("*.test.yaml"), *Path(__file__).parent.rglob("*.test.yaml")])
 SCHEMA = json.loads(schema_text())
 VALIDATOR = Draft202012Validator(SCHEMA)

@@ -12,7 +12,7 @@ import pytest
 
 from kube_policy_scheduler.adapters.kube.binding import Binder, Bound, Outcome, Reason, Refused, Unknown
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from tests.kube.scripted_server import Peer, Request, ScriptedServer, pod, until
+from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, pod, until
 
 
 class Api:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.adapters.kube.decoding import Malformed, ObjectDecoder, WatchEvent
 from kube_policy_scheduler.adapters.kube.nesting import MAX_DEPTH, bounded, flattened
 from kube_policy_scheduler.cluster.objects import Pod
-from tests.kube.scripted_server import pod
+from tests.adapters.kube.scripted_server import pod
 
 DECODER = ObjectDecoder(Pod)
 DEEPEST = 10_000

@@ -12,7 +12,7 @@ import pytest
 
 from kube_policy_scheduler.adapters.kube.lease import LeaderElector, LeaseSettings
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from tests.kube.scripted_server import Peer, Request, ScriptedServer, until
+from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, until
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 

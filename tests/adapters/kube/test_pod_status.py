@@ -12,7 +12,7 @@ from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import PodCondition
-from tests.kube.scripted_server import Peer, Request, ScriptedServer, pod, until
+from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, pod, until
 
 NOW = 1_795_000_000.9
 

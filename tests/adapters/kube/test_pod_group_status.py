@@ -13,7 +13,7 @@ import msgspec
 from kube_policy_scheduler.adapters.kube.pod_group_status import PodGroupStatusWriter
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import PodGroup
-from tests.kube.scripted_server import Peer, Request, ScriptedServer, until
+from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, until
 
 PATH = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups/train"
 VERSIONS = {"versions": [{"version": "v1"}, {"version": "v1alpha2"}]}

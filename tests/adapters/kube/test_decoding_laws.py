@@ -17,7 +17,7 @@ from kube_policy_scheduler.adapters.kube.decoding import (
     WatchFailure,
 )
 from kube_policy_scheduler.cluster.objects import Pod
-from tests.kube.scripted_server import pod
+from tests.adapters.kube.scripted_server import pod
 
 DECODER = ObjectDecoder(Pod)
 

@@ -16,9 +16,9 @@ from kube_policy_scheduler.tooling.tester.comparing import Mismatch, compare
 from kube_policy_scheduler.tooling.tester.expectation import Filtered, Reason, Unschedulable
 from kube_policy_scheduler.tooling.tester.outcome import Outcome, Verdict
 from kube_policy_scheduler.tooling.tester.results import State
-from tests.tester import plain_policies
-from tests.tester.command_line import SUITE, Folder
-from tests.tester.plain_policies import run_text
+from tests.tooling.tester import plain_policies
+from tests.tooling.tester.command_line import SUITE, Folder
+from tests.tooling.tester.plain_policies import run_text
 
 
 def test_the_suite_that_the_guards_are_tried_on_passes(folder: Folder) -> None:

@@ -14,7 +14,7 @@ from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
 from kube_policy_scheduler.adapters.kube.errors import CredentialsError, Unreachable
 from kube_policy_scheduler.adapters.kube.proxy import bypasses_proxy, parse_proxy
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from tests.kube.scripted_server import ScriptedServer, credentials
+from tests.adapters.kube.scripted_server import ScriptedServer, credentials
 
 
 class Tunnels:

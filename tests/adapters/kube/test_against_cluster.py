@@ -29,7 +29,7 @@ from kube_policy_scheduler.adapters.kube.synchronization import wait_synced
 from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.embedded.cluster import EmbeddedCluster
-from tests.kube.scripted_server import until
+from tests.adapters.kube.scripted_server import until
 
 
 class Cluster:

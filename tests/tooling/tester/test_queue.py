@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tester.command_line import Folder
+from tests.tooling.tester.command_line import Folder
 
 POLICY = """\
 hold if pod.label.gate == "shut" else "the gate is shut"

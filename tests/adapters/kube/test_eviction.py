@@ -12,7 +12,7 @@ from kube_policy_scheduler.adapters.kube.errors import Withheld
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from tests.kube.scripted_server import Peer, Request, ScriptedServer
+from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer
 
 VICTIM = PodNow("default", "web", "uid-web", "7", 3, "", ())
 

@@ -17,7 +17,7 @@ from kube_policy_scheduler.adapters.kube import errors, pool
 from kube_policy_scheduler.adapters.kube.credentials import CredentialSource
 from kube_policy_scheduler.adapters.kube.throttle import retry_after_seconds
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from tests.kube.scripted_server import Peer, Request, ScriptedServer, credentials
+from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, credentials
 
 PATH = "/api/v1/namespaces/default/pods/web"
 

@@ -6,7 +6,7 @@ import pytest
 
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.tooling.tester.results import State
-from tests.tester.plain_policies import run_text, shown
+from tests.tooling.tester.plain_policies import run_text, shown
 
 GOOD = """\
 policy: x.policy

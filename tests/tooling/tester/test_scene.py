@@ -17,8 +17,8 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.tooling.tester import short_forms
 from kube_policy_scheduler.tooling.tester.metrics import selector
 from kube_policy_scheduler.tooling.tester.results import State
-from tests.tester import plain_policies
-from tests.tester.plain_policies import run_text
+from tests.tooling.tester import plain_policies
+from tests.tooling.tester.plain_policies import run_text
 
 CLUSTER = """\
 apiVersion: v1

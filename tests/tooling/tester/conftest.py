@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tester.command_line import Folder
+from tests.tooling.tester.command_line import Folder
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
     Withheld,
     error_from_answer,
 )
-from tests.kube.scripted_server import pod
+from tests.adapters.kube.scripted_server import pod
 from tests.simulation.virtual_time import run
 
 DENIED = b'{"kind":"Status","message":"admission webhook \\"w.x\\" denied the request: no","reason":"x"}'

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from tests.tester.command_line import SUITE, Folder
+from tests.tooling.tester.command_line import SUITE, Folder
 
 HERE = Path(__file__).parent
 SUITES = sorted((HERE / "suites").glob("*.test.yaml"))

@@ -13,7 +13,7 @@ import pytest
 from kube_policy_scheduler.adapters.kube.events import EventRecorder, Reference, cut_note
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from tests.kube.scripted_server import Peer, Request, ScriptedServer, until
+from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, until
 
 COLLECTION = "/apis/events.k8s.io/v1/namespaces/default/events"
 
