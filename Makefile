@@ -1,8 +1,8 @@
-# All that is done to this repository, from a machine that has Python 3.11 or newer and make.
+# Developer tasks. You need Python 3.11 or newer, and make.
 
 VENV ?= .venv
 BIN := $(VENV)/bin
-# more than the two cores of a small machine: many tests wait for something
+# more workers than a small machine has cores, because many tests wait
 WORKERS ?= 3
 ARGS ?=
 
@@ -13,7 +13,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
 	  printf '  make %-8s %s\n' "$$name" "$$text"; done
 
-demo: $(VENV)/.demo ## start a cluster and the scheduler on this machine and watch policies place pods
+demo: $(VENV)/.demo ## run a cluster and the scheduler on this machine
 	@$(BIN)/python -m kube_policy_scheduler.demo $(ARGS)
 
 test: $(VENV)/.dev ## run all tests; ARGS='-k tenant' for some of them
@@ -29,17 +29,17 @@ format: $(VENV)/.dev ## ruff's fixes and formatting
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev ## measure decisions per second
+bench: $(VENV)/.dev ## run the benchmarks
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
-fuzz: $(VENV)/.dev ## ten minutes for each parser that eats what strangers wrote; ARGS='yaml --minutes 1' for less
+fuzz: $(VENV)/.dev ## fuzz each parser of untrusted input for ten minutes; ARGS='yaml --minutes 1' for less
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
-soak: $(VENV)/.dev ## simulate 1,000 runs of 2,000 steps, and 200 of shards; a failure names its seed
+soak: $(VENV)/.dev ## run 1,000 simulations of 2,000 steps, and 200 with shards; a failure prints its seed
 	@$(BIN)/python -m tests.simulation --runs 1000 --steps 2000 --workers $(WORKERS) $(ARGS)
 	@$(BIN)/python -m tests.simulation --sharded --runs 200 --steps 1000 --workers $(WORKERS) $(ARGS)
 
-faults: $(VENV)/.dev ## break everything at length: 2,000 bindings, 200,000 pods, 100,000 pending (11 to 20 min)
+faults: $(VENV)/.dev ## run the long fault tests: 2,000 bindings, 200,000 pods, 100,000 pending (11 to 20 min)
 	@.ci/programs
 	@FAULTS=long $(BIN)/python -m pytest -s tests/faults $(ARGS)
 
@@ -49,7 +49,7 @@ lock: $(VENV)/.dev ## resolve the newest versions into requirements.lock and req
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
-# The stamps make a second run start at once, and without a network.
+# The stamp files let a second run start at once, without a network.
 $(VENV)/.demo: pyproject.toml requirements.lock
 	@.ci/environment $(VENV) requirements.lock
 	@touch $@
