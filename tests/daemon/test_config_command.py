@@ -20,13 +20,13 @@ from kube_policy_scheduler.daemon.configuration.settings import (
 )
 from kube_policy_scheduler.daemon.configuration.settings_text import (
     defaults_text,
-    duration_text,
     field_docs,
     settings_text,
 )
 from kube_policy_scheduler.daemon.main import main
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.documents.shape import key_of, parse_duration_seconds
+from kube_policy_scheduler.documents.shape import key_of
+from kube_policy_scheduler.times import duration_text, parse_duration
 
 HEAD = "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n"
 
@@ -83,7 +83,7 @@ def test_effective_settings_are_a_file_that_loads_to_them() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 0.0005, 0.25, 1.0, 1.5, 90.0, 300.0, 3600.0, 86400.0, 86401.0])
 def test_durations_keep_their_length(seconds: float) -> None:
-    assert parse_duration_seconds(duration_text(seconds)) == pytest.approx(seconds)
+    assert parse_duration(duration_text(seconds)) == pytest.approx(seconds)
 
 
 def test_a_file_is_checked_and_what_is_in_force_is_printed(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from kube_policy_scheduler.daemon.replicas.sharing import Part
 from kube_policy_scheduler.daemon.serving.status_page import StatusPage, rendered
 from kube_policy_scheduler.daemon.serving.status_snapshot import MOST_PENDING, take
 from kube_policy_scheduler.daemon.serving.status_words import put_into_words
-from kube_policy_scheduler.pages.formats import ago, duration
 from kube_policy_scheduler.pages.heat_map import Nodes, Use, heat_map
 from kube_policy_scheduler.pages.status import content_security_policy, render
 from kube_policy_scheduler.policy.gang_state import GangState
+from kube_policy_scheduler.times import ago, duration
 from tests.browser import Browser
 from tests.browser import browser as browser
 from tests.daemon.deciding_stage import NOW

@@ -18,10 +18,10 @@ from kube_policy_scheduler.documents.shape import (
     Shape,
     build,
     key_of,
-    parse_duration_seconds,
     schema_of,
 )
 from kube_policy_scheduler.documents.yaml_document import parse_document
+from kube_policy_scheduler.times import parse_duration
 
 CASE = {
     "type": "object",
@@ -128,7 +128,7 @@ def test_a_value_becomes_the_dataclass_with_its_defaults() -> None:
     ("text", "seconds"), [("0s", 0), ("500ms", 0.5), ("15s", 15), ("2min", 120), ("1h30min", 5400), ("1.5d", 129600)]
 )
 def test_durations_are_written_as_in_policies(text: str, seconds: float) -> None:
-    assert parse_duration_seconds(text) == seconds
+    assert parse_duration(text) == seconds
     assert DocumentSchema(dict(DURATION_SECONDS.schema)).check(parse_document(Source("f", f"'{text}'"))) == ()
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from kube_policy_scheduler.tooling.rollout import Heard, Rollout, State, age, data, judge, lines, verdict
+from kube_policy_scheduler.tooling.rollout import Heard, Rollout, State, data, judge, lines, verdict
 from kube_policy_scheduler.tooling.text_table import Terminal
 
 NEW, OLD = "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"
@@ -64,10 +64,3 @@ def test_how_it_reads(snapshot: SnapshotAssertion) -> None:
     made = rollout(LIVE, WAITS, REFUSED, silent, replace(WAITS, name="scheduler-5", active=""))
     assert "\n".join(lines(made, where="configMap policy-scheduler/policies", to=Terminal())) == snapshot
     assert data(made) == snapshot
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0s"), (59.9, "59s"), (60, "1min"), (7300, "2h"), (1e6, "11d"), (-1, "0s")]
-)
-def test_ages_have_one_unit(seconds: float, text: str) -> None:
-    assert age(seconds) == text

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kube_policy_scheduler.wording import shortened
+
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 WARNING_CHARACTERS = 250
@@ -148,7 +150,7 @@ def _within_limits(warnings: Sequence[str]) -> list[str]:
     shown: list[str] = []
     room = WARNINGS_CHARACTERS
     for at, warning in enumerate(warnings):
-        text = warning if len(warning) <= WARNING_CHARACTERS else warning[: WARNING_CHARACTERS - 1] + "…"
+        text = shortened(warning, WARNING_CHARACTERS)
         room -= len(text.encode())
         if room < 0:
             shown.append(f"and {len(warnings) - at} more")

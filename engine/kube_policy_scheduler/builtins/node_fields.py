@@ -8,11 +8,11 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, LabelColumn, NodeInfo
 from kube_policy_scheduler.cluster.objects import VolumeAttachment
-from kube_policy_scheduler.cluster.timestamps import unix_seconds
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.environment import Key, Texts, node_field
 from kube_policy_scheduler.lang.signature import Amount, Duration, MaybeText, Number, Share, Text, TextList, Truth
 from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, Depends
+from kube_policy_scheduler.times import unix_seconds
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 REGION_LABEL = "topology.kubernetes.io/region"

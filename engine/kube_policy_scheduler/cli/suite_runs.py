@@ -13,6 +13,7 @@ import click
 
 from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.terminal import colour, columns, say, say_lines, terminal
+from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cli.coverage import Coverage
@@ -180,8 +181,7 @@ def last_line(run: Run) -> str:
     from kube_policy_scheduler.tooling.tester.report import summary
 
     unusable = len(run.unusable)
-    plural = "s" if unusable != 1 else ""
-    return summary(run.results) + (f", {unusable} file{plural} could not be used" if unusable else "")
+    return summary(run.results) + (f", {plural(unusable, 'file')} could not be used" if unusable else "")
 
 
 def _mutation_lines(tried: Sequence[Tried] | None) -> Iterator[str]:

@@ -31,7 +31,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # older clicks know no
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return Unix seconds."""
-        from kube_policy_scheduler.cluster.timestamps import unix_seconds
+        from kube_policy_scheduler.times import unix_seconds
 
         try:
             seconds: float | None = float(value)

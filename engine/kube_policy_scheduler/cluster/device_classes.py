@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kube_policy_scheduler.cluster.object_store import ObjectStore
 from kube_policy_scheduler.cluster.objects import DeviceClass
 from kube_policy_scheduler.cluster.requests import is_extended
-from kube_policy_scheduler.cluster.timestamps import unix_seconds
+from kube_policy_scheduler.times import unix_seconds
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
 """A resource of this prefix names a DeviceClass."""

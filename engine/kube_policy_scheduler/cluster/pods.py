@@ -17,7 +17,7 @@ import msgspec
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.requests import Demand, existing, incoming
-from kube_policy_scheduler.cluster.timestamps import unix_seconds
+from kube_policy_scheduler.times import unix_seconds
 
 _RECENT_TEMPLATES = 4096
 """Templates kept alive after their last pod is gone: jobs come back, and their masks with them."""

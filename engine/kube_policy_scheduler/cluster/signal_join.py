@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.signals import Query, Reading, Series, SeriesColumns, Signals
+from kube_policy_scheduler.wording import some
 
 DECIDING_LABELS = ("exported_node", "node", "kubernetes_node", "node_name")
 LIKELY_LABELS = ("nodename", "kubernetes_io_hostname", "hostname", "host", "instance")
@@ -107,20 +108,20 @@ class Join:
         found = []
         if self.conflicting:
             found.append(
-                f"{_some(self.conflicting)}: several series with different values;"
+                f"{some(self.conflicting)}: several series with different values;"
                 " aggregate in the query, for example max by (node) (…)"
             )
         if self.ambiguous:
-            found.append(f"{_some(self.ambiguous)}: the label value belongs to several nodes")
+            found.append(f"{some(self.ambiguous)}: the label value belongs to several nodes")
         if self.unmatched:
             bare = len(self.unmatched) == 1 and not self.unmatched[0].labels
             found.append(
                 "the answer has no labels: write scalar(…) for one value for all nodes"
                 if bare
-                else f"{_some(self.unmatched)}: no node of that name, hostname or address"
+                else f"{some(self.unmatched)}: no node of that name, hostname or address"
             )
         if self.not_finite:
-            found.append(f"{_some(self.not_finite)}: the value is not a finite number")
+            found.append(f"{some(self.not_finite)}: the value is not a finite number")
         return found
 
 
@@ -329,8 +330,3 @@ def _canonical(text: str) -> str:
         return str(ipaddress.IPv6Address(text.strip("[]")))
     except ValueError:
         return text
-
-
-def _some(things: Sequence[object], limit: int = 3) -> str:
-    shown = ", ".join(str(thing) for thing in things[:limit])
-    return shown if len(things) <= limit else f"{shown} and {len(things) - limit} more"

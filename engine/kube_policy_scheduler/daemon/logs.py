@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from kube_policy_scheduler.daemon.configuration.settings import LogSettings
+from kube_policy_scheduler.times import rfc3339
 
 MOST_CHARACTERS = 4096
 """Of one value; an API server's answer, say, can be longer."""
@@ -37,9 +38,9 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line, and the traceback below it if there is one."""
-        at = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
+        at = rfc3339(record.created, "milliseconds")
         pairs = "".join(f" {key}={_shown(value)}" for key, value in _extra(record).items())
-        text = f"{at}Z {record.levelname:<7} {_escaped(_cut(record.getMessage()))}{pairs}"
+        text = f"{at} {record.levelname:<7} {_escaped(_cut(record.getMessage()))}{pairs}"
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 

@@ -7,7 +7,6 @@ the schema. What a type can't say, `Annotated` adds: `Annotated[int, Shape({"min
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +15,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from kube_policy_scheduler.documents.schema import EXPECTED, HINTS
+from kube_policy_scheduler.times import parse_duration
 
 T = TypeVar("T")
 
@@ -37,17 +37,10 @@ DURATION_SECONDS = Shape(
         EXPECTED: "a duration such as 500ms, 15s, 2min or 1h30min",
         HINTS: {r"\dm(\d|$)": "write min for minutes: m alone is milli", r"^\d+$": "write its unit: 15s"},
     },
-    parse=lambda text: parse_duration_seconds(text),
+    parse=parse_duration,
     whole=True,
 )
 """A duration as policies write it; `5m` is refused because it is milli there."""
-
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def parse_duration_seconds(text: str) -> float:
-    """Return seconds for a text that has the form of `DURATION_SECONDS`."""
-    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in re.findall(r"([\d.]+)(ms|s|min|h|d)", text))
 
 
 def schema_of(kind: type) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from kube_policy_scheduler.diagnostics import Diagnostic, Fix, Label, Severity, 
 from kube_policy_scheduler.lang.checked import CheckedPolicy
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.lang.load import Checked
+from kube_policy_scheduler.wording import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,5 +102,4 @@ def _example(text: str) -> str:
 
 def short(span: Span) -> str:
     """Return the text of a span for a message: on one line, and not long."""
-    text = " ".join(span.text.split())
-    return text if len(text) <= 60 else text[:57] + "…"
+    return one_line(span.text, 60)

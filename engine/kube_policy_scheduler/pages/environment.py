@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from kube_policy_scheduler.pages.formats import amount, percent, plural, signed
+from kube_policy_scheduler.wording import amount, percent, plural, signed
 
 
 @functools.cache

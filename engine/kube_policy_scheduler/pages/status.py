@@ -10,13 +10,12 @@ import base64
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Literal
 
 from kube_policy_scheduler.pages.environment import page
-from kube_policy_scheduler.pages.formats import ago, duration
 from kube_policy_scheduler.pages.heat_map import Nodes, columns_of, fullest, heat_map, pointed_at
+from kube_policy_scheduler.times import ago, date_and_time, duration
 
 Tone = Literal["good", "warn", "bad", "quiet"]
 REFRESH_SECONDS = 5
@@ -222,7 +221,7 @@ def render(status: Status) -> Page:
         data=pointed_at(status.nodes, columns),
         refresh_seconds=REFRESH_SECONDS,
         ago=lambda at: ago(status.at - at),
-        clock=lambda at: datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+        clock=date_and_time,
         duration=duration,
     )
     return Page(html, content_security_policy(html))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kube_policy_scheduler.cluster.timestamps import rfc3339
 from kube_policy_scheduler.framework.permit import Claim
+from kube_policy_scheduler.times import rfc3339
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.timestamps import rfc3339
+from kube_policy_scheduler.times import rfc3339
 
 VERSION = 1
 """Of the format. Keys may be added within a version; readers pass over what they do not know."""

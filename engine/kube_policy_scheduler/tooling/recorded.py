@@ -7,8 +7,8 @@ from typing import Any
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.defaulting import BUILTIN_PRIORITY_CLASSES, default_object
-from kube_policy_scheduler.cluster.timestamps import unix_seconds
 from kube_policy_scheduler.documents.fixtures import FixtureObject
+from kube_policy_scheduler.times import unix_seconds
 
 READ_KINDS: tuple[type, ...] = (
     objects.Namespace,

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from kube_policy_scheduler.tooling.text_table import Terminal, counted
+from kube_policy_scheduler.times import duration, short_duration
+from kube_policy_scheduler.tooling.text_table import Terminal
+from kube_policy_scheduler.wording import plural
 
 
 class State(Enum):
@@ -59,7 +61,7 @@ class ReplicaState:
             case State.REFUSED:
                 return f"{heard.result}: {heard.problem or 'see its log'}"
             case State.SILENT:
-                return f"not heard of for {age(heard.silent_seconds)}"
+                return f"not heard of for {duration(max(0.0, heard.silent_seconds))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def lines(rollout: Rollout, *, where: str, to: Terminal) -> Iterator[str]:
             (
                 each.heard.name,
                 each.heard.active or "none",
-                each.heard.active and age(each.heard.since_seconds),
+                each.heard.active and short_duration(max(0, int(each.heard.since_seconds))),
                 each.text,
             )
             for each in rollout.replicas
@@ -138,7 +140,7 @@ def verdict(rollout: Rollout) -> str:
     """Return a rollout in one line."""
     if not rollout.total:
         return "no replica has said what it decides by"
-    some = f"{rollout.live} of {counted(rollout.total, 'replica')} decide by it"
+    some = f"{rollout.live} of {plural(rollout.total, 'replica')} decide by it"
     heard = sum(1 for each in rollout.replicas if each.state is not State.SILENT)
     missing = rollout.total - heard
     return f"{some}; {missing} {'has' if missing == 1 else 'have'} not been heard of" if missing else some
@@ -166,11 +168,3 @@ def data(rollout: Rollout) -> dict[str, Any]:
             for each in rollout.replicas
         ],
     }
-
-
-def age(seconds: float) -> str:
-    """Return a time span with its largest unit, as kubectl does: 12s, 5min, 3h, 4d."""
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{int(seconds // length)}{unit}"
-    return f"{max(0, int(seconds))}s"

@@ -1,4 +1,4 @@
-"""Tables and numbers as people read them in a terminal of some width. Asks no terminal what it is like.
+"""Tables as people read them in a terminal of some width. Asks no terminal what it is like.
 
 A table that is too wide has its texts wrapped between words; where that does not help, each row becomes a few lines of
 `title: text`. Nothing is ever cut off. (rich, which the demo draws with, breaks words, squeezes columns to nothing, and
@@ -134,18 +134,3 @@ def _columns(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun: `1 node`, `1,204 nodes`."""
-    return f"{count:,} {noun}{'s' if count != 1 else ''}"
-
-
-def short(value: float) -> str:
-    """Return a number with two digits behind the point at most."""
-    return f"{value:.2f}".rstrip("0").rstrip(".") if round(value, 2) else "0"
-
-
-def signed(value: float) -> str:
-    """Return a difference with its sign; 0 has none."""
-    return f"+{short(value)}" if round(value, 2) > 0 else short(value)

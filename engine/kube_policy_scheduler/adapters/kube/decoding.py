@@ -8,10 +8,11 @@ from typing import Generic
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer, shortened
+from kube_policy_scheduler.adapters.kube.errors import MESSAGE_CHARACTERS, MalformedAnswer
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.resources import T
 from kube_policy_scheduler.cluster.objects import ObjectMeta
+from kube_policy_scheduler.wording import one_line
 
 MAX_LINE_BYTES = 64 << 20  # etcd stops at 1.5 MiB per object, aggregated APIs may allow more
 
@@ -169,7 +170,7 @@ class ObjectDecoder(Generic[T]):
 
 
 def _malformed(raw: msgspec.Raw, error: Exception) -> Malformed:
-    return Malformed(_metadata_of(raw), shortened(str(error)))
+    return Malformed(_metadata_of(raw), one_line(str(error), MESSAGE_CHARACTERS))
 
 
 def _metadata_of(raw: msgspec.Raw) -> ObjectMeta:

@@ -20,6 +20,8 @@ from types import MappingProxyType
 
 import msgspec
 
+from kube_policy_scheduler.wording import one_line
+
 DENIALS = ('admission webhook "', "Internal error occurred: failed calling webhook ")
 """How the API server begins to tell that an admission webhook stands in the way, under whatever status it chose."""
 MESSAGE_CHARACTERS = 400  # enough for any one reason; an admission webhook may answer with pages
@@ -155,7 +157,7 @@ def error_from_answer(status: int, body: bytes, *, retry_after_seconds: float | 
         message, reason = body[:MESSAGE_CHARACTERS].decode("utf-8", "replace"), ""
     kind = _BY_STATUS.get(status, ServerError if status >= 500 else ApiError)
     return kind(
-        shortened(message) or "no message",
+        one_line(message, MESSAGE_CHARACTERS) or "no message",
         status=status,
         reason=reason,
         retry_after_seconds=retry_after_seconds,
@@ -169,9 +171,3 @@ def error_from_status(raw: bytes) -> ApiError:
     except (msgspec.DecodeError, UnicodeDecodeError):
         code = 0
     return error_from_answer(code or 500, raw)
-
-
-def shortened(text: str, *, limit: int = MESSAGE_CHARACTERS) -> str:
-    """Return text on one line, cut to limit characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 4] + " ..."

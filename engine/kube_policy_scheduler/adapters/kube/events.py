@@ -12,7 +12,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from random import Random
 from typing import Literal, assert_never
 
@@ -22,6 +21,7 @@ from kube_policy_scheduler.adapters.kube.errors import Conflict, NotFound
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox, OutboxCounts
 from kube_policy_scheduler.adapters.kube.pod_view import PodView
 from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
+from kube_policy_scheduler.times import rfc3339
 
 NOTE_BYTES = 1024  # limit of the API
 NAME_CHARACTERS = 253
@@ -222,7 +222,7 @@ class EventRecorder:
         namespace = event.regarding.namespace or "default"
         body = _EventBody(
             metadata=_EventMetadata(event.name, namespace),
-            event_time=_micro_time(event.at),
+            event_time=rfc3339(event.at, "microseconds"),
             reporting_controller=self._controller,
             reporting_instance=self._instance,
             action=event.action,
@@ -249,7 +249,7 @@ class EventRecorder:
     async def _write(self, series: _Series) -> None:
         """Count a series up on the server."""
         count, event = series.count, series.event
-        body = {"series": {"count": count, "lastObservedTime": _micro_time(series.last_at)}}
+        body = {"series": {"count": count, "lastObservedTime": rfc3339(series.last_at, "microseconds")}}
         await self._transport.request(
             "PATCH",
             f"{_path(event.regarding.namespace or 'default')}/{event.name}",
@@ -304,7 +304,3 @@ def cut_note(note: str) -> str:
     if len(encoded) <= NOTE_BYTES:
         return note
     return encoded[: NOTE_BYTES - 4].decode("utf-8", "ignore") + " ..."
-
-
-def _micro_time(unix_seconds: float) -> str:
-    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -18,6 +17,7 @@ from kube_policy_scheduler.adapters.kube.pod_view import PodView
 from kube_policy_scheduler.adapters.kube.resources import PODS
 from kube_policy_scheduler.adapters.kube.transport import STRATEGIC_MERGE_PATCH, Transport
 from kube_policy_scheduler.cluster.objects import Pod
+from kube_policy_scheduler.times import rfc3339
 
 _encode = msgspec.json.Encoder().encode
 _decode_pod = bounded(msgspec.json.Decoder(Pod).decode)
@@ -94,7 +94,7 @@ class Evictor:
             raise MalformedAnswer(f"pod {victim.namespace}/{victim.name} cannot be decoded: {error}") from error
 
     def _disruption(self, victim: PodView) -> dict[str, object]:
-        at = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        at = rfc3339(self._clock())
         condition: dict[str, object] = {
             "type": "DisruptionTarget",
             "status": "True",

@@ -12,14 +12,15 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kube_policy_scheduler.adapters.kube.errors import CredentialsError, shortened
+from kube_policy_scheduler.adapters.kube.errors import MESSAGE_CHARACTERS, CredentialsError
 from kube_policy_scheduler.adapters.kube.identity import Credentials, TlsFiles, credentials_of
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_documents
+from kube_policy_scheduler.times import parse_rfc3339
+from kube_policy_scheduler.wording import one_line
 
 KINDS = ("clusters", "contexts", "users")
 
@@ -220,7 +221,7 @@ def _ask_provider(found: _Kubeconfig, context: str, *, source: str) -> str:
             config_persister=merger.save_changes,
         ).load_and_set(configuration)
     except ConfigException as error:
-        raise CredentialsError(f"{source}: {shortened(str(error).split('/{')[0])}") from None
+        raise CredentialsError(f"{source}: {one_line(str(error).split('/{')[0], MESSAGE_CHARACTERS)}") from None
     except Exception as error:
         raise CredentialsError(f"{source}: not usable ({type(error).__name__}); check its user entry") from None
     return str(configuration.api_key.get("BearerToken", ""))
@@ -242,10 +243,10 @@ def _run_plugin(found: _Kubeconfig, *, cluster: _Entry, user: _Entry) -> tuple[d
             ConfigNode("cluster", cluster.value, str(cluster.file)),
         ).run()
     except FileNotFoundError as error:
-        hint = f"; {shortened(setting['installHint'])}" if setting.get("installHint") else "; is it on PATH?"
-        raise CredentialsError(f"{name} was not found{hint}") from error
+        hint = one_line(setting.get("installHint") or "is it on PATH?", MESSAGE_CHARACTERS)
+        raise CredentialsError(f"{name} was not found; {hint}") from error
     except Exception as error:
-        raise CredentialsError(f"{name} failed: {shortened(str(error))}") from error
+        raise CredentialsError(f"{name} failed: {one_line(str(error), MESSAGE_CHARACTERS)}") from error
     status = status if isinstance(status, dict) else {}
     given: dict[str, str] = {}
     if status.get("token"):
@@ -257,7 +258,7 @@ def _run_plugin(found: _Kubeconfig, *, cluster: _Entry, user: _Entry) -> tuple[d
     if not given:
         raise CredentialsError(f"{name} gave neither a token nor a client certificate with key")
     try:
-        expires_at = datetime.fromisoformat(status["expirationTimestamp"]).timestamp()
+        expires_at = parse_rfc3339(status["expirationTimestamp"]).timestamp()
     except (KeyError, TypeError, ValueError):
         expires_at = None
     return given, expires_at

@@ -17,7 +17,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -34,6 +33,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
 from kube_policy_scheduler.adapters.kube.lease_news import LeaseNews
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.resource_versions import version_number
+from kube_policy_scheduler.times import rfc3339
 
 logger = logging.getLogger(__name__)
 
@@ -277,7 +277,7 @@ class LeaderElector:
     async def _try_to_hold(self) -> bool:
         """Take or renew the Lease if it is free, expired or ours; return whether it is ours now. Raises KubeError."""
         settings = self._settings
-        now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = rfc3339(self._clock(), "microseconds")
         try:
             lease = await self._request("GET", f"{settings.collection}/{settings.name}")
         except NotFound:

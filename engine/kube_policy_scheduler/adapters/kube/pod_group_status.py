@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -22,6 +21,7 @@ from kube_policy_scheduler.adapters.kube.resources import POD_GROUPS, Resource
 from kube_policy_scheduler.adapters.kube.status_patch import patch_status
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import PodGroup
+from kube_policy_scheduler.times import rfc3339
 
 CONDITION = "PodGroupScheduled"
 
@@ -148,7 +148,7 @@ class PodGroupStatusWriter:
             "message": wanted.message,
         }
         if current is None or current.status != wanted.status:
-            condition["lastTransitionTime"] = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            condition["lastTransitionTime"] = rfc3339(self._clock())
         metadata = group.metadata
         if metadata.generation:
             condition["observedGeneration"] = metadata.generation

@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -28,6 +27,7 @@ from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.cluster.pods import PASSED_ON
 from kube_policy_scheduler.cluster.resource_versions import version_number
+from kube_policy_scheduler.times import rfc3339
 
 logger = logging.getLogger(__name__)
 
@@ -222,8 +222,7 @@ def _patch(pod: PodView, write: _Write, *, now: float) -> dict[str, Any] | None:
                 "message": write.condition.message,
             }
             if current is None or current.status != "False":
-                at = datetime.fromtimestamp(now, UTC)
-                condition |= {"lastProbeTime": None, "lastTransitionTime": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
+                condition |= {"lastProbeTime": None, "lastTransitionTime": rfc3339(now)}
             if pod.generation:
                 condition["observedGeneration"] = pod.generation
             status["conditions"] = [condition]

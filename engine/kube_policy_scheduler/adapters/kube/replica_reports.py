@@ -18,6 +18,7 @@ import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, NotFound
 from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
+from kube_policy_scheduler.wording import shortened
 
 logger = logging.getLogger(__name__)
 
@@ -103,8 +104,8 @@ class ReplicaReports:
 
     def tell(self, **changes: Any) -> None:
         """Change what we say; returns at once. Takes fields of ReplicaReport."""
-        if len(problem := changes.get("problem", "")) > PROBLEM_CHARACTERS:
-            changes["problem"] = problem[: PROBLEM_CHARACTERS - 1] + "…"
+        if "problem" in changes:
+            changes["problem"] = shortened(changes["problem"], PROBLEM_CHARACTERS)
         self._report = msgspec.structs.replace(self._report, **changes)
         self._stirred.set()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,6 +12,7 @@ from kube_policy_scheduler.adapters.kube.errors import Conflict, MalformedAnswer
 from kube_policy_scheduler.adapters.kube.lease import LeaseSettings, lease_request
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.resource_versions import version_number
+from kube_policy_scheduler.times import rfc3339
 
 LABEL = "policy-scheduler/shard-of"
 KNOWS = "policy-scheduler/knows"
@@ -101,7 +101,7 @@ class ShardLeases:
         self, *, version: str, acquired: str, knows: Iterable[str], pods_seen: int, has_left: bool
     ) -> dict[str, Any]:
         settings = self._settings
-        now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = rfc3339(self._clock(), "microseconds")
         metadata: dict[str, Any] = {
             "name": self.name,
             "namespace": settings.namespace,

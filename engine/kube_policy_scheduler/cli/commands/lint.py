@@ -13,6 +13,7 @@ import click
 from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.terminal import format_option, say
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source
+from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.lint.fixing import Fixed
@@ -127,8 +128,8 @@ def _fails(diagnostic: Diagnostic, level: str) -> bool:
 
 def _summary(checked: int, found: Sequence[Diagnostic], *, fixing: bool) -> str:
     counts = Counter(diagnostic.severity for diagnostic in found)
-    words = [f"{counts[s]} {s.value}{'s' if counts[s] != 1 else ''}" for s in Severity if counts[s]]
-    text = f"{checked} file{'s' if checked != 1 else ''} checked: {', '.join(words) or 'nothing found'}"
+    words = [plural(counts[s], s.value) for s in Severity if counts[s]]
+    text = f"{plural(checked, 'file')} checked: {', '.join(words) or 'nothing found'}"
     fixable = sum(1 for diagnostic in found if diagnostic.fix is not None and diagnostic.fix.safe)
     return f"{text}; --fix corrects {fixable} of them" if fixable and not fixing else text
 

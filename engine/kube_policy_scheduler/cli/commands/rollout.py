@@ -216,11 +216,12 @@ def _policy_set(config_map: ConfigMapData) -> str:
 def _seconds(text: str) -> float:
     import re
 
-    from kube_policy_scheduler.documents.shape import DURATION_SECONDS, parse_duration_seconds
+    from kube_policy_scheduler.documents.shape import DURATION_SECONDS
+    from kube_policy_scheduler.times import parse_duration
 
     if not re.fullmatch(DURATION_SECONDS.schema["pattern"], text):
         raise click.UsageError(f"--timeout: expected a duration such as 30s or 2min, got {text}")
-    return parse_duration_seconds(text)
+    return parse_duration(text)
 
 
 async def _follow(

@@ -12,6 +12,7 @@ import click
 from kube_policy_scheduler.cli import files, worlds
 from kube_policy_scheduler.cli.progress import status_line
 from kube_policy_scheduler.cli.terminal import say
+from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.adapters.kube.lists import Listing
@@ -85,8 +86,8 @@ def command(
     """
     from kube_policy_scheduler.adapters.output_file import OutputError, write_file
     from kube_policy_scheduler.cli.policies import compiled
-    from kube_policy_scheduler.cluster.timestamps import rfc3339
     from kube_policy_scheduler.documents.yaml_document import DocumentError
+    from kube_policy_scheduler.times import rfc3339
     from kube_policy_scheduler.tooling.recorded import TAKEN_AT
 
     _check_options(clusters, kubeconfig, context, anonymise, keep, key_file, policies, prometheus_url)
@@ -256,5 +257,5 @@ def _written(things: Sequence[Json], output: Path, metrics: Path | None, measure
     text = f"{output}: {nodes} nodes, {pods} pods, {len(things) - nodes - pods} other objects"
     if metrics is not None:
         count = len(measured) - ("absent" in measured)
-        text += f"; {metrics}: {count} {'metric' if count == 1 else 'metrics'}"
+        text += f"; {metrics}: {plural(count, 'metric')}"
     return text

@@ -13,6 +13,7 @@ import click
 from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.suite_runs import FORMATS, Session, Shown, formatted, output_of, write
 from kube_policy_scheduler.cli.terminal import format_option, say
+from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cli.coverage import Coverage
@@ -219,5 +220,4 @@ def _update(loaded: Sequence[LoadedSuite], run: Run, *, writes: bool) -> None:
         if changes and not writes:
             say(difference(source, text, done="updated"), nl=False)
         elif changes and written(Path(source.name), text):
-            plural = "s" if changes != 1 else ""
-            say(f"policyctl: {source.name}: {changes} value{plural} written; run the tests again", err=True)
+            say(f"policyctl: {source.name}: {plural(changes, 'value')} written; run the tests again", err=True)

@@ -18,10 +18,10 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from kube_policy_scheduler.daemon.configuration.setting_types import Duration, PositiveDuration
 from kube_policy_scheduler.daemon.configuration.settings import API_VERSION, KIND, Settings
 from kube_policy_scheduler.documents.shape import key_of
+from kube_policy_scheduler.times import duration_text
 
 WIDTH = 112
 """Of comments, without their indentation."""
-_UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 _PLACEHOLDERS = {"url": "http://prometheus.monitoring:9090", "endpoint": "http://collector.monitoring:4318"}
 """What stands for a value that has no default, in a section that is commented out."""
 
@@ -117,11 +117,3 @@ def _scalar(hint: Any, value: Any) -> str:
 
 def _is_duration(hint: Any) -> bool:
     return hint in (Duration, PositiveDuration)
-
-
-def duration_text(seconds: float) -> str:
-    """Return seconds as configuration files write them: `15s`, `5min`, `250ms`."""
-    for unit, length in _UNITS:
-        if seconds and seconds % length == 0:
-            return f"{seconds / length:.0f}{unit}"
-    return f"{1000 * seconds:g}ms" if seconds else "0s"

@@ -13,7 +13,6 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.resource_versions import version_number
-from kube_policy_scheduler.cluster.timestamps import rfc3339
 from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
 from kube_policy_scheduler.framework.dynamic_resources.pod_claims import (
     binding_failure,
@@ -29,6 +28,7 @@ from kube_policy_scheduler.framework.dynamic_resources.reservation import (
     undo,
     waits_for_binding_conditions,
 )
+from kube_policy_scheduler.times import rfc3339
 
 logger = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from kube_policy_scheduler.adapters.kube.outbox import Backlog
 from kube_policy_scheduler.adapters.loops import Loop
 from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
+from kube_policy_scheduler.wording import one_line
 
 _AT_ONCE = 200
 """Pending pods that are counted in one step."""
@@ -235,5 +236,4 @@ def _signal_metrics(rows: Iterable[SignalRow]) -> Iterator[Metric]:
 
 def query_label(query: str) -> str:
     """Return a query as a label value: on one line, and cut where it is long."""
-    flat = " ".join(query.split())
-    return flat if len(flat) <= MAX_QUERY_LABEL else flat[: MAX_QUERY_LABEL - 1] + "…"
+    return one_line(query, MAX_QUERY_LABEL)

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from kube_policy_scheduler.adapters.loops import Loop, Loops
 from kube_policy_scheduler.adapters.policy_sources import PolicySources, PolicySourcesError
 from kube_policy_scheduler.adapters.worker_process import WorkerLost
+from kube_policy_scheduler.wording import shortened
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class ReloadRecord:
             text = "; ".join(lines[:count]) + more
             if len(text) <= room:
                 return head + text
-        return (head + "; ".join(lines))[: EVENT_MESSAGE_LIMIT - 1] + "…"
+        return shortened(head + "; ".join(lines), EVENT_MESSAGE_LIMIT)
 
 
 def report_of(record: ReloadRecord) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kube_policy_scheduler.pages.formats import amount
+from kube_policy_scheduler.wording import amount
 
 
 @dataclass(frozen=True, slots=True)

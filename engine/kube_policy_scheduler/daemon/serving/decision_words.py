@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry, refused
 from kube_policy_scheduler.pages import status as shown
-from kube_policy_scheduler.pages.formats import amount, duration, plural, signed
+from kube_policy_scheduler.times import duration
 from kube_policy_scheduler.tooling.decision_record import Outcome
+from kube_policy_scheduler.wording import amount, plural, signed
 
 _TONES: dict[Outcome, shown.Tone] = {
     Outcome.ASSIGNED: "good",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kube_policy_scheduler.pages import status as shown
-from kube_policy_scheduler.pages.formats import percent, plural
+from kube_policy_scheduler.wording import percent, plural
 
 
 def shadow_section(summary: Mapping[str, Any]) -> shown.Shadow:

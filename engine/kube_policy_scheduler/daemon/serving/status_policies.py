@@ -10,7 +10,8 @@ from kube_policy_scheduler.daemon.serving.status_snapshot import Snapshot
 from kube_policy_scheduler.diagnostics import Source, Span
 from kube_policy_scheduler.framework.queue import Place
 from kube_policy_scheduler.pages import status as shown
-from kube_policy_scheduler.pages.formats import amount, duration, percent, plural
+from kube_policy_scheduler.times import duration
+from kube_policy_scheduler.wording import amount, percent, plural
 
 MOST_LINES = 400
 """Of one policy file; longer ones are cut."""

@@ -17,8 +17,9 @@ from kube_policy_scheduler.daemon.serving.status_policies import counted, polici
 from kube_policy_scheduler.daemon.serving.status_snapshot import NodeUse, Snapshot, shares
 from kube_policy_scheduler.framework.queue import Place
 from kube_policy_scheduler.pages import status as shown
-from kube_policy_scheduler.pages.formats import amount, duration, plural
 from kube_policy_scheduler.pages.heat_map import Nodes, Use
+from kube_policy_scheduler.times import duration
+from kube_policy_scheduler.wording import amount, plural
 
 MOST_GROUPS = 24
 _UNITS = {"cpu": (1000.0, "cores"), "memory": (2.0**30, "GiB"), "pods": (1.0, "pods")}

@@ -16,6 +16,7 @@ from kube_policy_scheduler.adapters.policy_sources import (
 )
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, render
 from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.wording import plural
 
 MESSAGE_CHARACTERS = 16_000
 """Of a refusal; nobody reads more, and API servers answer with it as it is."""
@@ -75,7 +76,7 @@ def _linted(sources: PolicySources, where: str) -> Verdict:
 
 def _refusal(bad: Sequence[Diagnostic], where: str) -> str:
     counts = {name: len(list(each)) for name, each in groupby(sorted(d.span.source.name for d in bad))}
-    told = ", ".join(f"{number} error{'s' if number > 1 else ''} in {name}" for name, number in counts.items())
+    told = ", ".join(f"{plural(number, 'error')} in {name}" for name, number in counts.items())
     text = f"{where} was not written: {told}"
     for at, diagnostic in enumerate(bad):
         more = f"\n\n{render(diagnostic)}"

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from kube_policy_scheduler.embedded.clock import parse_timestamp
 from kube_policy_scheduler.embedded.control import disruption
 from kube_policy_scheduler.embedded.control.volumes import CLAIMS, VOLUMES, Volumes, claims_of
 from kube_policy_scheduler.embedded.control.workloads import Workloads
@@ -19,6 +18,7 @@ from kube_policy_scheduler.embedded.printing.cells import at
 from kube_policy_scheduler.embedded.requests import Target
 from kube_policy_scheduler.embedded.resources import BY_KIND, BY_STORAGE
 from kube_policy_scheduler.embedded.storage.store import DELETED, Change, Entry, Key
+from kube_policy_scheduler.times import parse_rfc3339
 
 _WORKLOADS = ("apps/deployments", "apps/replicasets", "apps/statefulsets", "batch/jobs", "replicationcontrollers")
 _BUDGETS = "policy/poddisruptionbudgets"
@@ -246,5 +246,5 @@ class Controllers:
             for entry in list(events.scan()):
                 event = entry.decode()
                 seen = (event.get("series") or {}).get("lastObservedTime") or event.get("lastTimestamp")
-                if parse_timestamp(seen or event["metadata"]["creationTimestamp"]) < oldest:
+                if parse_rfc3339(seen or event["metadata"]["creationTimestamp"]) < oldest:
                     events.remove(entry.key)

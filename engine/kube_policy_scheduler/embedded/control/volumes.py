@@ -5,12 +5,12 @@ from __future__ import annotations
 from uuid import uuid4
 
 from kube_policy_scheduler.cluster.quantity import units
-from kube_policy_scheduler.embedded.clock import timestamp
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.operations.api import Api
 from kube_policy_scheduler.embedded.operations.kind_defaults import PROTECTION
 from kube_policy_scheduler.embedded.printing.cells import at
 from kube_policy_scheduler.embedded.storage.store import Entry
+from kube_policy_scheduler.times import rfc3339
 
 CLAIMS, VOLUMES = "persistentvolumeclaims", "persistentvolumes"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -96,7 +96,7 @@ class Volumes:
 
     def _set_phase(self, volume: Json, phase: str) -> None:
         if at(volume, "status", "phase") != phase:
-            volume["status"] = {"phase": phase, "lastPhaseTransitionTime": timestamp(self._api.now())}
+            volume["status"] = {"phase": phase, "lastPhaseTransitionTime": rfc3339(self._api.now())}
             self._volumes.put(volume)
 
     def _volume_for(self, claim: Json) -> Json | None:
@@ -137,7 +137,7 @@ class Volumes:
         volume: Json = {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
-            "metadata": {"name": name, "uid": str(uuid4()), "creationTimestamp": timestamp(self._api.now())},
+            "metadata": {"name": name, "uid": str(uuid4()), "creationTimestamp": rfc3339(self._api.now())},
             "spec": {
                 "capacity": {"storage": at(claim, "spec", "resources", "requests", "storage", default="0")},
                 "accessModes": at(claim, "spec", "accessModes", default=[]),
@@ -168,7 +168,7 @@ class Volumes:
             "uid": meta["uid"],
             "resourceVersion": meta["resourceVersion"],
         }
-        volume["status"] = {"phase": "Bound", "lastPhaseTransitionTime": timestamp(self._api.now())}
+        volume["status"] = {"phase": "Bound", "lastPhaseTransitionTime": rfc3339(self._api.now())}
         claim["spec"]["volumeName"] = volume["metadata"]["name"]
         meta["annotations"] = {**(meta.get("annotations") or {}), _BOUND: "yes"}
         spec = volume["spec"]

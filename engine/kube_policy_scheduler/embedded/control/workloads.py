@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 import orjson
 
 from kube_policy_scheduler.embedded import errors
-from kube_policy_scheduler.embedded.clock import timestamp
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.operations.api import Api
 from kube_policy_scheduler.embedded.printing.cells import at
 from kube_policy_scheduler.embedded.requests import Target
 from kube_policy_scheduler.embedded.resources import resource
 from kube_policy_scheduler.embedded.storage.store import Entry
+from kube_policy_scheduler.times import rfc3339
 
 _HASH_LABEL = "pod-template-hash"
 _HEAD_BYTES = 60
@@ -131,7 +131,7 @@ class Workloads:
             "Progressing": (True, "NewReplicaSetAvailable" if complete else "ReplicaSetUpdated"),
         }
         before = {item["type"]: item for item in at(obj, "status", "conditions", default=[])}
-        now = timestamp(self._api.now())
+        now = rfc3339(self._api.now())
         conditions = []
         for kind, (true, reason) in wanted.items():
             old = before.get(kind, {})
@@ -211,7 +211,7 @@ class Workloads:
         for _ in range(wanted - len(active)):
             if not self._create_pod(obj, labels={"job-name": obj["metadata"]["name"]}):
                 break
-        now = timestamp(self._api.now())
+        now = rfc3339(self._api.now())
         status = {
             "startTime": at(obj, "status", "startTime", default=now),
             "active": max(wanted, 0),

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
-from kube_policy_scheduler.embedded.clock import micro_timestamp, timestamp
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.nodes import kubelet_admission, node_lifecycle, pod_lifecycle
 from kube_policy_scheduler.embedded.nodes.kubelet_admission import NodeUsage, Usage
@@ -17,6 +16,7 @@ from kube_policy_scheduler.embedded.operations.api import Api
 from kube_policy_scheduler.embedded.requests import Target
 from kube_policy_scheduler.embedded.resources import resource
 from kube_policy_scheduler.embedded.storage.store import DELETED, Change, Entry, Key
+from kube_policy_scheduler.times import rfc3339
 
 _BATCH = 64
 """Actions between two turns of the event loop, so that requests are answered meanwhile."""
@@ -137,7 +137,7 @@ class SimulatedKubelets:
         entry = (self._nodes if on_node else self._pods).get(key)
         if entry is None or entry.uid != uid:
             return
-        obj, now = entry.decode(), timestamp(self._api.now())
+        obj, now = entry.decode(), rfc3339(self._api.now())
         match action:
             case "node":
                 self._settle_node(entry, obj, now=now)
@@ -174,13 +174,13 @@ class SimulatedKubelets:
                     "name": name,
                     "namespace": _LEASE_NAMESPACE,
                     "uid": f"{node.uid}-lease",
-                    "creationTimestamp": timestamp(now),
+                    "creationTimestamp": rfc3339(now),
                     "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.uid}],
                 },
                 "spec": {"holderIdentity": name, "leaseDurationSeconds": _LEASE_SECONDS},
             }
         )
-        lease["spec"]["renewTime"] = micro_timestamp(now)
+        lease["spec"]["renewTime"] = rfc3339(now, "microseconds")
         self._leases.put(lease)
         if self._settings.heartbeat_seconds is not None:
             self._schedule("heartbeat", node, delay_seconds=self._settings.heartbeat_seconds)

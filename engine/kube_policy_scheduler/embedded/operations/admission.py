@@ -9,11 +9,11 @@ from typing import Any
 
 from kube_policy_scheduler.cluster import defaulting
 from kube_policy_scheduler.embedded import errors
-from kube_policy_scheduler.embedded.clock import timestamp
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.operations import kind_defaults
 from kube_policy_scheduler.embedded.resources import Resource
 from kube_policy_scheduler.embedded.storage.store import Store
+from kube_policy_scheduler.times import rfc3339
 
 _GENERATED_LENGTH = 5
 _GENERATED_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -40,7 +40,7 @@ def stamp_new(obj: Json, resource: Resource, *, namespace: str | None, now: date
     else:
         meta.pop("namespace", None)
     meta["uid"] = uid
-    meta["creationTimestamp"] = timestamp(now)
+    meta["creationTimestamp"] = rfc3339(now)
     meta.pop("generation", None)
     if resource.counts_generation:
         meta["generation"] = 1
@@ -73,7 +73,7 @@ def prepare_new(obj: Json, resource: Resource, store: Store, *, now: datetime) -
     gated = (done.get("status") or {}).get("conditions") or () if resource.kind == "Pod" else ()
     for condition in gated:
         if condition.get("lastTransitionTime", "") is None:
-            condition["lastTransitionTime"] = timestamp(now)
+            condition["lastTransitionTime"] = rfc3339(now)
     return done
 
 

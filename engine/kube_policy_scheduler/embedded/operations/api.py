@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 import orjson
 
 from kube_policy_scheduler.embedded import errors
-from kube_policy_scheduler.embedded.clock import utc_now
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.operations import admission, causes, patch, strategic, validation
 from kube_policy_scheduler.embedded.operations.deletion import Deletion
@@ -29,7 +28,7 @@ class Api:
         self,
         *,
         history_limit: int = 20_000,
-        now: Callable[[], datetime] = utc_now,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         new_uid: Callable[[], str] = lambda: str(uuid4()),
     ) -> None:
         self.store = Store(history_limit=history_limit)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kube_policy_scheduler.embedded import errors
-from kube_policy_scheduler.embedded.clock import timestamp
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.operations import admission, causes
 from kube_policy_scheduler.embedded.operations.api import Api
 from kube_policy_scheduler.embedded.requests import Target
+from kube_policy_scheduler.times import rfc3339
 
 _STORAGE_ERROR = (
     "StorageError: invalid object, Code: 4, Key: /registry/pods/{key}, ResourceVersion: 0, AdditionalErrorMsg: "
@@ -61,7 +61,7 @@ def bind(api: Api, target: Target, binding: Json, *, dry_run: bool = False) -> J
         raise _conflict(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
     if spec.get("schedulingGates"):
         raise _conflict(name, f"pod {name} has non-empty .spec.schedulingGates")
-    _assign(pod, node, now=timestamp(api.now()))
+    _assign(pod, node, now=rfc3339(api.now()))
     for field in ("annotations", "labels"):
         if meta.get(field):
             pod["metadata"].setdefault(field, {}).update(meta[field])

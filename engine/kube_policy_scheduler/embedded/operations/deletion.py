@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 
 from kube_policy_scheduler.embedded import errors
-from kube_policy_scheduler.embedded.clock import parse_timestamp, timestamp
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.requests import Preconditions, Target
 from kube_policy_scheduler.embedded.resources import Resource
 from kube_policy_scheduler.embedded.storage.store import Entry, Store
+from kube_policy_scheduler.times import parse_rfc3339, rfc3339
 
 _RETURN_DELETED = frozenset(
     {
@@ -77,8 +77,8 @@ class Deletion:
             return entry.body
         started = self._now()
         if before is not None:
-            started = parse_timestamp(meta["deletionTimestamp"]) - timedelta(seconds=before)
-        meta["deletionTimestamp"] = timestamp(started + timedelta(seconds=grace_seconds))
+            started = parse_rfc3339(meta["deletionTimestamp"]) - timedelta(seconds=before)
+        meta["deletionTimestamp"] = rfc3339(started + timedelta(seconds=grace_seconds))
         meta["deletionGracePeriodSeconds"] = grace_seconds
         if "generation" in meta and before is None:
             meta["generation"] += 1
@@ -90,7 +90,7 @@ class Deletion:
         """Set a pod's grace period to nothing, which watchers see before it is gone."""
         meta = pod["metadata"]
         if "deletionTimestamp" not in meta:
-            meta["deletionTimestamp"] = timestamp(self._now())
+            meta["deletionTimestamp"] = rfc3339(self._now())
             meta["generation"] = meta.get("generation", 0) + 1
         meta["deletionGracePeriodSeconds"] = 0
         return entry if dry_run else self._store.collection("pods").put(pod)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from kube_policy_scheduler.embedded import schema
-from kube_policy_scheduler.embedded.clock import timestamp
 from kube_policy_scheduler.embedded.errors import Json
+from kube_policy_scheduler.times import rfc3339
 
 NOT_READY_TAINT: Mapping[str, str] = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 """A new node keeps pods away until something has seen that it is ready (TaintNodesByCondition admission)."""
@@ -52,7 +52,7 @@ def fill(obj: Json, *, now: datetime | None) -> None:
         case "Job":
             _new_job(obj)
         case "PersistentVolume":
-            obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": timestamp(now)}
+            obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": rfc3339(now)}
         case "PersistentVolumeClaim":
             obj["status"] = {"phase": "Pending"}
         case "Service":

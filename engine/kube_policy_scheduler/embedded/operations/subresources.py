@@ -11,7 +11,6 @@ import orjson
 from kube_policy_scheduler.embedded import errors
 from kube_policy_scheduler.embedded.access.identity import service_account
 from kube_policy_scheduler.embedded.access.security import Guard
-from kube_policy_scheduler.embedded.clock import timestamp
 from kube_policy_scheduler.embedded.control import disruption
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.operations import patch
@@ -19,6 +18,7 @@ from kube_policy_scheduler.embedded.operations.api import Api
 from kube_policy_scheduler.embedded.printing import cells
 from kube_policy_scheduler.embedded.requests import Target
 from kube_policy_scheduler.embedded.storage.store import Entry
+from kube_policy_scheduler.times import rfc3339
 
 _PROCESSING_RETRY_SECONDS = 10
 _TOKEN_SECONDS = 3600
@@ -156,7 +156,7 @@ def issue_token(api: Api, target: Target, request: Json, guard: Guard) -> Json:
     api.get(target)
     token = guard.tokens.issue(service_account(target.namespace or "", target.name))
     seconds = cells.at(request, "spec", "expirationSeconds", default=_TOKEN_SECONDS)
-    expires = timestamp(api.now() + timedelta(seconds=seconds))
+    expires = rfc3339(api.now() + timedelta(seconds=seconds))
     return {
         "kind": "TokenRequest",
         "apiVersion": "authentication.k8s.io/v1",

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from kube_policy_scheduler.embedded.clock import parse_timestamp
 from kube_policy_scheduler.embedded.errors import Json
+from kube_policy_scheduler.times import human_duration, parse_rfc3339
 
 NONE, UNKNOWN, UNSET = "<none>", "<unknown>", "<unset>"
-_MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 31536000
 
 
 def at(obj: Any, *path: str | int, default: Any = None) -> Any:
@@ -25,40 +24,11 @@ def at(obj: Any, *path: str | int, default: Any = None) -> Any:
     return default if obj is None else obj
 
 
-def human_duration(seconds: float) -> str:
-    """Return a duration as kubectl writes it: two units at most, and only where the second one matters."""
-    whole = int(seconds)
-    if seconds < -1:
-        return "<invalid>"
-    if whole < 2 * _MINUTE:
-        return f"{max(whole, 0)}s"
-    if whole < 10 * _MINUTE:
-        return _two(whole, _MINUTE, "m", 1, "s")
-    if whole < 3 * _HOUR:
-        return f"{whole // _MINUTE}m"
-    if whole < 8 * _HOUR:
-        return _two(whole, _HOUR, "h", _MINUTE, "m")
-    if whole < 2 * _DAY:
-        return f"{whole // _HOUR}h"
-    if whole < 8 * _DAY:
-        return _two(whole, _DAY, "d", _HOUR, "h")
-    if whole < 2 * _YEAR:
-        return f"{whole // _DAY}d"
-    if whole < 8 * _YEAR:
-        return _two(whole, _YEAR, "y", _DAY, "d")
-    return f"{whole // _YEAR}y"
-
-
-def _two(seconds: int, large: int, large_unit: str, small: int, small_unit: str) -> str:
-    rest = seconds % large // small
-    return f"{seconds // large}{large_unit}" + (f"{rest}{small_unit}" if rest else "")
-
-
 def since(text: str | None, *, now: datetime) -> str:
     """Return how long ago a timestamp was."""
     if not text:
         return UNKNOWN
-    return human_duration((now - parse_timestamp(text)).total_seconds())
+    return human_duration((now - parse_rfc3339(text)).total_seconds())
 
 
 def age(obj: Json, now: datetime) -> str:

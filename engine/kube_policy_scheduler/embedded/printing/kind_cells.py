@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from kube_policy_scheduler.embedded.clock import parse_timestamp
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.printing import cells, pod_cells
 from kube_policy_scheduler.embedded.printing.cells import NONE, UNKNOWN, at
+from kube_policy_scheduler.times import human_duration, parse_rfc3339
 
 Cell = Callable[[Json, datetime], Any]
 """What a cell shows, of an object and the present moment."""
@@ -147,8 +147,8 @@ def job_duration(job: Json, now: datetime) -> str:
     started, ended = at(job, "status", "startTime"), at(job, "status", "completionTime")
     if started is None:
         return ""
-    until = parse_timestamp(ended) if ended else now
-    return cells.human_duration((until - parse_timestamp(started)).total_seconds())
+    until = parse_rfc3339(ended) if ended else now
+    return human_duration((until - parse_rfc3339(started)).total_seconds())
 
 
 def subjects(kind: str) -> Cell:

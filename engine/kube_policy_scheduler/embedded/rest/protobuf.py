@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import orjson
 
 from kube_policy_scheduler.embedded import schema
-from kube_policy_scheduler.embedded.clock import micro_timestamp, timestamp
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.schema import FieldType
+from kube_policy_scheduler.times import rfc3339
 
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
@@ -191,4 +191,4 @@ def _moment(value: _Raw, *, micro: bool) -> str | None:
     if seconds < -62_000_000_000:  # the zero time of Go
         return None
     moment = _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
-    return micro_timestamp(moment) if micro else timestamp(moment)
+    return rfc3339(moment, "microseconds") if micro else rfc3339(moment)

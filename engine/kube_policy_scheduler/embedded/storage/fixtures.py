@@ -8,11 +8,11 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from kube_policy_scheduler.cluster import defaulting
-from kube_policy_scheduler.embedded.clock import timestamp
 from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.operations.api import Api
 from kube_policy_scheduler.embedded.printing import event_versions
 from kube_policy_scheduler.embedded.resources import BY_KIND
+from kube_policy_scheduler.times import rfc3339
 
 
 def load(api: Api, objects: Iterable[Mapping[str, Any]]) -> int:
@@ -28,7 +28,7 @@ def load(api: Api, objects: Iterable[Mapping[str, Any]]) -> int:
         entry.key[1]: entry.decode() for entry in api.store.collection("scheduling.k8s.io/priorityclasses").scan()
     }
     classes |= {obj["metadata"]["name"]: dict(obj) for obj in given if obj.get("kind") == "PriorityClass"}
-    now = timestamp(api.now())
+    now = rfc3339(api.now())
     for obj in given:
         _store(api, obj, classes=classes, now=now)
     return len(given)

@@ -8,7 +8,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import key_of, object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.timestamps import unix_seconds
+from kube_policy_scheduler.times import unix_seconds
 
 BINDING_TIMEOUT_SECONDS = 600.0
 """How long kube-scheduler waits for the binding conditions of devices."""

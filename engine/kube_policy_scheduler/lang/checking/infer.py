@@ -34,6 +34,7 @@ from kube_policy_scheduler.lang.types import (
     Unit,
     number,
 )
+from kube_policy_scheduler.wording import one_line
 
 MAX_LEVELS = 160
 """Expressions inside one another once names are expanded; keeps recursion far below Python's limit."""
@@ -176,7 +177,7 @@ class Inference:
                 return operators.arithmetic(expr.operator, left, right, self.found, span=span, at=at)
             case "??":
                 if not left.info.maybe and not operators.bad(left):
-                    message = f"`{_short(left.span)}` is never missing, so its default is never used"
+                    message = f"`{one_line(left.span.text, 40)}` is never missing, so its default is never used"
                     advice = "remove `??` and what follows, or put the comparison before it in parentheses"
                     self.found.append(codes.NEVER_MISSING.at(at, message, help=advice))
                     return unknown(span)
@@ -285,20 +286,19 @@ class Inference:
     def allowed(self, value: typed.Typed, scope: Scope) -> bool:
         """Return whether a value may be spoken about here, reporting where it may not."""
         if value.info.shape is Shape.NODE and not scope.nodes:
-            message = f"`{_short(value.span)}` differs from node to node, but `{scope.statement}` knows only pods"
+            message = (
+                f"`{one_line(value.span.text, 40)}` differs from node to node, but `{scope.statement}` knows only pods"
+            )
             advice = "move it to a `filter`" if not scope.items else "compare it outside the parentheses"
             self.found.append(codes.NO_NODE.at(value.span, message, help=advice))
             return False
         if Depends.FEASIBLE in value.info.depends and not scope.scores:
-            message = f"`{_short(value.span)}` compares nodes with each other, which `{scope.statement}` can't"
+            message = (
+                f"`{one_line(value.span.text, 40)}` compares nodes with each other, which `{scope.statement}` can't"
+            )
             self.found.append(codes.NOT_HERE.at(value.span, message, help="use it in a `score`"))
             return False
         return True
-
-
-def _short(span: Span) -> str:
-    text = " ".join(span.text.split())
-    return text if len(text) <= 40 else text[:37] + "…"
 
 
 def _number(expr: expressions.Number) -> typed.Typed:

@@ -12,6 +12,7 @@ from kube_policy_scheduler.lang.checking.scope import Scope
 from kube_policy_scheduler.lang.reading import foreign
 from kube_policy_scheduler.lang.reading.lower_expressions import AGGREGATES
 from kube_policy_scheduler.lang.types import RESOURCE_WORDS
+from kube_policy_scheduler.wording import some
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.lang.checking.infer import Inference
@@ -56,9 +57,7 @@ def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> 
     elif fields:
         advice = f"did you mean `{fields[0]}`?"
     elif scope.parameters or known:
-        some = sorted(known)[:_MOST_NAMES]
-        more = f" and {len(known) - len(some)} more" if len(known) > len(some) else ""
-        advice = f"the names here are {', '.join(some)}{more}; texts stand in quotes"
+        advice = f"the names here are {some(sorted(known), limit=_MOST_NAMES)}; texts stand in quotes"
     else:
         metric = f', metrics in `promql("{name}")`' if scope.scores else ""
         advice = f'texts stand in quotes: "{name}"{metric}; names are made with `let {name} = …`'

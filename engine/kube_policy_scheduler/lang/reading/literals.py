@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 
+from kube_policy_scheduler.times import UNIT_SECONDS
+
 SUFFIXES: dict[str, float] = {
     "": 1,
     "m": 1e-3,
     "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
-    "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800,
+    **UNIT_SECONDS,
     "%": 0.01,
 }  # fmt: skip
 """What a suffix multiplies by: quantities as in Kubernetes, durations in seconds, shares of 1."""
 
-DURATIONS = frozenset({"ms", "s", "min", "h", "d", "w"})
+DURATIONS = frozenset(UNIT_SECONDS)
 BYTES = frozenset({"Ki", "Mi", "Gi", "Ti", "Pi", "Ei"})
 DECIMALS = frozenset({"k", "M", "G", "T", "P", "E"})
 

@@ -10,6 +10,7 @@ from kube_policy_scheduler.lang import codes_syntax as codes
 from kube_policy_scheduler.lang.reading.layout import Line
 from kube_policy_scheduler.lang.reading.lower_statements import PARTS
 from kube_policy_scheduler.lang.statements import EXAMPLES
+from kube_policy_scheduler.wording import listed
 
 WORD = re.compile(r"[A-Za-z_]\w*|\d+|.")
 """A word, the digits of a number, or one other character."""
@@ -103,4 +104,4 @@ class Place:
             parts.append("the end of the line")
         if not parts:
             return "nothing can stand here"
-        return "expected " + (", ".join(parts[:-1]) + " or " + parts[-1] if len(parts) > 1 else parts[0])
+        return "expected " + listed(parts, "or")

@@ -8,11 +8,11 @@ from typing import Any
 
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
-from kube_policy_scheduler.cluster.timestamps import rfc3339
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document
 from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.times import rfc3339
 from kube_policy_scheduler.tooling.capture.draft import Draft, draft, trimmed
 from kube_policy_scheduler.tooling.capture.reduce import reduced
 from kube_policy_scheduler.tooling.capture.scene import Scene

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -12,8 +12,6 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.world import World
-
-_SHOWN = 3
 
 
 class Status(Enum):
@@ -84,14 +82,3 @@ class Patient:
         found = self.policy_set.named(name)
         assert found is not None
         return found
-
-
-def some(names: Sequence[str], limit: int = _SHOWN) -> str:
-    """Return the first of some names, and how many more there are."""
-    shown = ", ".join(names[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

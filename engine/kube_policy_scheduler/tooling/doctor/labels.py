@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kube_policy_scheduler.diagnostics import closest
-from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status, count, some
+from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status
 from kube_policy_scheduler.tooling.policy_reads import KeyRead, key_reads
+from kube_policy_scheduler.wording import plural, some
 
 
 def label_findings(patient: Patient) -> Iterator[Finding]:
@@ -42,7 +43,7 @@ def _presence(key: str, reads: Sequence[KeyRead], things: Mapping[str, Mapping[s
     noun = reads[0].subject
     without = sorted(name for name, labels in things.items() if key not in labels)
     having = len(things) - len(without)
-    share = f"on {having} of {count(len(things), noun)}"
+    share = f"on {having} of {plural(len(things), noun)}"
     if not without:
         return _finding(reads[0], Status.OK, share)
     if having:

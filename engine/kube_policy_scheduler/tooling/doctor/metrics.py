@@ -10,7 +10,8 @@ import numpy as np
 from kube_policy_scheduler.cluster.node_identities import TableIdentities
 from kube_policy_scheduler.cluster.signal_join import Join, NodeIndex, SignalColumns
 from kube_policy_scheduler.cluster.signals import Query, Reading, Series
-from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status, count, some
+from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status
+from kube_policy_scheduler.wording import plural, some
 
 _LATE = 0.5
 """Share of the age limit above which one missed scrape makes values missing."""
@@ -61,7 +62,7 @@ def _without_answer(patient: Patient, query: Query) -> Finding:
 
 def _joined(query: Query, reading: Reading, joined: Join, index: NodeIndex) -> Finding:
     total = len(joined.names)
-    text = f"on {joined.matched} of {count(total, 'node')}"
+    text = f"on {joined.matched} of {plural(total, 'node')}"
     missing = sorted(joined.missing_names())
     if joined.conflicting:
         advice = f"several series with different values for {some(joined.conflicting)}, which differ in"
@@ -75,11 +76,11 @@ def _joined(query: Query, reading: Reading, joined: Join, index: NodeIndex) -> F
     if joined.not_finite:
         text += f"; not a finite number on {some(joined.not_finite)}"
     if joined.ambiguous:
-        text += f"; the label of {count(len(joined.ambiguous), 'series').removesuffix('s')} belongs to several nodes"
+        text += f"; the label of {plural(len(joined.ambiguous), 'series', 'series')} belongs to several nodes"
     status = Status.OK if not missing else Status.WARNING if joined.matched else Status.PROBLEM
     advice = _advice(query, joined.unmatched, index) if missing and joined.unmatched else ""
     if joined.unmatched and not missing:
-        text += f"; {count(len(joined.unmatched), 'more series').removesuffix('s')} match no node"
+        text += f"; {plural(len(joined.unmatched), 'more series', 'more series')} match no node"
     return _finding(query, status, text, advice)
 
 
@@ -107,7 +108,7 @@ def _advice(query: Query, unmatched: Sequence[Series], index: NodeIndex) -> str:
             elif (name := shorts.get(value.partition(".")[0].partition(":")[0].lower())) is not None:
                 close.setdefault(label, (value, name))
     names = sorted({label for one in unmatched for label in one.labels} - {"__name__"})
-    said = f"{count(len(unmatched), 'series').removesuffix('s')} match no node, such as {unmatched[0]}"
+    said = f"{plural(len(unmatched), 'series', 'series')} match no node, such as {unmatched[0]}"
     if fitting:
         best = max(fitting, key=lambda label: (fitting[label], label))
         return f'{said}: their label `{best}` names nodes: promql("{query.promql}", by="{best}")'

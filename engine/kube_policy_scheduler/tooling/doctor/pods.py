@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from kube_policy_scheduler.cluster.defaulting import DEFAULT_SCHEDULER_NAME
 from kube_policy_scheduler.diagnostics import closest
-from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status, count, some
+from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status
+from kube_policy_scheduler.wording import plural, some
 
 
 def pod_findings(patient: Patient) -> Iterator[Finding]:
@@ -17,7 +18,7 @@ def pod_findings(patient: Patient) -> Iterator[Finding]:
         place = policy.compiled.checked.source.name
         waiting = sum(not pod.spec.node_name for pod in pods)
         if pods:
-            text = f"governs {count(len(pods), 'pod')}, of which {waiting} wait{'s' if waiting == 1 else ''}"
+            text = f"governs {plural(len(pods), 'pod')}, of which {waiting} wait{'s' if waiting == 1 else ''}"
             yield Finding("pods", f"policy {policy.name}", Status.OK, text, place)
         else:
             serves = policy.scheduler or ", ".join(sorted(policy_set.default_schedulers))
@@ -31,7 +32,7 @@ def pod_findings(patient: Patient) -> Iterator[Finding]:
     served = ", ".join(sorted(policy_set.schedulers))
     if lost:
         ask = "asks for it and is" if len(lost) == 1 else "ask for it and are"
-        text = f"{count(len(lost), 'pod')} {ask} governed by no policy: {some(lost)}"
+        text = f"{plural(len(lost), 'pod')} {ask} governed by no policy: {some(lost)}"
         advice = "they wait for ever: a policy without `for pods` and with a low priority takes what is left"
         yield Finding("pods", f"scheduler {served}", Status.PROBLEM, text, advice=advice)
     yield from _misspelt(patient)
@@ -46,5 +47,5 @@ def _misspelt(patient: Patient) -> Iterator[Finding]:
     for name, waiting in sorted(schedulers.items()):
         meant = closest(name, patient.policy_set.schedulers)
         if meant is not None:
-            text = f"{count(len(waiting), 'pod')} {'waits' if len(waiting) == 1 else 'wait'} for it: {some(waiting)}"
+            text = f"{plural(len(waiting), 'pod')} {'waits' if len(waiting) == 1 else 'wait'} for it: {some(waiting)}"
             yield Finding("pods", f"scheduler {name}", Status.WARNING, text, advice=f"did you mean `{meant}`?")

@@ -9,7 +9,8 @@ from typing import Any
 
 from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.tooling.drift.drift import Drift, Drifted
-from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal, counted, short
+from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
+from kube_policy_scheduler.wording import amount, plural
 
 
 def headline(found: Drift) -> str:
@@ -19,9 +20,9 @@ def headline(found: Drift) -> str:
     if refused:
         parts.append(f"{refused:,} would be refused where {'it is' if refused == 1 else 'they are'}")
     if better:
-        parts.append(f"{better:,} would be better elsewhere by more than {short(found.margin or 0.0)}")
+        parts.append(f"{better:,} would be better elsewhere by more than {amount(found.margin or 0.0)}")
     said = ", ".join(parts) if parts else "all are where they may be"
-    return f"{counted(found.checked, 'pod')} on nodes looked at: {said}"
+    return f"{plural(found.checked, 'pod')} on nodes looked at: {said}"
 
 
 def causes(found: Drift) -> list[tuple[str, str, bool, int]]:
@@ -46,19 +47,19 @@ def lines(found: Drift, *, to: Terminal, most: int) -> Iterator[str]:
         yield ""
         pods = [("pod", "on", "would go to", "because", "better by")]
         for one in found.drifted[:most]:
-            by = short(one.margin) if one.margin is not None else ""
+            by = amount(one.margin) if one.margin is not None else ""
             number = numbers[one.clause, one.place, one.refused]
             pods.append((printable(one.pod), one.node, one.better or "nowhere", number, by))
         bold = {at: BOLD for at, one in enumerate(found.drifted[:most], 1) if one.refused}
         yield from to.table(pods, right_from=4, styles=bold)
         if len(found.drifted) > most:
-            left = counted(len(found.drifted) - most, "more pod")
+            left = plural(len(found.drifted) - most, "more pod")
             yield to.paint(DIM, f"and {left}: --all, --format json or --html shows them")
     if found.could_be_better or found.skipped:
         yield ""
     if found.could_be_better:
-        than = f"by {short(found.margin or 0.0)} or less, which is no drift (--margin)"
-        yield to.paint(DIM, f"{counted(found.could_be_better, 'pod')} would be better elsewhere {than}")
+        than = f"by {amount(found.margin or 0.0)} or less, which is no drift (--margin)"
+        yield to.paint(DIM, f"{plural(found.could_be_better, 'pod')} would be better elsewhere {than}")
     if found.skipped:
         left = ", ".join(f"{count:,} {why}" for why, count in found.skipped.items())
         yield to.paint(DIM, f"not looked at: {left}")
@@ -75,7 +76,7 @@ def sentence(one: Drifted) -> str:
         goes = f"it would go to {one.better}" if one.better else "it fits nowhere now"
         return printable(f"{_name(one.clause, one.place)} refuses it there{place}; {goes}")
     return printable(
-        f"{one.better} is better by {short(one.margin or 0.0)}, most by {_name(one.clause, one.place)}{place}"
+        f"{one.better} is better by {amount(one.margin or 0.0)}, most by {_name(one.clause, one.place)}{place}"
     )
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.quantity import amount
 from kube_policy_scheduler.cluster.signals import Query, Reading, Series, Signals
-from kube_policy_scheduler.cluster.timestamps import rfc3339, unix_seconds
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import parse_document
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.times import rfc3339, unix_seconds
 from kube_policy_scheduler.tooling.first_test.values import ABSENT, DEFAULT_NOW, IMAGE, SAME, ZONE, World
 from kube_policy_scheduler.tooling.tester.short_forms import Json, node_object, pod_object
 from kube_policy_scheduler.tooling.world import recorded, world

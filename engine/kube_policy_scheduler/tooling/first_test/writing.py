@@ -11,6 +11,7 @@ from kube_policy_scheduler.tooling.first_test.search import Found
 from kube_policy_scheduler.tooling.first_test.witness import Witness
 from kube_policy_scheduler.tooling.tester.short_forms import Json
 from kube_policy_scheduler.tooling.tester.writing import suite_text
+from kube_policy_scheduler.wording import shortened
 
 _LONGEST_NAME = 110
 _SHARED_KEYS = ("name", "cpu", "mem", "zone")
@@ -93,7 +94,7 @@ def _name(witness: Witness) -> str:
     name = f"{clause}: {about}" if about else clause
     if len(name) > _LONGEST_NAME and about:
         name = f"{witness.clause.keyword}: {about}"
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1].rstrip()}…"
+    return shortened(name, _LONGEST_NAME)
 
 
 def _answer(site: Site, outcome: Outcome) -> str:

@@ -9,8 +9,8 @@ from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.tooling.node_verdicts import Clause, leads, refusal
-from kube_policy_scheduler.tooling.text_table import short, signed
 from kube_policy_scheduler.tooling.world import Rules
+from kube_policy_scheduler.wording import amount, signed
 
 EARLIER = "pods before it moved"
 _DIGITS = 9
@@ -110,7 +110,7 @@ def _scores(old_frame: Frame, old: Profile, new_frame: Frame, new: Profile, *, f
         had = f", was {signed(before[name][0])}" if name in before else ""
         return Reason("score", name, clause.place, f"{signed(lead)} for {to_node} over {from_node}{had}")
     lead, clause = before[name]
-    return Reason("score", name, clause.place, f"no longer favours {from_node}, by {short(-lead)}")
+    return Reason("score", name, clause.place, f"no longer favours {from_node}, by {amount(-lead)}")
 
 
 def _leads(frame: Frame, profile: Profile, node: str, over: str) -> dict[str, tuple[float, Clause]] | None:

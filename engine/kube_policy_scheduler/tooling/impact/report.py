@@ -11,7 +11,8 @@ from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.tooling.impact.figures import Figures, Spread
 from kube_policy_scheduler.tooling.impact.reasons import Reason
 from kube_policy_scheduler.tooling.impact.replay import Change, Replay
-from kube_policy_scheduler.tooling.text_table import DIM, GREEN, RED, Terminal, counted, signed
+from kube_policy_scheduler.tooling.text_table import DIM, GREEN, RED, Terminal
+from kube_policy_scheduler.wording import plural, signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,9 @@ class Impact:
         moved, lost = len(self.of("moved")), len(self.of("lost"))
         limits, found = self.limits, []
         if limits.lost is not None and lost > limits.lost:
-            found.append(f"{counted(lost, 'pod')} would no longer get a node; the limit is {limits.lost}")
+            found.append(f"{plural(lost, 'pod')} would no longer get a node; the limit is {limits.lost}")
         if limits.moved is not None and moved > limits.moved:
-            found.append(f"{counted(moved, 'pod')} would move; the limit is {limits.moved}")
+            found.append(f"{plural(moved, 'pod')} would move; the limit is {limits.moved}")
         share = moved / self.replay.decided if self.replay.decided else 0.0
         if limits.moved_share is not None and share > limits.moved_share:
             found.append(f"{100 * share:.1f} % of the pods would move; the limit is {100 * limits.moved_share:g} %")
@@ -87,7 +88,7 @@ def headline(found: Impact) -> str:
     counts = ((len(found.of(kind)), one, many) for kind, one, many in _VERBS)
     parts = [f"{count:,} {one if count == 1 else many}" for count, one, many in counts if count]
     said = ", ".join(parts) if parts else "nothing changes"
-    return f"{counted(found.replay.decided, 'pod')} decided again in sequence: {said}"
+    return f"{plural(found.replay.decided, 'pod')} decided again in sequence: {said}"
 
 
 def lines(found: Impact, *, to: Terminal, most: int) -> Iterator[str]:
@@ -97,10 +98,8 @@ def lines(found: Impact, *, to: Terminal, most: int) -> Iterator[str]:
     for text in found.broken:
         yield to.paint(RED, f"Limit exceeded: {text}")
     if replay.were:
-        share = f"{replay.as_was} of {counted(replay.were, 'pod')} where they are"
-        yield to.paint(
-            DIM, f"As a check, {found.old} puts {share}; {counted(replay.left, 'other pod')} stayed in place"
-        )
+        share = f"{replay.as_was} of {plural(replay.were, 'pod')} where they are"
+        yield to.paint(DIM, f"As a check, {found.old} puts {share}; {plural(replay.left, 'other pod')} stayed in place")
     if replay.changes:
         yield ""
         yield from _causes(found, to)
@@ -114,7 +113,7 @@ def lines(found: Impact, *, to: Terminal, most: int) -> Iterator[str]:
         yield ""
         yield from _spreads(spreads[:most], to)
         if len(spreads) > most:
-            yield to.paint(DIM, f"and {counted(len(spreads) - most, 'more group')}")
+            yield to.paint(DIM, f"and {plural(len(spreads) - most, 'more group')}")
 
 
 def _key(reason: Reason) -> tuple[str, str, str]:
@@ -144,9 +143,7 @@ def _changes(found: Impact, to: Terminal, most: int) -> Iterator[str]:
     lost = {at: RED for at, change in enumerate(ordered[:most], 1) if change.kind == "lost"}
     yield from to.table(rows, right_from=4, styles=lost)
     if len(ordered) > most:
-        yield to.paint(
-            DIM, f"and {counted(len(ordered) - most, 'more pod')}: --all, --format json or --html shows them"
-        )
+        yield to.paint(DIM, f"and {plural(len(ordered) - most, 'more pod')}: --all, --format json or --html shows them")
 
 
 def sentence(reason: Reason) -> str:
@@ -248,7 +245,7 @@ def markdown(found: Impact, *, most: int = 20) -> Iterator[str]:
     shown = [change for kind in ("lost", "gained", "moved") for change in found.of(kind)][:most]
     if shown:
         yield ""
-        yield f"<details><summary>{counted(len(shown), 'pod')}</summary>"
+        yield f"<details><summary>{plural(len(shown), 'pod')}</summary>"
         yield ""
         yield "| pod | old | new | because |"
         yield "|---|---|---|---|"

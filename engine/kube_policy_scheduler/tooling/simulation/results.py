@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from kube_policy_scheduler.times import short_duration
 from kube_policy_scheduler.tooling.simulation.run import Run
 from kube_policy_scheduler.tooling.simulation.scenario import Scenario
 from kube_policy_scheduler.tooling.text_table import Terminal
+from kube_policy_scheduler.wording import plural
 
 _SHOWN_REASONS = 3
 
@@ -181,8 +183,8 @@ def table(results: Sequence[Result], scenario: Scenario) -> Table:
     add("dropped" if scenario.drops else "pending", [_number([run.unplaced for run in each]) for each in runs])
     if not scenario.drops:
         waits = [result.waits() for result in results]
-        add("wait", [_duration(wait[0]) if wait is not None else "–" for wait in waits])
-        add("p95", [_duration(wait[1]) if wait is not None else "–" for wait in waits])
+        add("wait", [short_duration(wait[0]) if wait is not None else "–" for wait in waits])
+        add("p95", [short_duration(wait[1]) if wait is not None else "–" for wait in waits])
     if any(run.evicted for each in runs for run in each):
         add("evicted", [_number([run.evicted for run in each]) for each in runs])
     rows = zip((result.name for result in results), *columns.values(), strict=True)
@@ -204,13 +206,6 @@ def _number(values: Sequence[float]) -> str:
     return f"{round(sum(values) / len(values)):,}" if values else "–"
 
 
-def _duration(value: float) -> str:
-    for limit, unit, size in ((120, "s", 1), (7200, "min", 60), (172800, "h", 3600)):
-        if value < limit:
-            return f"{value / size:.3g}{unit}"
-    return f"{value / 86400:.3g}d"
-
-
 def lines(results: Sequence[Result], scenario: Scenario, *, to: Terminal) -> Iterator[str]:
     """Return the table for people."""
     made = table(results, scenario)
@@ -222,7 +217,7 @@ def speed(results: Sequence[Result]) -> str:
     runs = [run for result in results for run in result.runs]
     decisions, seconds = sum(run.decisions for run in runs), sum(run.seconds for run in runs)
     rate = f" ({decisions / seconds:,.0f} a second)" if seconds else ""
-    return f"{len(runs)} run{'s' if len(runs) > 1 else ''}, {decisions:,} decisions in {seconds:.1f} s{rate}"
+    return f"{plural(len(runs), 'run')}, {decisions:,} decisions in {seconds:.1f} s{rate}"
 
 
 def refusals(results: Sequence[Result]) -> list[str]:

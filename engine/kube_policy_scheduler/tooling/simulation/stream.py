@@ -15,15 +15,14 @@ from typing import Any
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.defaulting import AdmissionError
 from kube_policy_scheduler.cluster.quantity import QuantityError
-from kube_policy_scheduler.cluster.timestamps import unix_seconds
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span
 from kube_policy_scheduler.documents.codes import NOT_AN_OBJECT
 from kube_policy_scheduler.documents.fixtures import FixtureObject, parse_objects
 from kube_policy_scheduler.documents.schema import DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_documents
+from kube_policy_scheduler.times import parse_duration, unix_seconds
 from kube_policy_scheduler.tooling.recorded import PriorityClasses, stored
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival
-from kube_policy_scheduler.tooling.tester.durations import seconds
 from kube_policy_scheduler.tooling.tester.reading import schema_text
 from kube_policy_scheduler.tooling.tester.short_forms import ShortFormError, pod_object
 
@@ -105,8 +104,8 @@ def _from_forms(document: Document, classes: PriorityClasses, scheduler: str) ->
 
 
 def _repeated(form: Mapping[str, Any], pod: objects.Pod, index: int) -> Iterator[Arrival]:
-    at, every = seconds(form.get("at", "0s")), seconds(form.get("every", "0s"))
-    lasts = seconds(form["lasts"]) if "lasts" in form else None
+    at, every = parse_duration(form.get("at", "0s")), parse_duration(form.get("every", "0s"))
+    lasts = parse_duration(form["lasts"]) if "lasts" in form else None
     for number in range(form.get("count", 1)):
         yield Arrival(at + number * every, f"{index}.{pod.metadata.name}.{number}", pod, lasts)
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kube_policy_scheduler.cluster.signals import Failure, Query, Reading, Series, Signals
-from kube_policy_scheduler.tooling.tester.durations import seconds
+from kube_policy_scheduler.times import parse_duration
 from kube_policy_scheduler.tooling.tester.series import DEFAULT_INTERVAL_SECONDS, Samples, samples
 
 RESERVED = ("series", "absent", "interval", "outages")
@@ -106,7 +106,7 @@ class Metrics:
             answers=kept | answers,
             series=dict(self.series) | form.get("series", {}),
             absent=(self.absent - answers.keys()) | absent,
-            interval_seconds=seconds(form["interval"]) if "interval" in form else self.interval_seconds,
+            interval_seconds=parse_duration(form["interval"]) if "interval" in form else self.interval_seconds,
             outages=(*self.outages, *(_outage(one) for one in form.get("outages", ()))),
         )
 
@@ -193,7 +193,7 @@ class Metrics:
         if isinstance(sample, str):
             return _parsed(sample, self.interval_seconds).last(at_seconds)
         if isinstance(sample, dict):
-            return float(sample["value"]), seconds(sample["age"])
+            return float(sample["value"]), parse_duration(sample["age"])
         return float(sample), 0.0
 
     def _disturbed(self, reading: Reading, at_seconds: float) -> Reading:
@@ -216,8 +216,8 @@ def _parsed(text: str, interval_seconds: float) -> Samples:
 
 def _outage(form: Mapping[str, Any]) -> Outage:
     how = form.get("as", "timeout")
-    end = seconds(form["to"]) if "to" in form else float("inf")
-    return Outage(seconds(form["from"]), end, how, form.get("query"))
+    end = parse_duration(form["to"]) if "to" in form else float("inf")
+    return Outage(parse_duration(form["from"]), end, how, form.get("query"))
 
 
 @lru_cache(maxsize=65536)

@@ -9,13 +9,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from kube_policy_scheduler.cluster.timestamps import unix_seconds
 from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.schema import DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
 from kube_policy_scheduler.lang.codes import Code
+from kube_policy_scheduler.times import parse_duration, unix_seconds
 from kube_policy_scheduler.tooling.tester import codes, table
-from kube_policy_scheduler.tooling.tester.durations import seconds
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
 from kube_policy_scheduler.tooling.tester.short_forms import Json, merged
 from kube_policy_scheduler.tooling.tester.suite import (
@@ -139,8 +138,8 @@ class _Reader:
             steps=(),
             expect=Part(form.get("expect", {}), (*path, "expect")),
             start=unix_seconds(form.get("now", whole.get("now", DEFAULT_NOW))) or 0.0,
-            at_seconds=seconds(str(form.get("at", whole.get("at", "0s")))),
-            queued_seconds=seconds(form.get("queued", "0s")),
+            at_seconds=parse_duration(str(form.get("at", whole.get("at", "0s")))),
+            queued_seconds=parse_duration(form.get("queued", "0s")),
             attempts=form.get("attempts", 0),
             tie_ok=form.get("tie", whole.get("tie", "fail")) == "ok",
             skip=form.get("skip", ""),
@@ -155,11 +154,11 @@ class _Reader:
             path=path,
             pod=self._pod(form["pod"], (*path, "pod")),
             count=form.get("count", 1),
-            every_seconds=seconds(form.get("every", "0s")),
-            after_seconds=seconds(form.get("after", "0s")),
+            every_seconds=parse_duration(form.get("every", "0s")),
+            after_seconds=parse_duration(form.get("after", "0s")),
             expect=Part(form["expect"], (*path, "expect")) if "expect" in form else None,
             finished=Part(form["finished"], (*path, "finished")) if "finished" in form else None,
-            queued_seconds=seconds(form["queued"]) if "queued" in form else None,
+            queued_seconds=parse_duration(form["queued"]) if "queued" in form else None,
             base=_base(form["pod"]),
         )
 

@@ -10,8 +10,8 @@ from kube_policy_scheduler.cluster.signal_join import SignalColumns, SignalState
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
+from kube_policy_scheduler.times import parse_duration
 from kube_policy_scheduler.tooling.tester import codes
-from kube_policy_scheduler.tooling.tester.durations import seconds
 from kube_policy_scheduler.tooling.tester.metrics import RESERVED, Metrics, is_series, series_labels
 from kube_policy_scheduler.tooling.tester.outcome import Warned
 from kube_policy_scheduler.tooling.tester.scene import Scene
@@ -130,7 +130,7 @@ class Readings:
                 message = f"the series `{text}` stands here a second time, as `{first[labels]}`"
                 yield self._document.error(place, codes.DUPLICATE_SERIES, message=message, key=True)
         for index, outage in enumerate(form.get("outages", ())):
-            if "to" in outage and seconds(outage["to"]) <= seconds(outage["from"]):
+            if "to" in outage and parse_duration(outage["to"]) <= parse_duration(outage["from"]):
                 message = f"the outage ends at {outage['to']}, before it begins at {outage['from']}"
                 place = (*part.path, "outages", index, "to")
                 yield self._document.error(place, codes.BAD_FIXTURE, message=message)

@@ -12,6 +12,7 @@ from kube_policy_scheduler.diagnostics import Source, closest
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document
 from kube_policy_scheduler.documents.yaml_nodes import Step as PathStep
+from kube_policy_scheduler.wording import some
 
 Path: TypeAlias = tuple[PathStep, ...]
 
@@ -163,5 +164,4 @@ def did_you_mean(word: str, known: Sequence[str], *, none: str = "") -> str:
     meant = closest(word, known)
     if meant is not None:
         return f"did you mean `{meant}`?"
-    shown = ", ".join(sorted(known)[:12])
-    return f"known are: {shown}" + (f" and {len(known) - 12} more" if len(known) > 12 else "")
+    return f"known are: {some(sorted(known), limit=12)}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from kube_policy_scheduler.wording import listed, some
+
 _MOST_NAMES = 12
 """More in a row nobody reads."""
 
@@ -38,11 +40,6 @@ def difference(wanted: frozenset[str], got: frozenset[str]) -> tuple[str, str]:
     if max(len(wanted), len(got)) <= _MOST_NAMES:
         return names(wanted), names(got)
     missing, more = sorted(wanted - got), sorted(got - wanted)
-    parts = [f"without {_some(missing)}"] if missing else []
-    parts += [f"with {_some(more)}"] if more else []
-    return f"{len(wanted)} names", f"{len(got)} names, {' and '.join(parts)}"
-
-
-def _some(several: list[str]) -> str:
-    shown = ", ".join(several[:_MOST_NAMES])
-    return shown if len(several) <= _MOST_NAMES else f"{shown} and {len(several) - _MOST_NAMES} more"
+    parts = [f"without {some(missing, limit=_MOST_NAMES)}"] if missing else []
+    parts += [f"with {some(more, limit=_MOST_NAMES)}"] if more else []
+    return f"{len(wanted)} names", f"{len(got)} names, {listed(parts)}"

@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
-from kube_policy_scheduler.cluster.timestamps import rfc3339
 from kube_policy_scheduler.diagnostics import closest, printable
+from kube_policy_scheduler.times import rfc3339
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
-from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal, counted, short, signed
+from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
 from kube_policy_scheduler.tooling.why.lacks import plain
 from kube_policy_scheduler.tooling.world import UnknownPod
+from kube_policy_scheduler.wording import amount, plural, signed
 
 _WORDS = {
     Outcome.ASSIGNED: "went to {node}",
@@ -58,7 +59,7 @@ def recorded_of(records: Sequence[DecisionRecord], name: str, *, namespace: str 
     if not found:
         known = {one.key for one in records}
         meant = closest(wanted, known) or closest(wanted, (key.partition("/")[2] for key in known))
-        there = f"there are decisions about {counted(len(known), 'pod')}" if known else "there are no decisions at all"
+        there = f"there are decisions about {plural(len(known), 'pod')}" if known else "there are no decisions at all"
         advice = f"did you mean `{meant}`?" if meant else there
         raise UnknownPod(f"there is no decision about `{wanted}`: {advice}")
     if len(keys) > 1:
@@ -71,7 +72,7 @@ def headline(found: Recorded) -> str:
     """Return what was decided, in one line."""
     record = found.record
     by = f", under {record.policy}" if record.policy else ""
-    fits = f": {record.feasible} of {counted(record.nodes, 'node')} fitted" if record.feasible else ""
+    fits = f": {record.feasible} of {plural(record.nodes, 'node')} fitted" if record.feasible else ""
     return printable(f"{record.key} {_outcome(record)}{by}{fits}")
 
 
@@ -92,7 +93,7 @@ def reason(found: Recorded) -> str:
         if record.reasons:
             most = max(record.reasons, key=lambda one: one.nodes)
             rule = f" ({most.plugin})" if most.plugin and most.plugin not in most.text else ""
-            share = f": {most.nodes} of {counted(record.nodes, 'node')}" if record.nodes else ""
+            share = f": {most.nodes} of {plural(record.nodes, 'node')}" if record.nodes else ""
             return printable(f"Main cause: {plain(most.text)}{rule}{share}")
         return printable(record.message)
     if record.verb in ("filter", "bind", "preempt"):
@@ -106,8 +107,8 @@ def reason(found: Recorded) -> str:
         names = dict.fromkeys([*first.scores, *second.scores])
         ahead = {name: first.scores.get(name, 0.0) - second.scores.get(name, 0.0) for name in names}
         parts = ", ".join(f"{name} {signed(by)}" for name, by in sorted(ahead.items(), key=lambda i: -abs(i[1])) if by)
-        return printable(f"It led {second.node} by {short(first.total - second.total)}: {parts}.")
-    return f"It had the best total, {short(record.score)}." if record.score is not None else ""
+        return printable(f"It led {second.node} by {amount(first.total - second.total)}: {parts}.")
+    return f"It had the best total, {amount(record.score)}." if record.score is not None else ""
 
 
 def when(record: DecisionRecord) -> str:
@@ -146,7 +147,7 @@ def lines(found: Recorded, *, to: Terminal) -> Iterator[str]:
         for one in found.earlier[:5]:
             yield printable(f"  {rfc3339(one.time)}  {_outcome(one)}")
         if len(found.earlier) > 5:
-            yield to.paint(DIM, f"  and {counted(len(found.earlier) - 5, 'earlier decision')}")
+            yield to.paint(DIM, f"  and {plural(len(found.earlier) - 5, 'earlier decision')}")
 
 
 def _refusals(record: DecisionRecord, to: Terminal) -> Iterator[str]:
@@ -166,8 +167,8 @@ def _refusals(record: DecisionRecord, to: Terminal) -> Iterator[str]:
 def _top(record: DecisionRecord, to: Terminal) -> Iterator[str]:
     names = dict.fromkeys(name for one in record.top for name in one.scores)
     rows = [("score", *(one.node for one in record.top))]
-    rows += [(printable(name), *(short(one.scores.get(name, 0.0)) for one in record.top)) for name in names]
-    rows.append(("total", *(short(one.total) for one in record.top)))
+    rows += [(printable(name), *(amount(one.scores.get(name, 0.0)) for one in record.top)) for name in names]
+    rows.append(("total", *(amount(one.total) for one in record.top)))
     yield from to.table(rows, right_from=1)
 
 

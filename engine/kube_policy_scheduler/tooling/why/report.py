@@ -7,10 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from kube_policy_scheduler.diagnostics import printable
-from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal, counted, short, signed
+from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
 from kube_policy_scheduler.tooling.why.explain import Cause, Explanation
 from kube_policy_scheduler.tooling.why.lacks import Near
 from kube_policy_scheduler.tooling.why.scores import Ranking, Term
+from kube_policy_scheduler.wording import amount, plural, signed
 
 
 def lines(found: Explanation, *, to: Terminal) -> Iterator[str]:
@@ -27,8 +28,8 @@ def headline(found: Explanation) -> str:
     """Return what is the case, in one line."""
     pod = printable(found.pod)
     if found.cause is not None:
-        return f"{pod} fits on none of {counted(found.nodes, 'node')}, under {found.policy}"
-    fits = f"{found.fits} of {counted(found.nodes, 'node')} {'fits' if found.fits == 1 else 'fit'}"
+        return f"{pod} fits on none of {plural(found.nodes, 'node')}, under {found.policy}"
+    fits = f"{found.fits} of {plural(found.nodes, 'node')} {'fits' if found.fits == 1 else 'fit'}"
     if found.bound is None:
         goes = "would go" if found.short else "goes"
         return f"{pod} {goes} to {found.host}, under {found.policy}: {fits}"
@@ -48,7 +49,7 @@ def _cause(found: Explanation, cause: Cause) -> str:
     place = f", {cause.place}" if cause.place else ""
     name = f"{cause.name}{place}" if cause.name and cause.name not in cause.words else cause.place
     where = f" ({name})" if name else ""
-    share = f": {cause.refused} of {counted(found.nodes, 'node')}" if cause.refused < found.nodes else ": every node"
+    share = f": {cause.refused} of {plural(found.nodes, 'node')}" if cause.refused < found.nodes else ": every node"
     only = f"; on {cause.only} of them nothing else is in the way" if 0 < cause.only < cause.refused else ""
     whole = cause.only == cause.refused == found.nodes and found.nodes > 1
     return printable(f"Main cause: {cause.words}{where}") + (share + only if not whole else "")
@@ -131,8 +132,8 @@ def _placed(found: Explanation, rank: Ranking, to: Terminal) -> Iterator[str]:
     head = ("score", "where", *rank.nodes)
     rows: list[tuple[str, ...]] = [head]
     for term in rank.terms:
-        rows.append((printable(term.name), term.place, *(short(value) for value in term.scores)))
-    rows.append(("total", "", *(short(total) for total in rank.totals)))
+        rows.append((printable(term.name), term.place, *(amount(value) for value in term.scores)))
+    rows.append(("total", "", *(amount(total) for total in rank.totals)))
     rows.append(("rank", "", *(str(place) for place in rank.ranks)))
     yield from to.table(rows, right_from=2, styles={len(rows) - 2: BOLD})
     for term in rank.terms:
@@ -156,7 +157,7 @@ def _why(rank: Ranking) -> str:
     behind = [f"{name} {signed(value)}" for name, value in parts if value < 0]
     against = f", against {', '.join(behind)}" if behind else ""
     nearest = rank.nodes[following]
-    return printable(f"It leads {nearest} by {short(rank.margin)}: {', '.join(ahead)}{against}.")
+    return printable(f"It leads {nearest} by {amount(rank.margin)}: {', '.join(ahead)}{against}.")
 
 
 def _values(term: Term, nodes: Sequence[str], to: Terminal) -> Iterator[str]:

@@ -15,6 +15,7 @@ from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, Part
 from kube_policy_scheduler.lang.environment import Texts
 from kube_policy_scheduler.lang.types import BYTES, Kind, Shape
 from kube_policy_scheduler.policy.metric_ages import metric_ages
+from kube_policy_scheduler.times import duration
 
 Value: TypeAlias = float | str | bool | list[Any] | None
 """None is missing."""
@@ -44,7 +45,7 @@ class PartValues:
         if not self.ages:
             return texts
         pairs = zip(texts, self.ages, strict=True)
-        return [text if age is None or age < _AGE_SHOWN else f"{text} ({_age(age)} old)" for text, age in pairs]
+        return [text if age is None or age < _AGE_SHOWN else f"{text} ({duration(age)} old)" for text, age in pairs]
 
 
 def part_values(parts: Iterable[Part], frame: Frame, positions: Sequence[int]) -> tuple[PartValues, ...]:
@@ -86,13 +87,6 @@ def _ages(part: Part, frame: Frame, positions: Sequence[int]) -> tuple[float | N
     if ages is None:
         return ()
     return tuple(None if math.isnan(age) else age for age in (float(ages[position]) for position in positions))
-
-
-def _age(seconds: float) -> str:
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.3g} s"
 
 
 def _value(part: Part, answer: Any, position: int) -> Value:
