@@ -15,6 +15,7 @@ FOLLOWED: dict[str, list[str]] = {
         "kube_policy_scheduler.cluster",
         "kube_policy_scheduler.framework",
     ],
+    "selectors": ["kube_policy_scheduler.cluster.cel"],
     "quantities": ["kube_policy_scheduler.cluster.quantity"],
     "yaml": ["kube_policy_scheduler.documents", "kube_policy_scheduler.daemon.configuration", "yaml"],
     "extender": [

@@ -32,6 +32,8 @@ from kube_policy_scheduler.adapters.kube.errors import CredentialsError, Malform
 from kube_policy_scheduler.adapters.kube.kubeconfig import load_kubeconfig
 from kube_policy_scheduler.adapters.kube.throttle import retry_after_seconds
 from kube_policy_scheduler.adapters.prometheus_answers import AnswerError, Scalar, Vector, decode_answer, decode_failure
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cel.selector import MAX_COST, compile_selector
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.cluster.quantity import NANO, QuantityError, amount, nanos
 from kube_policy_scheduler.cluster.signal_join import NodeIndex, SignalColumns, join
@@ -131,6 +133,39 @@ def _decided(world: World, waiting: Any) -> None:
     if decision.host is not None:
         world.cluster.place(info, decision.host)
         world.cluster.displace(info.uid)
+
+
+# --- selectors of devices ---------------------------------------------------------------------------------
+
+_DEVICES = [
+    objects.Device(name="plain"),
+    objects.Device(
+        name="full",
+        attributes={
+            "model": objects.DeviceAttribute(string_value="é\ud7ff"),
+            "gpu.example.com/index": objects.DeviceAttribute(int_value=-(2**63)),
+            "healthy": objects.DeviceAttribute(bool_value=False),
+            "version": objects.DeviceAttribute(version_value="1.2.3-rc.1+b"),
+        },
+        capacity={"memory": objects.DeviceCapacity(value="40Gi")},
+    ),
+]
+
+
+def examine_selector(data: bytes) -> None:
+    """Compile an expression and ask it about devices, twice: the second answer is a kept one."""
+    text = data.decode("utf-8", errors="replace")
+    selector = compile_selector(text)
+    if selector.step is None:
+        if not selector.error:
+            raise Wrong("no reason why it is no selector")
+        return
+    for device in _DEVICES:
+        match = selector.match("gpu.example.com", device)
+        if selector.match("gpu.example.com", device) != match:
+            raise Wrong("a second answer that differs")
+        if match.cost > MAX_COST and not match.error:
+            raise Wrong(f"cost {match.cost}")
 
 
 # --- quantities -------------------------------------------------------------------------------------------

@@ -54,15 +54,18 @@ _KINDS = {
     "persistentVolumeClaims": "PersistentVolumeClaim", "podDisruptionBudgets": "PodDisruptionBudget",
     "replicaSets": "ReplicaSet", "replicationControllers": "ReplicationController", "statefulSets": "StatefulSet",
     "storageClasses": "StorageClass", "volumeAttachments": "VolumeAttachment", "deviceClasses": "DeviceClass",
+    "resourceSlices": "ResourceSlice", "resourceClaims": "ResourceClaim", "podGroups": "PodGroup",
 }  # fmt: skip
 
 
 @cache
 def cases() -> list[Any]:
     """Return clusters with a pod to place, of all families of scheduling rules."""
-    with gzip.open(ROOT / "tests/conformance/kube-scheduler-1.36.jsonl.gz", "rt", encoding="utf-8") as file:
-        recorded = [json.loads(line)["case"] for at, line in enumerate(file) if at % 20 == 0]
-    return [*recorded, *(case["case"] for _, case in rule_cases())]
+    recorded = [case for _, case in rule_cases()]
+    for name in ("kube-scheduler-1.36", "dra-1.36"):
+        with gzip.open(ROOT / f"tests/conformance/{name}.jsonl.gz", "rt", encoding="utf-8") as file:
+            recorded += [json.loads(line) for at, line in enumerate(file) if at % 20 == 0]
+    return [each["case"] for each in recorded]
 
 
 def watch_lines() -> list[bytes]:
@@ -81,6 +84,28 @@ def _lines(case: Any) -> Iterator[bytes]:
 
 def _line(kind: str, thing: Any, *, event: str = "ADDED") -> bytes:
     return json.dumps({"type": event, "object": {"kind": kind, **thing}}, separators=(",", ":")).encode()
+
+
+def selectors() -> list[bytes]:
+    odd = (
+        'device.attributes["gpu.example.com"].version.isGreaterThan(semver("1.2.3"))',
+        "cel.bind(x, [1, 2], x.all(y, y > 0))",
+        'device.capacity["gpu.example.com"].memory.compareTo(quantity("10Gi")) >= 0',
+        'device.driver.matches("(a+)+$")',
+        'has(device.attributes["a"].b) ? device.attributes["a"].b == "c" : 1u < 2u',
+        'duration("1h") > duration("-1s")',
+        'timestamp("2026-01-01T00:00:00Z").getFullYear() == 2026',
+        'size("é" + b"\\xff") > 0',
+        '"%s %.2f".format(["a", 1.5]) != ""',
+        'device.?attributes["a"].?b.orValue(true)',
+        '["a", "b"].join(",").split(",", -1).exists_one(x, x == "a")',
+        "type(device.driver) == string && !(1 / 0 > 0) || 9223372036854775807 + 1 > 0",
+        '{"a": 1, "b": [null]}["a"] in [1.0]',
+    )
+    written = {
+        match for case in cases() for match in re.findall(r'"expression": ("(?:[^"\\]|\\.)*")', json.dumps(case))
+    }
+    return [text.encode() for text in [*odd, *sorted(json.loads(each) for each in written)]]
 
 
 def extender_bodies() -> list[bytes]:
@@ -209,6 +234,7 @@ def targets() -> dict[str, Target]:
             "watch-lines", "lines of watches: decoder, informer, columns, one decision", strangers.examine_watch_lines,
             watch_lines, longest=16384, words=json_words(objects.Pod, objects.Node, objects.ObjectMeta),
         ),
+        Target("selectors", "selectors of devices (CEL), asked about devices", strangers.examine_selector, selectors),
         Target("quantities", "quantities, held against fractions", strangers.examine_quantity, quantities, longest=300),
         Target(
             "yaml", "YAML that people write: settings, recorded objects, traces", strangers.examine_yaml, yaml_texts,
