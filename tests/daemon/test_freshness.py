@@ -20,6 +20,7 @@ class Watch:
         self.is_optional = is_optional
         self.status = Status(Phase.WATCHING)
         self.losses = 0
+        self.late_since: float | None = None
         self.keeps_promise = True
 
     @property
@@ -29,6 +30,7 @@ class Watch:
     def enters(self, phase: Phase, problem: str = "") -> None:
         self.losses += self.is_current
         self.status = Status(phase, problem, 1000.0)
+        self.late_since = 1000.0
 
     def breaks(self) -> None:
         self.enters(Phase.RETRYING, "connection lost")
@@ -39,6 +41,7 @@ class Watch:
 
     def resumes(self) -> None:
         self.status = Status(Phase.WATCHING)
+        self.late_since = None
         self.keeps_promise = True
 
 
@@ -98,10 +101,15 @@ def test_a_watch_that_cannot_be_had_from_a_server_in_reach_holds_nothing_up_for_
     scene.nodes.breaks()
     assert not scene.after(0.0)
     with caplog.at_level(logging.INFO):
+        assert not scene.is_current.is_stale
         assert scene.after(PATIENCE_SECONDS)
         assert scene.after(1.0)
+        assert scene.is_current.is_stale
+        assert scene.is_current.late_seconds == PATIENCE_SECONDS + 1.0
         scene.nodes.resumes()
         assert scene.after(1.0)
+        assert not scene.is_current.is_stale
+        assert scene.is_current.late_seconds == 0.0
     assert told(caplog) == [
         ("scheduling from a stale cache", "nodes retrying for 10 s (connection lost)"),
         ("the caches are current again after 12 s", ""),
@@ -163,3 +171,10 @@ def test_time_in_which_something_was_read_is_no_time_without_a_watch(scene: Scen
     assert not scene.after(0.0)
     assert not scene.after(PATIENCE_SECONDS / 2)
     assert scene.after(PATIENCE_SECONDS / 2)
+
+
+def test_what_may_be_absent_makes_nothing_late(scene: Scene) -> None:
+    scene.storage.breaks()
+    scene.now += 60.0
+    assert scene.is_current.late_seconds == 0.0
+    assert scene.is_current.problems() == ["storageclasses retrying for 60 s (connection lost)"]

@@ -10,11 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod, PodSpec
 from kube_policy_scheduler.cluster.pods import Templates
-from kube_policy_scheduler.daemon.observing.live_metrics import LiveState, SignalRow, query_label
+from kube_policy_scheduler.daemon.observing.live_metrics import LiveState, SignalRow, WatchRow, query_label
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics, exponential
 from kube_policy_scheduler.daemon.observing.observers import PodBound
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
-from kube_policy_scheduler.daemon.replicas.sharing import Part
+from kube_policy_scheduler.daemon.replicas.sharing import Elected, Part
 
 
 def samples(metrics: SchedulerMetrics) -> dict[str, float]:
@@ -86,8 +86,34 @@ def test_a_replica_that_shares_the_work_tells_its_part() -> None:
 @pytest.mark.parametrize("leads", [False, True])
 def test_who_leads_is_told_where_there_is_an_election(leads: bool) -> None:
     metrics = SchedulerMetrics(version="1")
-    metrics.replica.elected = lambda: ("policy-scheduler", leads)
-    assert samples(metrics)["leader_election_master_status{name=policy-scheduler}"] == leads
+    metrics.replica.elected = lambda: Elected("policy-scheduler", leads, holder="a")
+    found = samples(metrics)
+    assert found["leader_election_master_status{name=policy-scheduler}"] == leads
+    assert found["policy_scheduler_lease_holder{holder=a,name=policy-scheduler}"] == 1
+    assert found["policy_scheduler_lease_usable{name=policy-scheduler}"] == 1
+
+
+def test_a_lease_that_cannot_be_had_is_told() -> None:
+    metrics = SchedulerMetrics(version="1")
+    metrics.replica.elected = lambda: Elected("policy-scheduler", leads=False, trouble="403 Forbidden")
+    found = samples(metrics)
+    assert found["policy_scheduler_lease_usable{name=policy-scheduler}"] == 0
+    assert not any("lease_holder" in name for name in found)
+
+
+def test_each_watch_tells_what_it_does_and_how_old_what_it_shows_is() -> None:
+    pods = WatchRow("pods", phase="catching up", late_seconds=3.5, silent_seconds=0.5, restarts=2)
+    claims = WatchRow("resourceclaims", phase="absent", late_seconds=0.0, silent_seconds=None, restarts=0)
+    found = samples(SchedulerMetrics(version="1", live=LiveState(watches=lambda: [pods, claims])))
+    assert {name: value for name, value in found.items() if name.startswith("policy_scheduler_watch_")} == {
+        "policy_scheduler_watch_restarts_total{resource=pods}": 2,
+        "policy_scheduler_watch_restarts_total{resource=resourceclaims}": 0,
+        "policy_scheduler_watch_phase{phase=catching up,resource=pods}": 1,
+        "policy_scheduler_watch_phase{phase=absent,resource=resourceclaims}": 1,
+        "policy_scheduler_watch_late_seconds{resource=pods}": 3.5,
+        "policy_scheduler_watch_late_seconds{resource=resourceclaims}": 0,
+        "policy_scheduler_watch_silent_seconds{resource=pods}": 0.5,
+    }
 
 
 def record(result: ReloadResult, *, generation: int, at: float, hash: str | None = "abc") -> ReloadRecord:  # noqa: A002

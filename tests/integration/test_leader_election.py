@@ -11,7 +11,7 @@ from tests.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import ALL_GOOD, StartScheduler
-from tests.integration.front import Front
+from tests.integration.front import Front, Reply
 from tests.integration.objects import Json, node, pod
 from tests.integration.process import SchedulerProcess
 
@@ -41,6 +41,54 @@ def lease(cluster: Cluster) -> Json:
 
 def leads(process: SchedulerProcess) -> bool:
     return "became leader" in process.log()
+
+
+def test_who_would_lead_beside_another_from_outside_the_cluster_is_refused(
+    cluster: Cluster, scheduler: StartScheduler, config: str, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere.yaml"
+    elsewhere.write_text(CONFIG + "  leaseNamespace: default\n")
+    cluster.add_nodes(node("n1"))
+    first = scheduler("--leader-election", f"--config={elsewhere}").start_ready()
+    eventually(lambda: leads(first))
+    holder = cluster.api.get("leases", "elected")["spec"]["holderIdentity"]
+    for mistaken in ("--leader-election", "--no-leader-election", "--sharding"):
+        second = scheduler(mistaken, config).start()
+        assert second.exit_code() == 2
+        (said,) = [entry["message"] for entry in second.log_entries() if entry["level"] == "error"]
+        assert said.startswith(f"not starting: {holder} leads: it holds the lease elected of namespace default.")
+        assert "set leaderElection.leaseNamespace to default" in said
+    scheduler("--shadow", config).start_ready()
+    first.kill()
+    third = scheduler("--leader-election", config).start_ready()
+    eventually(lambda: leads(third))  # the lease of one that died hinders nobody for longer than it lasts
+
+
+def test_who_cannot_have_the_lease_says_so(
+    cluster: Cluster, front: Front, scheduler: StartScheduler, config: str, tmp_path: Path
+) -> None:
+    front.plan = lambda exchange: (
+        Reply(403, "Forbidden") if exchange.resource == "leases" and exchange.verb != "list" else None
+    )
+    process = scheduler("--leader-election", config, kubeconfig=front.kubeconfig(tmp_path / "front")).start_serving()
+    eventually(lambda: "cannot take the lease" in process.log())
+    code, said = process.get("/readyz?verbose")
+    assert code == 500
+    assert "[-]lease failed: cannot take the lease kube-system/elected: 403" in said
+    metrics = process.metrics()
+    assert metrics['policy_scheduler_lease_usable{name="elected"}'] == 0
+    assert metrics['policy_scheduler_watch_late_seconds{resource="pods"}'] == 0
+    assert metrics['policy_scheduler_watch_phase{phase="watching",resource="pods"}'] == 1
+
+    front.plan = lambda exchange: None
+    eventually(lambda: leads(process))
+    eventually(lambda: "[+]lease ok: held by this replica" in process.get("/readyz?verbose")[1])
+    second = scheduler("--leader-election", config).start_ready()
+    eventually(lambda: "standing by" in second.log())
+    (waits,) = [entry for entry in second.log_entries() if entry["message"].startswith("standing by")]
+    assert waits["lease"] == "kube-system/elected"
+    assert f"[+]lease ok: held by {waits['holder']}" in second.get("/readyz?verbose")[1]
+    assert second.metrics()[f'policy_scheduler_lease_holder{{holder="{waits["holder"]}",name="elected"}}'] == 1
 
 
 def test_when_the_leader_is_killed_the_other_takes_over(

@@ -17,6 +17,7 @@ from kube_policy_scheduler.adapters.http_server import Remark
 from kube_policy_scheduler.adapters.kube.binding import Binder
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
 from kube_policy_scheduler.adapters.kube.resource_claims import ResourceClaimWriter
+from kube_policy_scheduler.adapters.kube.rivals import Rival
 from kube_policy_scheduler.adapters.loops import Loop, Loops
 from kube_policy_scheduler.adapters.open_telemetry import SpanExporter
 from kube_policy_scheduler.adapters.policy_directory import PolicyDirectory
@@ -26,7 +27,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.configuration.settings import PolicySettings, Settings
 from kube_policy_scheduler.daemon.dynamic_resources.claim_binder import ClaimBinder
 from kube_policy_scheduler.daemon.modes.selection import make_mode, make_scheduler
-from kube_policy_scheduler.daemon.observing.live_metrics import PendingCensus
+from kube_policy_scheduler.daemon.observing.live_metrics import PendingCensus, WatchRow
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observers
 from kube_policy_scheduler.daemon.observing.telling import Telling
@@ -36,7 +37,7 @@ from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
 from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadRecord
 from kube_policy_scheduler.daemon.policies.signal_feed import SignalFeed
-from kube_policy_scheduler.daemon.replicas.leading import Leading
+from kube_policy_scheduler.daemon.replicas.leading import Leading, own_namespace
 from kube_policy_scheduler.daemon.replicas.sharding import Sharding
 from kube_policy_scheduler.daemon.scheduling.recounting import Recounting
 from kube_policy_scheduler.daemon.scheduling.volumes import VolumeBinder
@@ -45,7 +46,7 @@ from kube_policy_scheduler.daemon.serving.status_snapshot import Replica
 from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 from kube_policy_scheduler.daemon.watching.device_trust import DeviceTrust
 from kube_policy_scheduler.daemon.watching.first_lists import FirstLists
-from kube_policy_scheduler.daemon.watching.freshness import Freshness
+from kube_policy_scheduler.daemon.watching.freshness import PATIENCE_SECONDS, Freshness
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.queue import SchedulingQueue
 
@@ -179,7 +180,8 @@ class Daemon:
             ready={
                 "sync": self._lists.problem,
                 "policies": self._look_at_policies,
-                "shards": self._leading.problem,
+                "watches": self._look_at_watches,
+                "lease": self._look_at_lease,
                 "loops": self._look_at_loops,
                 "bindings": self._look_at_bindings,
                 "writes": self._look_at_writes,
@@ -213,6 +215,8 @@ class Daemon:
     async def run(self, *, announce: Callable[[str], None]) -> int:
         """Run until cancelled, or until the lease is lost or a loop breaks; then return 1: a new process starts afresh.
 
+        Return 2 where another scheduler leads, and we do not run in a pod.
+
         Args:
             announce: told the address of the HTTP server once it listens.
 
@@ -242,6 +246,13 @@ class Daemon:
             await self._lists.wait()
             if self._device_trust is not None:
                 await self._device_trust.first_look()
+            if self._settings.mode == "scheduler":
+                if own_namespace() is None and (rival := await self._leading.find_rival(self._transport)) is not None:
+                    logger.error("not starting: %s", _beside(rival))
+                    return 2
+                if own_namespace() is not None:
+                    warn = partial(self._leading.warn_of_rivals, self._transport)
+                    stack.push_async_callback(self._loops.end, self._loops.start("rivals", warn, restarts=True))
             scheduling = self._loops.start("scheduling", self._scheduler.run, restarts=False)
             leading = self._loops.start("lease", self._lead, restarts=False)
             stack.push_async_callback(self._end, scheduling, leading)
@@ -297,6 +308,24 @@ class Daemon:
         """Return why nothing can be decided, or as a remark why the newest policies do not decide."""
         problem = self._reloader.problem()
         return problem if problem is None or not self._reloader.ready else Remark(problem)
+
+    def _look_at_watches(self) -> str | None:
+        """Return why nothing is decided though it should be, or as a remark what is not current at the moment."""
+        told = "; ".join(self._view.problems())
+        if not told:
+            return None
+        if self._view.is_stale:
+            return Remark(f"scheduling from a stale cache: {told}")
+        return told if self._view.late_seconds >= PATIENCE_SECONDS else Remark(told)
+
+    def _look_at_lease(self) -> str | None:
+        """Return why this replica can take no part in the work, or as a remark who leads."""
+        elected = self._leading.elected()
+        if (problem := self._leading.problem()) is not None or elected is None:
+            return problem
+        if elected.leads:
+            return Remark("held by this replica")
+        return Remark(f"held by {elected.holder}" if elected.holder else "held by nobody yet")
 
     def _look_at_loops(self) -> str | None:
         """Return why nothing is decided though it should be, or as a remark which other loops are broken."""
@@ -374,15 +403,36 @@ class Daemon:
         live.loops = lambda: self._loops
         if (trust := self._device_trust) is not None:
             live.device_annotation_protected = lambda: trust.protected
-        live.watch_restarts = lambda: {
-            reflector.resource.plural: max(0, reflector.counts.watches - 1) for reflector in self._api_server.reflectors
-        }
+        live.watches = self._watches
         self.metrics.replica.elected = self._leading.elected
         self.metrics.replica.part = self._leading.part
+
+    def _watches(self) -> list[WatchRow]:
+        now = asyncio.get_running_loop().time()
+        return [
+            WatchRow(
+                each.resource.plural,
+                phase=each.status.phase.value,
+                late_seconds=now - each.late_since if each.late_since is not None and not each.is_current else 0.0,
+                silent_seconds=now - each.last_contact if each.last_contact else None,
+                restarts=max(0, each.counts.watches - 1),
+            )
+            for each in self._api_server.reflectors
+        ]
 
     def _counts(self) -> dict[str, int]:
         cluster = self._scheduler.cluster
         return {"nodes": cluster.nodes.size, "pods": len(cluster.pods), "pending": len(self._queue)}
+
+
+def _beside(rival: Rival) -> str:
+    return (
+        f"{rival.holder} leads: it holds the lease {rival.lease} of namespace {rival.namespace}. Two schedulers would"
+        " place pods on the same nodes, by two sets of policies. To try policies beside it, use --shadow. To stand by"
+        f" for it, set leaderElection.leaseNamespace to {rival.namespace} in the --config file. To take its place, end"
+        " it first. To place other pods than it does, give this one a --scheduler-name and a leaderElection.leaseName"
+        " of its own"
+    )
 
 
 def _proof(policies: PolicySettings) -> PolicyProof | None:

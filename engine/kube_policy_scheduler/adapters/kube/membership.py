@@ -85,6 +85,8 @@ class Membership:
         self.is_ready = False
         self.waits_for: tuple[str, ...] = ()
         """Whose word is missing before we may do anything."""
+        self.trouble = ""
+        """Why our Lease could not be written when that was tried last; "" where it could."""
 
     @property
     def may_act(self) -> bool:
@@ -115,9 +117,11 @@ class Membership:
             try:
                 await self._leases.create()
             except KubeError as error:
+                self.trouble = str(error)
                 logger.warning("lease %s was not created: %s", self._leases.name, error)
                 await asyncio.sleep(self._settings.retry_seconds)
                 continue
+            self.trouble = ""
             self._may_act_until = began + self._settings.renew_deadline_seconds
             return
 
@@ -131,6 +135,7 @@ class Membership:
                         try:
                             why = await self._look(began)
                         except KubeError as error:
+                            self.trouble = str(error)
                             logger.warning("lease %s was not renewed: %s", self._leases.name, error)
                             await asyncio.sleep(self._settings.retry_seconds)
                             began = loop.time()
@@ -175,6 +180,7 @@ class Membership:
         except NotFound:
             return f"the lease {self._leases.name} was deleted"
         self._may_act_until = began + self._settings.renew_deadline_seconds
+        self.trouble = ""
         self._judge(others)
         return ""
 

@@ -121,6 +121,8 @@ class Reflector(Generic[T]):
         self.last_contact = 0.0  # event loop's time at which anything was last heard
         self.losses = 0
         """How often the view has ceased to be current."""
+        self.late_since: float | None = None
+        """Event loop's time at which the last time began in which it is not known to be current; None while it is."""
         self.is_optional = optional
         self._transport = transport
         self._handler: Handler[T] | None = None
@@ -213,6 +215,10 @@ class Reflector(Generic[T]):
         if was_current and phase not in (Phase.WATCHING, Phase.CONNECTING):
             self.losses += 1
         now = asyncio.get_running_loop().time()
+        if phase is Phase.WATCHING:
+            self.late_since = None
+        elif self.late_since is None:
+            self.late_since = now
         self.status = Status(phase, problem, self.status.since if phase is before else now)
 
     def attach(self, handler: Handler[T]) -> None:

@@ -36,6 +36,21 @@ class SignalRow:
     fetch_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class WatchRow:
+    """One watched resource at the time of a scrape."""
+
+    resource: str
+    phase: str
+    """What is being done about it, such as `watching`, `listing`."""
+    late_seconds: float
+    """For how long what is known of it has not been known to be all there is; 0.0 while it is."""
+    silent_seconds: float | None
+    """Since anything was last heard of it; None where nothing ever was."""
+    restarts: int
+    """How often its watch began anew."""
+
+
 @dataclass(slots=True)
 class LiveState:
     """What is asked for at a scrape; the daemon sets these once their owners exist. They must not block."""
@@ -47,8 +62,7 @@ class LiveState:
     signals: Callable[[], Iterable[SignalRow]] = tuple
     unschedulable_pods: Callable[[], Mapping[tuple[str, str], int]] = dict
     """By (plugin, profile) that rejected them."""
-    watch_restarts: Callable[[], Mapping[str, int]] = dict
-    """By resource: how often its watch began anew."""
+    watches: Callable[[], Iterable[WatchRow]] = tuple
     backlogs: Callable[[], Mapping[str, Backlog]] = dict
     """What is still to be written to the API server in the background, by what it is."""
     oldest_pods: Callable[[], Mapping[str, float]] = dict
@@ -124,14 +138,7 @@ class LiveMetrics(Collector):
             rejected.add_metric([plugin, profile], count)
         yield rejected
 
-        restarts = CounterMetricFamily(
-            "policy_scheduler_watch_restarts",
-            "Watches begun anew, those included that the API server ends after some minutes as a routine.",
-            labels=["resource"],
-        )
-        for resource, count in self._live.watch_restarts().items():
-            restarts.add_metric([resource], count)
-        yield restarts
+        yield from _watch_metrics(self._live.watches())
 
         oldest = GaugeMetricFamily(
             "policy_scheduler_oldest_pod_seconds",
@@ -204,6 +211,37 @@ def _loop_metrics(loops: Iterable[Loop]) -> Iterator[Metric]:
         breaks.add_metric([loop.name], loop.breaks)
         idle.add_metric([loop.name], loop.idle_seconds)
     yield from (up, breaks, idle)
+
+
+def _watch_metrics(rows: Iterable[WatchRow]) -> Iterator[Metric]:
+    restarts = CounterMetricFamily(
+        "policy_scheduler_watch_restarts",
+        "Watches begun anew, those included that the API server ends after some minutes as a routine.",
+        labels=["resource"],
+    )
+    phase = GaugeMetricFamily(
+        "policy_scheduler_watch_phase",
+        "1 for what is done about a resource: starting, listing, connecting, catching up, watching, retrying, absent,"
+        " forbidden.",
+        labels=["resource", "phase"],
+    )
+    late = GaugeMetricFamily(
+        "policy_scheduler_watch_late_seconds",
+        "For how long what is known of a resource has not been known to be all there is; 0 while it is.",
+        labels=["resource"],
+    )
+    silent = GaugeMetricFamily(
+        "policy_scheduler_watch_silent_seconds",
+        "Time since anything was heard of a resource; the API server says something about once a minute.",
+        labels=["resource"],
+    )
+    for row in rows:
+        restarts.add_metric([row.resource], row.restarts)
+        phase.add_metric([row.resource, row.phase], 1.0)
+        late.add_metric([row.resource], row.late_seconds)
+        if row.silent_seconds is not None:
+            silent.add_metric([row.resource], row.silent_seconds)
+    yield from (restarts, phase, late, silent)
 
 
 def _signal_metrics(rows: Iterable[SignalRow]) -> Iterator[Metric]:

@@ -8,15 +8,16 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
 from kube_policy_scheduler.adapters.kube.credentials import SERVICE_ACCOUNT
 from kube_policy_scheduler.adapters.kube.lease import LeaderElector, LeaseSettings
 from kube_policy_scheduler.adapters.kube.membership import Membership
 from kube_policy_scheduler.adapters.kube.reflector import Reflector
+from kube_policy_scheduler.adapters.kube.rivals import Rival, find_rival
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
-from kube_policy_scheduler.daemon.replicas.sharing import Part
+from kube_policy_scheduler.daemon.replicas.sharing import Elected, Part
 from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 SLEPT_SECONDS = 0.5
 """Less is how exactly two clocks can be read one after the other."""
+RIVALS_EVERY_SECONDS = 300.0
+"""Between two looks of a replica in a pod at whether somebody else leads under the same name."""
 
 
 def slept() -> float:
@@ -74,9 +77,12 @@ class Leading:
         """Return who leads as far as is known, "" where nobody does or there is no election."""
         return self._elector.leader if self._elector is not None else ""
 
-    def elected(self) -> tuple[str, bool] | None:
-        """Return the name of the lease, and whether this replica holds it; None where there is no election."""
-        return (self._settings.lease_name, self.may_act()) if self._elector is not None else None
+    def elected(self) -> Elected | None:
+        """Return what is known of the lease; None where there is no election."""
+        elector = self._elector
+        if elector is None:
+            return None
+        return Elected(self._settings.lease_name, self.may_act(), holder=elector.leader, trouble=elector.trouble)
 
     def part(self) -> Part | None:
         """Return what this replica has of the work, None where it is not shared."""
@@ -170,6 +176,30 @@ class Leading:
             pods_known=lambda: views[1].position,
         )
 
+    async def find_rival(self, transport: Transport) -> Rival | None:
+        """Return which other scheduler leads under the name of our lease, and not under our lease."""
+        return await find_rival(
+            transport,
+            name=self._settings.lease_name,
+            namespace=self.namespace,
+            shares=self._shares if self.is_needed else None,
+            everywhere=own_namespace() is None and self._settings.lease_namespace is None,
+        )
+
+    async def warn_of_rivals(self, transport: Transport) -> NoReturn:
+        """Look for other schedulers that lead, for ever, and log them.
+
+        For replicas in a pod: whoever may write leases in any namespace could keep one from its work that did more.
+        """
+        known: Rival | None = None
+        while True:
+            rival = await self.find_rival(transport)
+            if rival is not None and rival != known:
+                told = {"lease": f"{rival.namespace}/{rival.lease}", "holder": rival.holder}
+                logger.error("another scheduler leads, both may place pods on the same nodes", extra=told)
+            known = rival
+            await asyncio.sleep(RIVALS_EVERY_SECONDS)
+
     async def run(self) -> str:
         """Lead for as long as that goes well; return why it does no longer. When cancelled, step down.
 
@@ -184,10 +214,15 @@ class Leading:
 
     def problem(self) -> str | None:
         """Return why this replica does nothing though it should, for a readiness probe; None where it does."""
+        if self._elector is not None and self._elector.trouble:
+            return f"cannot take the lease {self._lease().full_name}: {self._elector.trouble}"
         if self.membership is None or self.membership.is_ready:
             return None
         waits = ", ".join(self.membership.waits_for)
-        return f"waits for a hand-over by {waits}" if waits else "has not joined the other replicas yet"
+        if waits:
+            return f"waits for a hand-over by {waits}"
+        why = self.membership.trouble
+        return f"has not joined the other replicas yet{f': {why}' if why else ''}"
 
     @property
     def namespace(self) -> str:

@@ -46,12 +46,26 @@ def described(part: Part, *, nodes: int) -> list[tuple[str, str]]:
     return [*found, ("pods that changed hands", handed)]
 
 
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """What a replica knows of the lease that one of several holds."""
+
+    name: str
+    """Of the lease."""
+    leads: bool
+    """Whether this replica holds it, and may act."""
+    holder: str = ""
+    """Identity in the lease, as seen last; empty where nobody holds it, or it was not seen yet."""
+    trouble: str = ""
+    """Why the lease cannot be read or written; empty where it can."""
+
+
 @dataclass(slots=True)
 class ReplicaState:
     """What is asked for at a scrape; the daemon sets these once their owners exist."""
 
-    elected: Callable[[], tuple[str, bool] | None] = lambda: None
-    """Name of the lease, and whether this replica holds it; None without leader election."""
+    elected: Callable[[], Elected | None] = lambda: None
+    """None without leader election."""
     part: Callable[[], Part | None] = lambda: None
     """None where one replica does it all."""
 
@@ -71,10 +85,22 @@ class ReplicaMetrics(Collector):
         leader = GaugeMetricFamily(
             "leader_election_master_status", "1 while this replica leads, else 0.", labels=["name"]
         )
+        holder = GaugeMetricFamily(
+            "policy_scheduler_lease_holder",
+            "1 for who holds the lease, as this replica sees it.",
+            labels=["name", "holder"],
+        )
+        usable = GaugeMetricFamily(
+            "policy_scheduler_lease_usable",
+            "1 while this replica can read and write the lease, or has not tried for long; else 0.",
+            labels=["name"],
+        )
         if (elected := self._state.elected()) is not None:
-            name, leads = elected
-            leader.add_metric([name], float(leads))
-        yield leader
+            leader.add_metric([elected.name], float(elected.leads))
+            usable.add_metric([elected.name], float(not elected.trouble))
+            if elected.holder:
+                holder.add_metric([elected.name, elected.holder], 1.0)
+        yield from (leader, holder, usable)
         part = self._state.part()
         members = GaugeMetricFamily(
             "policy_scheduler_shard_members", "Replicas that share the work, as this one sees them.", labels=[]

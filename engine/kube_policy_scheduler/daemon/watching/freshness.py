@@ -31,6 +31,7 @@ class View(Protocol):
     resource: Any
     status: Status
     losses: int
+    late_since: float | None
     is_optional: bool
 
     @property
@@ -86,6 +87,8 @@ class Freshness:
         self._late_seconds = 0.0
         self._stuck_seconds = 0.0
         self._told: set[str] = set()
+        self.is_stale = False
+        """Whether decisions go on though it is not current, as nothing better can be had."""
 
     @property
     def losses(self) -> int:
@@ -111,7 +114,8 @@ class Freshness:
             self._late_seconds += passed
             self._stuck_seconds += passed if not is_reading else 0.0
         is_over = self._late_seconds >= READING_SECONDS if is_reading else self._stuck_seconds >= PATIENCE_SECONDS
-        if is_over and all(view.keeps_promise for view in essential):
+        self.is_stale = is_over and all(view.keeps_promise for view in essential)
+        if self.is_stale:
             if self._is_news("stale"):
                 logger.warning("scheduling from a stale cache", extra=self._why())
             return True
@@ -123,6 +127,13 @@ class Freshness:
         """Return what is not current, and what is being done about it, in words."""
         now = self._clock()
         return [_described(view, now) for view in self._views if not view.is_current]
+
+    @property
+    def late_seconds(self) -> float:
+        """For how long something that decisions cannot do without has not been current; 0.0 while all is."""
+        now = self._clock()
+        essential = [view for view in self._views if not view.is_optional and not view.is_current]
+        return max((now - view.late_since for view in essential if view.late_since is not None), default=0.0)
 
     def _is_news(self, what: str) -> bool:
         is_news = what not in self._told
@@ -137,6 +148,7 @@ class Freshness:
         if self._told:
             logger.info("the caches are current again after %.0f s", self._clock() - self._late_since)
         self._late_since = None
+        self.is_stale = False
         self._told.clear()
 
 
