@@ -99,6 +99,10 @@ LOST = (
         "kubectl create --raw /api/v1/namespaces/policy-scheduler/pods/POD/binding -f binding.json", (("POD", "lost"),)
     ),
 )
+APART = (
+    Step("kubectl label node NODE example.com/scheduler=policy-scheduler", (("NODE", "n1"),), "labeled"),
+    Step("kubectl taint node NODE example.com/scheduler=policy-scheduler:NoSchedule", (("NODE", "n1"),), "tainted"),
+)
 REMOVING = (Step("kubectl delete -k mine --ignore-not-found"),)
 SIGNING = tuple(
     Step(shown)
@@ -122,7 +126,7 @@ def shown(text: str) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_each_command_is_run_here_or_elsewhere(page: str) -> None:
-    here = {step.shown for step in (*INSTALLING, *LOOKING, *LOST, *REMOVING, *SIGNING)}
+    here = {step.shown for step in (*INSTALLING, *LOOKING, *LOST, *APART, *REMOVING, *SIGNING)}
     found = shown(PAGES[page])
     assert found
     unknown = [typed for typed in found - here if not typed.startswith(tuple(ELSEWHERE))]
@@ -131,7 +135,7 @@ def test_each_command_is_run_here_or_elsewhere(page: str) -> None:
 
 def test_what_is_run_is_what_is_shown() -> None:
     found = set().union(*map(shown, PAGES.values()))
-    assert {step.shown for step in (*INSTALLING, *LOOKING, *LOST, *REMOVING, *SIGNING)} <= found
+    assert {step.shown for step in (*INSTALLING, *LOOKING, *LOST, *APART, *REMOVING, *SIGNING)} <= found
     assert [known for known in ELSEWHERE if not any(typed.startswith(known) for typed in found)] == []
 
 
@@ -206,6 +210,7 @@ def test_from_installation_to_removal(cluster: Cluster, tmp_path: Path, monkeypa
     play(*LOST)
     assert cluster.pod("lost", namespace=NAMESPACE)["spec"]["nodeName"] == "n1"
 
+    play(*APART)
     if cluster.has_kubelets:  # without controllers, namespaces never go
         play(*REMOVING)
     for name in ("ops-see-scheduler", "prometheus-scrapes-scheduler"):
