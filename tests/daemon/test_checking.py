@@ -17,7 +17,7 @@ from kube_policy_scheduler.daemon.policies.live import PolicyCompiler
 from kube_policy_scheduler.daemon.policies.reload import Accepted, Refused
 from kube_policy_scheduler.diagnostics import Source, Span
 from kube_policy_scheduler.lang.reading.parse import parse
-from kube_policy_scheduler.lang.statements import STATEMENTS
+from kube_policy_scheduler.lang.statements import FORMS
 from kube_policy_scheduler.lang.walk import walk
 from tests.lang.strategies import programs
 
@@ -123,7 +123,7 @@ def same(text: str) -> None:
 
 
 def test_a_tree_comes_back_as_it_was() -> None:
-    same("\n".join(form.example for form in STATEMENTS))
+    same("\n".join(form.example for form in FORMS))
     same("# only a comment")
     same("")
 

@@ -8,7 +8,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from kube_policy_scheduler.diagnostics import render
+from kube_policy_scheduler.diagnostics import Source, render
+from kube_policy_scheduler.lang.reading.parse import parse
+from kube_policy_scheduler.lang.statements import FORMS, StatementForm
 from kube_policy_scheduler.lint.runner import all_codes
 from tests.lang.texts import said
 
@@ -40,3 +42,14 @@ def test_every_message_says_what_to_do_in_the_house_style(file: Path) -> None:
         assert not diagnostic.message.endswith("."), diagnostic
         assert diagnostic.message[0] in "`" or not diagnostic.message[0].isupper(), diagnostic
         assert diagnostic.message.count("\n") == 0
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.written[:30])
+@pytest.mark.parametrize("unfinished", ["filter (node.ready", "score 10 +"])
+def test_an_error_ends_where_the_next_statement_begins(unfinished: str, form: StatementForm) -> None:
+    """A bracket that is never closed, and an operator without an operand, do not swallow the statement below."""
+    statement = form.example
+    file, found = parse(Source("test.policy", f"{unfinished}\n{statement}"))
+
+    assert [diagnostic.span.source.position(diagnostic.span.start)[0] for diagnostic in found] == [1]
+    assert [each.span.text for each in file.statements] == [statement]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kube_policy_scheduler.builtins.environment import environment
-from kube_policy_scheduler.lang.statements import STATEMENTS
+from kube_policy_scheduler.lang.statements import FORMS
 from kube_policy_scheduler.policy.reference import refreshed
 from tests.lang.texts import checked, codes, said
 
@@ -31,7 +31,7 @@ def test_every_example_is_a_policy_without_errors(example: str) -> None:
     assert [d for d in said(example) if d.severity.value == "error"] == []
 
 
-@pytest.mark.parametrize("form", STATEMENTS, ids=lambda form: form.written[:30])
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.written[:30])
 def test_every_statements_example_can_be_read(form: object) -> None:
     example = form.example  # type: ignore[attr-defined]
 

@@ -189,8 +189,7 @@ def resolved(name: str, path: str) -> str:
 
 
 def _headers(file: syntax.File) -> list[syntax.Statement]:
-    kinds = syntax.PolicyName | syntax.SchedulerName | syntax.ForPods | syntax.Priority | syntax.Canary
-    return [statement for statement in file.statements if isinstance(statement, kinds)]
+    return [statement for statement in file.statements if isinstance(statement, syntax.Header)]
 
 
 class _Gatherer:

@@ -1,19 +1,19 @@
 """The statements of the language: how each is written, which extension point it is, what it means.
 
-The list that the parser's keywords, the examples in messages and the reference are taken from.
+The one table that cutting a file into statements, lowering, formatting, suggestions, error messages and the reference
+read. The grammar says the same once more, for the parser; a test holds the two together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class StatementForm:
-    """One form of a statement."""
+    """One form of a statement, as the reference shows it."""
 
-    keyword: str
-    """Its first word."""
     written: str
     extension_point: str
     """Of the scheduling framework; "" for those that decide nothing by themselves."""
@@ -21,163 +21,406 @@ class StatementForm:
     example: str
 
 
-STATEMENTS: tuple[StatementForm, ...] = (
-    StatementForm("policy", "policy NAME", "", "Names the policy; without it the file's name is used.", "policy batch"),
-    StatementForm(
-        "scheduler",
-        "scheduler NAME",
-        "",
-        "The `spec.schedulerName` of the pods it is for; without it the daemon's.",
-        "scheduler batch-scheduler",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """One statement: everything that is said with one keyword."""
+
+    keyword: str
+    """Its first word."""
+    forms: tuple[StatementForm, ...]
+    rules: tuple[str, ...]
+    """Of the grammar."""
+    clauses: tuple[str, ...] = ()
+    """The clauses that it takes at its end, in the order in which they are formatted: words of `CLAUSES`."""
+    joins: tuple[str, ...] = ()
+    """Its other words that something stands before and behind: at them it goes on over the end of a line."""
+    words: tuple[str, ...] = ()
+    """Its further words."""
+    opening: str = ""
+    """The words that begin it, where the keyword alone could also begin a line inside another statement."""
+    as_function: bool = False
+    """Whether people write the keyword with a bracket behind it, as if it were a function."""
+    condition: bool = False
+    """Whether it is a condition: several can be joined with `and`."""
+    groups: bool = False
+    """Whether it groups pods by a key."""
+    foreign: tuple[str, ...] = ()
+    """Words of other languages that begin such a line, in lower case."""
+    advice: str = ""
+    """What to write for those."""
+
+
+CLAUSES: Mapping[str, str] = {
+    "as": "name",
+    "if": "condition",
+    "else": "reason",
+    "weight": "weight",
+    "over": "topology",
+    "max skew": "max_skew",
+    "min domains": "min_domains",
+    "within": "within",
+    "every": "every",
+    "stale after": "stale_after",
+    "default": "default",
+    "by": "by",
+}
+"""The clauses of statements, each with the attribute of the syntax tree that holds what stands behind it."""
+
+EXPRESSION_JOINS = ("and", "or", "not", "in", "is", "matches", "if", "then", "else", "where")
+"""Words of expressions that something stands before or behind: at them a statement goes on over the end of a line."""
+EXPRESSION_WORDS = (*EXPRESSION_JOINS, "notin", "missing", "true", "false", "label", "pod", "for")
+"""Words of expressions."""
+
+STATEMENTS: tuple[Statement, ...] = (
+    Statement(
+        keyword="policy",
+        forms=(
+            StatementForm("policy NAME", "", "Names the policy; without it the file's name is used.", "policy batch"),
+        ),
+        rules=("policy",),
+        foreign=("package", "name", "module"),
+        advice="write `policy NAME`, or leave it out: the file's name is used",
     ),
-    StatementForm(
-        "for",
-        "for pods where CONDITION",
-        "",
-        "Which pods it is for; without it all of its scheduler's.",
-        'for pods where pod.namespace == "batch"',
+    Statement(
+        keyword="scheduler",
+        forms=(
+            StatementForm(
+                "scheduler NAME",
+                "",
+                "The `spec.schedulerName` of the pods it is for; without it the daemon's.",
+                "scheduler batch-scheduler",
+            ),
+        ),
+        rules=("scheduler",),
     ),
-    StatementForm("priority", "priority N", "", "Which policy wins where several are for a pod.", "priority 10"),
-    StatementForm(
-        "canary",
-        "canary of NAME for SHARE [of pods where CONDITION]",
-        "",
-        "Tries this policy out on a share of the pods that the policy NAME is for, whole workloads at a time; the"
-        " others stay with NAME. Scheduler, pods and priority are NAME's.",
-        "canary of batch for 10%",
+    Statement(
+        keyword="for",
+        forms=(
+            StatementForm(
+                "for pods where CONDITION",
+                "",
+                "Which pods it is for; without it all of its scheduler's.",
+                'for pods where pod.namespace == "batch"',
+            ),
+        ),
+        rules=("for_pods",),
+        joins=("where",),
+        words=("pods",),
+        opening="for pods",
+        condition=True,
     ),
-    StatementForm(
-        "canary",
-        "canary of NAME for pods where CONDITION",
-        "",
-        "The same for some of its pods, such as those of one namespace.",
-        'canary of batch for pods where pod.namespace == "team-a"',
+    Statement(
+        keyword="priority",
+        forms=(StatementForm("priority N", "", "Which policy wins where several are for a pod.", "priority 10"),),
+        rules=("priority",),
+        as_function=True,
     ),
-    StatementForm(
-        "ties",
-        "ties by hash|name",
-        "",
-        "Which of several best nodes is taken: by a seeded hash of pod and node (the default), or the smallest name.",
-        "ties by name",
+    Statement(
+        keyword="canary",
+        forms=(
+            StatementForm(
+                "canary of NAME for SHARE [of pods where CONDITION]",
+                "",
+                "Tries this policy out on a share of the pods that the policy NAME is for, whole workloads at a"
+                " time; the others stay with NAME. Scheduler, pods and priority are NAME's.",
+                "canary of batch for 10%",
+            ),
+            StatementForm(
+                "canary of NAME for pods where CONDITION",
+                "",
+                "The same for some of its pods, such as those of one namespace.",
+                'canary of batch for pods where pod.namespace == "team-a"',
+            ),
+        ),
+        rules=("canary",),
+        joins=("where",),
+        words=("of", "for", "pods"),
     ),
-    StatementForm(
-        "devices",
-        "devices by fullest|emptiest|fragmentation|random",
-        "",
-        "Which device of the node a share is taken of; without it the one with the least room that suffices.",
-        "devices by fragmentation",
+    Statement(
+        keyword="ties",
+        forms=(
+            StatementForm(
+                "ties by hash|name",
+                "",
+                "Which of several best nodes is taken: by a seeded hash of pod and node (the default), or the"
+                " smallest name.",
+                "ties by name",
+            ),
+        ),
+        rules=("ties",),
+        joins=("by",),
     ),
-    StatementForm(
-        "use",
-        "use kubernetes [without NAME, …]",
-        "",
-        "Kubernetes' default filters hold beside the policy's own, also without this line; `without` leaves some out.",
-        "use kubernetes without NodePorts",
+    Statement(
+        keyword="devices",
+        forms=(
+            StatementForm(
+                "devices by fullest|emptiest|fragmentation|random",
+                "",
+                "Which device of the node a share is taken of; without it the one with the least room that suffices.",
+                "devices by fragmentation",
+            ),
+        ),
+        rules=("devices",),
+        joins=("by",),
+        opening="devices by",
     ),
-    StatementForm(
-        "use",
-        "use kubernetes scores [weight N]",
-        "Score",
-        "Adds Kubernetes' default scores; implied where the policy has no `score`, `spread` or `pack` of its own.",
-        "use kubernetes scores weight 2",
+    Statement(
+        keyword="use",
+        forms=(
+            StatementForm(
+                "use kubernetes [without NAME, …]",
+                "",
+                "Kubernetes' default filters hold beside the policy's own, also without this line; `without`"
+                " leaves some out.",
+                "use kubernetes without NodePorts",
+            ),
+            StatementForm(
+                "use kubernetes scores [weight N]",
+                "Score",
+                "Adds Kubernetes' default scores; implied where the policy has no `score`, `spread` or `pack` of"
+                " its own.",
+                "use kubernetes scores weight 2",
+            ),
+            StatementForm('use "FILE"', "", "Takes in the statements of another file.", 'use "common.policy"'),
+        ),
+        rules=("use_kubernetes", "use_scores", "use_file"),
+        joins=("without",),
+        words=("kubernetes", "scores", "weight"),
+        as_function=True,
+        foreign=("import", "include", "from", "load", "source"),
+        advice='write `use "common.policy"`',
     ),
-    StatementForm("use", 'use "FILE"', "", "Takes in the statements of another file.", 'use "common.policy"'),
-    StatementForm("let", "let NAME = EXPR", "", "Names a value.", "let busy = node.used_fraction.cpu > 80%"),
-    StatementForm(
-        "def",
-        "def NAME(a, b) = EXPR",
-        "",
-        "Names an expression with parameters; no recursion.",
-        "def share(used, all) = used / all",
+    Statement(
+        keyword="let",
+        forms=(StatementForm("let NAME = EXPR", "", "Names a value.", "let busy = node.used_fraction.cpu > 80%"),),
+        rules=("let",),
+        as_function=True,
+        foreign=("var", "const", "set", "val", "variable"),
+        advice="write `let NAME = …`",
     ),
-    StatementForm(
-        "metric",
-        'metric NAME = promql("…") [every D] [stale after D] [default EXPR] [by LABEL]',
-        "",
-        "Names a metric: how often it is asked, when a value is too old, what then holds, which label names the node.",
-        'metric load = promql("cpu_usage") stale after 2min default 50',
+    Statement(
+        keyword="def",
+        forms=(
+            StatementForm(
+                "def NAME(a, b) = EXPR",
+                "",
+                "Names an expression with parameters; no recursion.",
+                "def share(used, all) = used / all",
+            ),
+        ),
+        rules=("define",),
+        foreign=("function", "func", "fn", "macro", "lambda"),
+        advice="write `def NAME(a, b) = …`",
     ),
-    StatementForm(
-        "hold",
-        'hold if CONDITION [as NAME] [else "why"]',
-        "PreEnqueue",
-        "The pod waits outside the active queue while the condition holds.",
-        'hold if pod.annotation.paused == "true" else "paused"',
+    Statement(
+        keyword="metric",
+        forms=(
+            StatementForm(
+                'metric NAME = promql("…") [every D] [stale after D] [default EXPR] [by LABEL]',
+                "",
+                "Names a metric: how often it is asked, when a value is too old, what then holds, which label"
+                " names the node.",
+                'metric load = promql("cpu_usage") stale after 2min default 50',
+            ),
+        ),
+        rules=("metric",),
+        clauses=("every", "stale after", "default", "by"),
+        as_function=True,
     ),
-    StatementForm(
-        "order",
-        "order by EXPR [asc|desc], …",
-        "QueueSort",
-        "Which pod is decided first; without it `pod.priority desc, pod.queued`.",
-        "order by pod.priority desc, pod.queued asc",
+    Statement(
+        keyword="hold",
+        forms=(
+            StatementForm(
+                'hold if CONDITION [as NAME] [else "why"]',
+                "PreEnqueue",
+                "The pod waits outside the active queue while the condition holds.",
+                'hold if pod.annotation.paused == "true" else "paused"',
+            ),
+        ),
+        rules=("hold",),
+        clauses=("as", "else"),
+        words=("if",),
+        condition=True,
+        foreign=("wait", "pause", "suspend"),
+        advice="write `hold if …`",
     ),
-    StatementForm(
-        "require",
-        'require CONDITION [as NAME] [if CONDITION] [else "why"]',
-        "PreFilter",
-        "About the pod alone: where it does not hold, the pod is unschedulable.",
-        'require pod.label.tenant else "pod missing tenant label"',
+    Statement(
+        keyword="order",
+        forms=(
+            StatementForm(
+                "order by EXPR [asc|desc], …",
+                "QueueSort",
+                "Which pod is decided first; without it `pod.priority desc, pod.queued`.",
+                "order by pod.priority desc, pod.queued asc",
+            ),
+        ),
+        rules=("order",),
+        joins=("by",),
+        words=("asc", "desc"),
+        as_function=True,
+        foreign=("sort", "queue"),
+        advice="write `order by pod.priority desc`",
     ),
-    StatementForm(
-        "filter",
-        'filter CONDITION [as NAME] [if CONDITION] [else "why"]',
-        "Filter",
-        "A node passes where it holds, or where the condition after `if` does not.",
-        "filter node.ready and fits(cpu, mem)",
+    Statement(
+        keyword="require",
+        forms=(
+            StatementForm(
+                'require CONDITION [as NAME] [if CONDITION] [else "why"]',
+                "PreFilter",
+                "About the pod alone: where it does not hold, the pod is unschedulable.",
+                'require pod.label.tenant else "pod missing tenant label"',
+            ),
+        ),
+        rules=("require",),
+        clauses=("as", "if", "else"),
+        as_function=True,
+        condition=True,
     ),
-    StatementForm(
-        "score",
-        "score EXPR [as NAME] [if CONDITION] [weight N]",
-        "Score",
-        "Added to the node's total; where the condition is false it adds 0.",
-        "score -1 if label node=hello",
+    Statement(
+        keyword="filter",
+        forms=(
+            StatementForm(
+                'filter CONDITION [as NAME] [if CONDITION] [else "why"]',
+                "Filter",
+                "A node passes where it holds, or where the condition after `if` does not.",
+                "filter node.ready and fits(cpu, mem)",
+            ),
+        ),
+        rules=("filter",),
+        clauses=("as", "if", "else"),
+        as_function=True,
+        condition=True,
+        foreign=("allow", "permit", "accept", "select", "where", "only", "must", "assert", "node"),
+        advice="write `filter CONDITION`: a node passes where every filter holds",
     ),
-    StatementForm(
-        "spread",
-        "spread by KEY [over TOPOLOGY] [as NAME] [if CONDITION] [weight N]",
-        "Score",
-        "Prefers domains (the node, unless `over` says otherwise) with fewest pods of the same key, 0 to 100.",
-        "spread by pod.label.tenant over zone",
+    Statement(
+        keyword="score",
+        forms=(
+            StatementForm(
+                "score EXPR [as NAME] [if CONDITION] [weight N]",
+                "Score",
+                "Added to the node's total; where the condition is false it adds 0.",
+                "score -1 if label node=hello",
+            ),
+        ),
+        rules=("score",),
+        clauses=("as", "if", "weight"),
+        as_function=True,
+        foreign=("prefer", "favor", "favour", "rank", "prioritize", "maximize"),
+        advice="write `score …`: more is better",
     ),
-    StatementForm(
-        "spread",
-        'spread by KEY [over TOPOLOGY] max skew N [min domains N] [as NAME] [if CONDITION] [else "why"]',
-        "Filter",
-        "Forbids more than N pods of the key above the emptiest domain.",
-        "spread by pod.label.tenant over zone max skew 1",
+    Statement(
+        keyword="spread",
+        forms=(
+            StatementForm(
+                "spread by KEY [over TOPOLOGY] [as NAME] [if CONDITION] [weight N]",
+                "Score",
+                "Prefers domains (the node, unless `over` says otherwise) with fewest pods of the same key, 0 to 100.",
+                "spread by pod.label.tenant over zone",
+            ),
+            StatementForm(
+                'spread by KEY [over TOPOLOGY] max skew N [min domains N] [as NAME] [if CONDITION] [else "why"]',
+                "Filter",
+                "Forbids more than N pods of the key above the emptiest domain.",
+                "spread by pod.label.tenant over zone max skew 1",
+            ),
+        ),
+        rules=("spread",),
+        clauses=("over", "max skew", "min domains", "as", "if", "else", "weight"),
+        joins=("by",),
+        groups=True,
+        foreign=("distribute", "balance"),
+        advice="write `spread by pod.label.app over zone`",
     ),
-    StatementForm(
-        "pack",
-        "pack by KEY [over TOPOLOGY] [as NAME] [if CONDITION] [weight N]",
-        "Score",
-        "Prefers domains with most pods of the same key, 0 to 100.",
-        "pack by pod.label.job over rack",
+    Statement(
+        keyword="pack",
+        forms=(
+            StatementForm(
+                "pack by KEY [over TOPOLOGY] [as NAME] [if CONDITION] [weight N]",
+                "Score",
+                "Prefers domains with most pods of the same key, 0 to 100.",
+                "pack by pod.label.job over rack",
+            ),
+        ),
+        rules=("pack",),
+        clauses=("over", "as", "if", "weight"),
+        joins=("by",),
+        groups=True,
+        foreign=("binpack", "colocate", "affinity"),
+        advice="write `pack by pod.label.app over zone`, or a `score`",
     ),
-    StatementForm(
-        "limit",
-        'limit sum(FIELD) | count() by KEY to EXPR [as NAME] [if CONDITION] [else "why"]',
-        "PreFilter",
-        "A quota over all pods of one key; those assumed but not yet bound count.",
-        "limit sum(request.cpu) by pod.label.tenant to 100",
+    Statement(
+        keyword="limit",
+        forms=(
+            StatementForm(
+                'limit sum(FIELD) | count() by KEY to EXPR [as NAME] [if CONDITION] [else "why"]',
+                "PreFilter",
+                "A quota over all pods of one key; those assumed but not yet bound count.",
+                "limit sum(request.cpu) by pod.label.tenant to 100",
+            ),
+        ),
+        rules=("limit",),
+        clauses=("as", "if", "else"),
+        joins=("by", "to"),
+        as_function=True,
+        groups=True,
+        foreign=("quota",),
+        advice="write `limit sum(request.cpu) by pod.label.tenant to 100`",
     ),
-    StatementForm(
-        "gang",
-        "gang by KEY size EXPR [within DURATION] [as NAME] [if CONDITION]",
-        "Permit",
-        "All or nothing: no member is bound until `size` members have a place.",
-        "gang by pod.label.job size 4 within 5min",
+    Statement(
+        keyword="gang",
+        forms=(
+            StatementForm(
+                "gang by KEY size EXPR [within DURATION] [as NAME] [if CONDITION]",
+                "Permit",
+                "All or nothing: no member is bound until `size` members have a place.",
+                "gang by pod.label.job size 4 within 5min",
+            ),
+        ),
+        rules=("gang",),
+        clauses=("within", "as", "if"),
+        joins=("by", "size"),
+        groups=True,
     ),
-    StatementForm(
-        "preempt",
-        "preempt if CONDITION [evict where CONDITION], preempt never",
-        "PostFilter",
-        "Who may evict others, and who may be evicted (`victim.…`); beside Kubernetes' own rules.",
-        'preempt if pod.priority > 1000 evict where victim.label.tier == "batch"',
+    Statement(
+        keyword="preempt",
+        forms=(
+            StatementForm(
+                "preempt if CONDITION [evict where CONDITION], preempt never",
+                "PostFilter",
+                "Who may evict others, and who may be evicted (`victim.…`); beside Kubernetes' own rules.",
+                'preempt if pod.priority > 1000 evict where victim.label.tier == "batch"',
+            ),
+        ),
+        rules=("preempt",),
+        joins=("evict", "where"),
+        words=("if", "never"),
+        foreign=("evict",),
+        advice="write `preempt if … evict where …`",
     ),
 )
 
-KEYWORDS: tuple[str, ...] = tuple(dict.fromkeys(form.keyword for form in STATEMENTS))
+BY_KEYWORD: Mapping[str, Statement] = {statement.keyword: statement for statement in STATEMENTS}
+
+KEYWORDS: tuple[str, ...] = tuple(BY_KEYWORD)
 """The words that statements begin with."""
 
-EXAMPLES: dict[str, str] = {form.keyword: form.example for form in reversed(STATEMENTS)}
+FORMS: tuple[StatementForm, ...] = tuple(form for statement in STATEMENTS for form in statement.forms)
+"""All forms of all statements."""
+
+EXAMPLES: Mapping[str, str] = {statement.keyword: statement.forms[0].example for statement in STATEMENTS}
 """One correct example of each statement, by its first word."""
+
+_JOINS = frozenset(EXPRESSION_JOINS).union(*(statement.joins for statement in STATEMENTS))
+
+GO_ON_BEFORE: frozenset[str] = _JOINS | {clause.split()[0] for clause in CLAUSES}
+"""Words that begin no line: a line that begins with one goes on with the statement above."""
+
+GO_ON_BEHIND: frozenset[str] = _JOINS | {clause.split()[-1] for clause in CLAUSES}
+"""Words that end no statement: where a line ends with one, the statement goes on in the next."""
+
+WORDS: frozenset[str] = frozenset(EXPRESSION_WORDS).union(
+    (word for clause in CLAUSES for word in clause.split()),
+    *((statement.keyword, *statement.joins, *statement.words) for statement in STATEMENTS),
+)
+"""All words of the language."""

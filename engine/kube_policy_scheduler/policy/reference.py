@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.lang.environment import Field
 from kube_policy_scheduler.lang.signature import Builtin
-from kube_policy_scheduler.lang.statements import STATEMENTS
+from kube_policy_scheduler.lang.statements import FORMS
 from kube_policy_scheduler.lang.types import Depends, Shape
 from kube_policy_scheduler.lint.runner import all_codes
 
@@ -36,7 +36,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def statements() -> str:
     """Return the table of statements."""
-    rows = ((f"`{s.written}`", s.extension_point or "—", s.meaning) for s in STATEMENTS)
+    rows = ((f"`{s.written}`", s.extension_point or "—", s.meaning) for s in FORMS)
     return _table(("statement", "extension point", "meaning"), rows)
 
 

@@ -171,6 +171,21 @@ def test_without_profiles_it_is_the_default_one() -> None:
     assert "use kubernetes scores" in policy.text
 
 
+@pytest.mark.parametrize("name", ["my-scheduler.example.com", "my_scheduler", "v1.2", "7", "policy"])
+def test_a_scheduler_keeps_its_name(name: str) -> None:
+    (policy,) = imported({"schedulerName": name})
+    assert f"scheduler {name}\n" in policy.text
+    loaded = load([Source("a.policy", policy.text)])
+    assert loaded.policy_set is not None, loaded.diagnostics
+    assert loaded.policy_set.policies[0].scheduler == name
+
+
+def test_a_note_stays_a_comment() -> None:
+    (policy,) = imported(scoring({"name": "Mine\nfilter false"}))
+    assert any("Mine filter false" in note for note in policy.notes)
+    assert "\nfilter" not in policy.text
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -180,6 +195,10 @@ def test_without_profiles_it_is_the_default_one() -> None:
         ({"profiles": [{"plugins": {"scores": {}}}]}, "unknown extension point `scores`"),
         ({"profiles": [{"plugins": {"score": {"enabled": [{"weight": 2}]}}}]}, "name"),
         ({"profiles": {"schedulerName": "mine"}}, "profiles"),
+        ({"profiles": [{"schedulerName": "my scheduler"}]}, "no policy can name the scheduler `my scheduler`"),
+        ({"profiles": [{"schedulerName": "-a"}]}, "no policy can name the scheduler `-a`"),
+        ({"profiles": [{"schedulerName": "ä"}]}, "no policy can name the scheduler `ä`"),
+        ({"profiles": [{"schedulerName": "a\nfilter false"}]}, "no policy can name the scheduler"),
     ],
 )
 def test_what_kube_scheduler_would_refuse_is_refused_with_its_line(change: Json, message: str) -> None:

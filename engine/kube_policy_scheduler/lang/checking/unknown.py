@@ -11,6 +11,7 @@ from kube_policy_scheduler.lang import expressions
 from kube_policy_scheduler.lang.checking.scope import Scope
 from kube_policy_scheduler.lang.reading import foreign
 from kube_policy_scheduler.lang.reading.lower_expressions import AGGREGATES
+from kube_policy_scheduler.lang.statements import STATEMENTS
 from kube_policy_scheduler.lang.types import RESOURCE_WORDS
 from kube_policy_scheduler.wording import some
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_NAMES = 20
 """Listed in an advice."""
-_GROUPING = frozenset({"spread", "pack", "limit", "gang"})
+_GROUPING = frozenset(statement.keyword for statement in STATEMENTS if statement.groups)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from kube_policy_scheduler.lang import expressions, syntax
 from kube_policy_scheduler.lang.reading.literals import quoted
+from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES
 
 # how tightly an operator binds; a part that binds less tightly than its place needs parentheses
 _CONDITIONAL, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _COALESCE, _UNARY, _POSTFIX = range(10)
@@ -133,10 +134,8 @@ class _Printer:
                 return f"let {name} = {self.show(value)}"
             case syntax.Def(name=name, parameters=parameters, value=value):
                 return f"def {name}({', '.join(p.name for p in parameters)}) = {self.show(value)}"
-            case syntax.Metric():
-                parts = self._part("every", statement.every) + self._part("stale after", statement.stale_after)
-                parts += self._part("default", statement.default) + (f" by {statement.by}" if statement.by else "")
-                return f"metric {statement.name} = {self.show(statement.query)}{parts}"
+            case syntax.Metric(name=name, query=query):
+                return f"metric {name} = {self.show(query)}" + self._clauses("metric", statement)
             case _:
                 return self._clause(statement)
 
@@ -152,27 +151,25 @@ class _Printer:
 
     def _clause(self, clause: syntax.Clause) -> str:
         match clause:
-            case syntax.Require(value=value) | syntax.Filter(value=value):
-                word = "require" if isinstance(clause, syntax.Require) else "filter"
-                return f"{word} {self.show(value)}" + self._suffixes(clause)
+            case syntax.Require(value=value):
+                return f"require {self.show(value)}" + self._clauses("require", clause)
+            case syntax.Filter(value=value):
+                return f"filter {self.show(value)}" + self._clauses("filter", clause)
             case syntax.Score(value=value):
-                return f"score {self.show(value)}" + self._suffixes(clause)
+                return f"score {self.show(value)}" + self._clauses("score", clause)
             case syntax.Hold(condition=condition):
-                return f"hold if {self.show(condition)}" + self._suffixes(clause)
+                return f"hold if {self.show(condition)}" + self._clauses("hold", clause)
             case syntax.Order(keys=keys):
                 return "order by " + ", ".join(self.show(k.value) + (" desc" if k.descending else "") for k in keys)
             case syntax.Spread(key=key):
-                skew = self._part("max skew", clause.max_skew) + self._part("min domains", clause.min_domains)
-                return f"spread by {self.show(key)}{self._over(clause.topology)}{skew}" + self._suffixes(clause)
+                return f"spread by {self.show(key)}" + self._clauses("spread", clause)
             case syntax.Pack(key=key):
-                return f"pack by {self.show(key)}{self._over(clause.topology)}" + self._suffixes(clause)
+                return f"pack by {self.show(key)}" + self._clauses("pack", clause)
             case syntax.Limit(measure=measure, key=key, bound=bound):
-                return f"limit {self.show(measure)} by {self.show(key)} to {self.show(bound)}" + self._suffixes(clause)
-            case syntax.Gang(key=key, size=size, within=within):
-                return (
-                    f"gang by {self.show(key)} size {self.show(size)}{self._part('within', within)}"
-                    + self._suffixes(clause)
-                )
+                shown = f"limit {self.show(measure)} by {self.show(key)} to {self.show(bound)}"
+                return shown + self._clauses("limit", clause)
+            case syntax.Gang(key=key, size=size):
+                return f"gang by {self.show(key)} size {self.show(size)}" + self._clauses("gang", clause)
             case syntax.Preempt(condition=condition, evict=evict):
                 if condition is None:
                     return "preempt never"
@@ -180,26 +177,21 @@ class _Printer:
             case _:
                 assert_never(clause)
 
-    def _part(self, word: str, value: expressions.Expr | None) -> str:
-        return f" {word} {self.show(value)}" if value is not None else ""
+    def _clauses(self, keyword: str, statement: syntax.Statement) -> str:
+        """Return the clauses that a statement has, in their order: ` as NAME if COND else "why" weight N`."""
+        words = BY_KEYWORD[keyword].clauses
+        return "".join(self._part(word, getattr(statement, CLAUSES[word])) for word in words)
 
-    def _over(self, topology: syntax.Topology | None) -> str:
-        if topology is None:
-            return ""
-        return f" over {topology.key if _BARE_KEY.fullmatch(topology.key) else quoted(topology.key)}"
-
-    def _suffixes(self, clause: syntax.Clause) -> str:
-        """Return `as NAME if COND else "why" weight N`, as far as the clause has them."""
-        text = ""
-        name, condition = getattr(clause, "name", None), getattr(clause, "condition", None)
-        reason, weight = getattr(clause, "reason", None), getattr(clause, "weight", None)
-        if name is not None:
-            text += f" as {name}"
-        if condition is not None and not isinstance(clause, syntax.Hold):
-            text += f" if {self.show(condition)}"
-        if reason is not None:
-            text += f" else {quoted(reason)}"
-        return text + self._part("weight", weight)
+    def _part(self, word: str, value: expressions.Expr | syntax.Topology | str | None) -> str:
+        match value:
+            case None:
+                return ""
+            case syntax.Topology(key=key):
+                return f" {word} {key if _BARE_KEY.fullmatch(key) else quoted(key)}"
+            case str():
+                return f" {word} {quoted(value) if word == 'else' else value}"
+            case _:
+                return f" {word} {self.show(value)}"
 
 
 def _mixed(expr: expressions.Expr, around: expressions.Expr) -> bool:

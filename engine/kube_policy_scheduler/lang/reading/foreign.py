@@ -7,6 +7,8 @@ Knows Rego, CEL, Python, SQL, PromQL, YAML and the Kubernetes API as people reme
 
 from __future__ import annotations
 
+from kube_policy_scheduler.lang import statements
+
 OPERATORS = {
     "&&": "and", "||": "or", "!": "not", "&": "and", "|": "or", "<>": "!=", "===": "==", "!==": "!=", "=~": "matches",
     "=": "==", "?:": "??", "!~": "not … matches", "~": "matches", ":=": "=",
@@ -19,19 +21,12 @@ SURE_OPERATORS = frozenset({"&&", "||", "!", "&", "|", "<>", "===", "!==", "=", 
 _YAML = (
     "this is YAML; in a ConfigMap, the policy is the text below `NAME.policy: |` in `data`, and only that is checked"
 )
-_FILTER = "write `filter CONDITION`: a node passes where every filter holds"
 _REFUSE = "write `filter not …` for nodes, `require not …` for the pod"
 STATEMENTS = {
+    **{word: statement.advice for statement in statements.STATEMENTS for word in statement.foreign},
     **dict.fromkeys(("apiversion", "kind", "metadata", "spec", "data", "rules", "match", "validate", "---"), _YAML),
-    **dict.fromkeys(("allow", "permit", "accept", "select", "where", "only", "must", "assert", "node"), _FILTER),
     **dict.fromkeys(("deny", "reject", "forbid", "exclude", "refuse", "violation", "drop"), _REFUSE),
-    **dict.fromkeys(("prefer", "favor", "favour", "rank", "prioritize", "maximize"), "write `score …`: more is better"),
     **dict.fromkeys(("avoid", "penalize", "minimize"), "write `score -10 if …`, or `score -(…)`: more is better"),
-    **dict.fromkeys(("var", "const", "set", "val", "variable"), "write `let NAME = …`"),
-    **dict.fromkeys(("function", "func", "fn", "macro", "lambda"), "write `def NAME(a, b) = …`"),
-    **dict.fromkeys(("import", "include", "from", "load", "source"), 'write `use "common.policy"`'),
-    **dict.fromkeys(("sort", "queue"), "write `order by pod.priority desc`"),
-    **dict.fromkeys(("package", "name", "module"), "write `policy NAME`, or leave it out: the file's name is used"),
     **dict.fromkeys(("if", "when", "unless"), "the condition comes last: `score 10 if …`, `filter … if …`"),
     **dict.fromkeys(
         ("else", "elif", "otherwise", "then"), "there are no blocks: `let x = if … then … else …`, in one statement"
@@ -39,11 +34,6 @@ STATEMENTS = {
     **dict.fromkeys(("weight",), "`weight` stands behind what it weighs: `score … weight 2`"),
     **dict.fromkeys(("return", "end", "begin", "pass", "continue", "break"), "there are no blocks: remove the line"),
     **dict.fromkeys(("default",), "a node passes where every filter holds, so no default is needed: remove the line"),
-    **dict.fromkeys(("quota",), "write `limit sum(request.cpu) by pod.label.tenant to 100`"),
-    **dict.fromkeys(("evict",), "write `preempt if … evict where …`"),
-    **dict.fromkeys(("wait", "pause", "suspend"), "write `hold if …`"),
-    **dict.fromkeys(("distribute", "balance"), "write `spread by pod.label.app over zone`"),
-    **dict.fromkeys(("binpack", "colocate", "affinity"), "write `pack by pod.label.app over zone`, or a `score`"),
     **dict.fromkeys(("-", "*", "•"), "statements are no list: remove the mark before it"),
 }  # fmt: skip
 """By the first word of a line in lower case."""
@@ -83,12 +73,6 @@ WORDS = {
     **dict.fromkeys(("interval", "refresh"), "how often it is asked is said with `every 30s`"),
 }  # fmt: skip
 """By a word that stands where an operator or a part could, in lower case."""
-
-KEYWORDS = frozenset(
-    {"and", "or", "not", "in", "if", "then", "else", "true", "false", "is", "missing", "matches", "label", "by", "as",
-     "over", "weight", "where", "asc", "desc", "to", "size", "within", "without", "kubernetes", "pod", "pods", "never"}
-)  # fmt: skip
-"""Words that are sometimes written in capitals."""
 
 UNITS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),

@@ -1,4 +1,5 @@
-"""Which lines belong to one statement, where strings and comments are. Knows no grammar.
+"""Which lines belong to one statement, where strings and comments are. Of the grammar it knows the
+table of statements.
 
 A statement is one line; it goes on over a line end inside brackets, where the line ends with an operator, and
 where the next line begins with one. A line inside brackets that begins like a statement ends the one before it:
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span
 from kube_policy_scheduler.lang import codes_syntax as codes
 from kube_policy_scheduler.lang.codes import Code
+from kube_policy_scheduler.lang.statements import GO_ON_BEFORE, GO_ON_BEHIND, STATEMENTS
 from kube_policy_scheduler.lang.syntax import Comment
 
 MAX_FILE = 256 * 1024
@@ -21,21 +23,13 @@ MAX_STATEMENT = 16 * 1024
 MAX_BRACKETS = 40
 """Brackets inside one another."""
 
-_BEGINS = re.compile(
-    r"[ \t]*(?:for[ \t]+pods|policy|scheduler|priority|use|let|def|metric|require|filter|score|hold|order"
-    r"|spread|pack|limit|gang|preempt|canary)(?:[ \t]+[\w\".(\[-]|[ \t]*$)",
-    re.MULTILINE,
-)
-_BEGINS_IN_BRACKETS = re.compile(r"[ \t]*(?:priority|filter|require|score|limit|let|order|use|metric)\(", re.MULTILINE)
+_OPENINGS = "|".join((each.opening or each.keyword).replace(" ", r"[ \t]+") for each in STATEMENTS)
+_BEGINS = re.compile(rf"[ \t]*(?:{_OPENINGS})(?:[ \t]+[\w\".(\[-]|[ \t]*$)", re.MULTILINE)
+_AS_FUNCTIONS = "|".join(each.keyword for each in STATEMENTS if each.as_function)
+_BEGINS_AS_FUNCTION = re.compile(rf"[ \t]*(?:{_AS_FUNCTIONS})\(", re.MULTILINE)
 """As people write it who take a keyword for a function; inside brackets it may be one."""
-_ENDS_OPEN = re.compile(
-    r"(?:[-+*/<>=!?,.%]|\b(?:and|or|not|in|is|matches|if|then|else|where|by|over|as|to|weight|within|without|size"
-    r"|every|after|default|skew|domains|evict))$"
-)
-_CONTINUES = re.compile(
-    r"[ \t]*(?:[-+*/<>=!?,.%)\]]|(?:and|or|not|in|is|matches|if|then|else|where|by|over|as|to|weight|within|size"
-    r"|without|max|min|every|stale|default|evict)\b(?![ \t]*=))"
-)
+_ENDS_OPEN = re.compile(rf"(?:[-+*/<>=!?,.%]|\b(?:{'|'.join(sorted(GO_ON_BEHIND))}))$")
+_CONTINUES = re.compile(rf"[ \t]*(?:[-+*/<>=!?,.%)\]]|(?:{'|'.join(sorted(GO_ON_BEFORE))})\b(?![ \t]*=))")
 _PIECES = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|#[^\n]*|[()\[\]]|\n')
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _CLOSING = {")": "(", "]": "["}
@@ -79,7 +73,7 @@ def goes_on(last: str, text: str, *, at: int, inside: bool) -> bool:
         at: where the line begins.
         inside: a bracket of the statement is open.
     """
-    if _BEGINS.match(text, at) or (not inside and _BEGINS_IN_BRACKETS.match(text, at)):
+    if _BEGINS.match(text, at) or (not inside and _BEGINS_AS_FUNCTION.match(text, at)):
         return False
     return inside or bool(last and (_CONTINUES.match(text, at) or _ENDS_OPEN.search(last)))
 

@@ -20,6 +20,8 @@ DURATIONS = frozenset(UNIT_SECONDS)
 BYTES = frozenset({"Ki", "Mi", "Gi", "Ti", "Pi", "Ei"})
 DECIMALS = frozenset({"k", "M", "G", "T", "P", "E"})
 
+OBJECT_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+"""A name that a statement takes without quotes, as the grammar's terminal: of policies, schedulers, clauses."""
 _NUMBER = re.compile(r"((?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(.*)", re.DOTALL)
 _MEANT = {
     "sec": "s", "secs": "s", "second": "s", "seconds": "s", "mins": "min", "minute": "min", "minutes": "min",

@@ -12,35 +12,29 @@ from typing import Any
 from kube_policy_scheduler.lang import codes_syntax as codes
 from kube_policy_scheduler.lang import expressions, syntax
 from kube_policy_scheduler.lang.reading.lowering import Part, at, current, string_value, text_or_word, whole
-
-PARTS = {
-    "require": ("as", "if", "else"),
-    "filter": ("as", "if", "else"),
-    "score": ("as", "if", "weight"),
-    "hold": ("as", "else"),
-    "spread": ("over", "max skew", "min domains", "as", "if", "else", "weight"),
-    "pack": ("over", "as", "if", "weight"),
-    "limit": ("as", "if", "else"),
-    "gang": ("within", "as", "if"),
-    "metric": ("every", "stale after", "default", "by"),
-}
-"""The parts of each statement, in the order in which they are formatted."""
+from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES
 
 
-def _parts(statement: str, items: list[Any]) -> dict[str, Any]:
-    """Return the values of the parts by word, reporting those that do not belong and those that repeat."""
-    allowed, found = PARTS[statement], {}
+def _clauses(keyword: str, items: list[Any]) -> dict[str, Any]:
+    """Return what stands behind each clause, by attribute of the tree; None for a clause that is not there.
+
+    Reports clauses that the statement does not take, and those that repeat.
+    """
+    allowed = BY_KEYWORD[keyword].clauses
+    found: dict[str, Any] = {CLAUSES[word]: None for word in allowed}
+    seen = set()
     for part in items:
         if not isinstance(part, Part):
             continue
         if part.word not in allowed:
-            advice = f"`{statement}` takes {', '.join(f'`{word}`' for word in allowed)}"
-            current().report(codes.PART, part.span, f"`{part.word}` does not belong to `{statement}`", help=advice)
-        elif part.word in found:
+            advice = f"`{keyword}` takes {', '.join(f'`{word}`' for word in allowed)}"
+            current().report(codes.PART, part.span, f"`{part.word}` does not belong to `{keyword}`", help=advice)
+        elif part.word in seen:
             advice = "join the conditions with `and`" if part.word == "if" else "keep one of them"
             current().report(codes.PART, part.span, f"`{part.word}` stands here twice", help=advice)
         else:
-            found[part.word] = part.value
+            seen.add(part.word)
+            found[CLAUSES[part.word]] = part.value
     return found
 
 
@@ -97,35 +91,22 @@ class Statements:
         return syntax.Def(str(items[1]), items[3], items[6], at(items[1]), whole(items))
 
     def metric(self, items: list[Any]) -> syntax.Statement:
-        parts = _parts("metric", items)
-        return syntax.Metric(
-            str(items[1]),
-            items[3],
-            parts.get("every"),
-            parts.get("stale after"),
-            parts.get("default"),
-            parts.get("by"),
-            at(items[1]),
-            whole(items),
-        )
+        name, query = items[1], items[3]
+        return syntax.Metric(str(name), query, **_clauses("metric", items), name_span=at(name), span=whole(items))
 
     # --- clauses -----------------------------------------------------------------------------------------
 
     def require(self, items: list[Any]) -> syntax.Statement:
-        parts = _parts("require", items)
-        return syntax.Require(items[1], parts.get("as"), parts.get("if"), parts.get("else"), whole(items))
+        return syntax.Require(items[1], **_clauses("require", items), span=whole(items))
 
     def filter(self, items: list[Any]) -> syntax.Statement:
-        parts = _parts("filter", items)
-        return syntax.Filter(items[1], parts.get("as"), parts.get("if"), parts.get("else"), whole(items))
+        return syntax.Filter(items[1], **_clauses("filter", items), span=whole(items))
 
     def score(self, items: list[Any]) -> syntax.Statement:
-        parts = _parts("score", items)
-        return syntax.Score(items[1], parts.get("as"), parts.get("if"), parts.get("weight"), whole(items))
+        return syntax.Score(items[1], **_clauses("score", items), span=whole(items))
 
     def hold(self, items: list[Any]) -> syntax.Statement:
-        parts = _parts("hold", items)
-        return syntax.Hold(items[2], parts.get("as"), parts.get("else"), whole(items))
+        return syntax.Hold(items[2], **_clauses("hold", items), span=whole(items))
 
     def order_key(self, items: list[Any]) -> syntax.OrderKey:
         return syntax.OrderKey(items[0], len(items) > 1 and items[1].type == "DESC", whole(items))
@@ -135,36 +116,20 @@ class Statements:
         return syntax.Order(keys, whole(items))
 
     def spread(self, items: list[Any]) -> syntax.Statement:
-        parts = _parts("spread", items)
-        if "min domains" in parts and "max skew" not in parts:
+        clauses = _clauses("spread", items)
+        if clauses["min_domains"] is not None and clauses["max_skew"] is None:
             advice = "write `max skew N min domains M`"
             current().report(codes.PART, whole(items), "`min domains` has a meaning only after `max skew`", help=advice)
-        return syntax.Spread(
-            items[2],
-            parts.get("over"),
-            parts.get("max skew"),
-            parts.get("min domains"),
-            parts.get("as"),
-            parts.get("if"),
-            parts.get("else"),
-            parts.get("weight"),
-            whole(items),
-        )
+        return syntax.Spread(items[2], **clauses, span=whole(items))
 
     def pack(self, items: list[Any]) -> syntax.Statement:
-        parts = _parts("pack", items)
-        return syntax.Pack(
-            items[2], parts.get("over"), parts.get("as"), parts.get("if"), parts.get("weight"), whole(items)
-        )
+        return syntax.Pack(items[2], **_clauses("pack", items), span=whole(items))
 
     def limit(self, items: list[Any]) -> syntax.Statement:
-        parts = _parts("limit", items)
-        measure, key, bound = items[1], items[3], items[5]
-        return syntax.Limit(measure, key, bound, parts.get("as"), parts.get("if"), parts.get("else"), whole(items))
+        return syntax.Limit(items[1], items[3], items[5], **_clauses("limit", items), span=whole(items))
 
     def gang(self, items: list[Any]) -> syntax.Statement:
-        parts = _parts("gang", items)
-        return syntax.Gang(items[2], items[4], parts.get("within"), parts.get("as"), parts.get("if"), whole(items))
+        return syntax.Gang(items[2], items[4], **_clauses("gang", items), span=whole(items))
 
     def preempt(self, items: list[Any]) -> syntax.Statement:
         if len(items) == 2:

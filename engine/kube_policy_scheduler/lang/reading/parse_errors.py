@@ -10,17 +10,18 @@ from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Source, Spa
 from kube_policy_scheduler.lang import codes_syntax as codes
 from kube_policy_scheduler.lang.reading import foreign
 from kube_policy_scheduler.lang.reading.layout import Line
+from kube_policy_scheduler.lang.reading.literals import OBJECT_NAME
 from kube_policy_scheduler.lang.reading.lookalikes import lookalike
 from kube_policy_scheduler.lang.reading.parse_advice import ONE_WORD, advice_for
 from kube_policy_scheduler.lang.reading.parse_place import WORD, Place
-from kube_policy_scheduler.lang.statements import KEYWORDS
+from kube_policy_scheduler.lang.statements import BY_KEYWORD, KEYWORDS, WORDS
 
 _COMPARATORS = frozenset({"EQ", "NE", "LT", "LE", "GT", "GE", "IN", "MATCHES"})
 _NUMBER_BEFORE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s+$")
 _SINGLE_QUOTED = re.compile(r"'([^'\"\\]*)'")
 _TYPOGRAPHIC = re.compile(r"[“”„]([^“”„\"\\]*)[“”„]")
 _IN_PARENTHESES = re.compile(r"\bin\s*\(([^()\[\]]*)\)")
-_QUOTED_NAME = re.compile(r'"([A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)"')
+_QUOTED_NAME = re.compile(f'"({OBJECT_NAME.pattern})"')
 _NO_BLOCKS = "there are no blocks: one statement a line"
 _QUOTE = ("this is a typographic quote", 'texts stand in straight double quotes, "…"')
 _CHARACTERS = {
@@ -165,16 +166,17 @@ def _comma(place: Place) -> Diagnostic | None:
         return place.unexpected('lists stand in brackets: `in ["a", "b"]`')
     if "ELSE" in place.accepts and place.line.text[place.at + 1 :].lstrip().startswith('"'):
         return place.unexpected('a reason is said with `else "…"`')
-    if place.keyword in ("filter", "require", "hold", "for", "score"):
+    statement = BY_KEYWORD[place.keyword]
+    if statement.condition or place.keyword == "score":
         inside = place.before.count("(") > place.before.count(")")
-        joined = "join conditions with `and`, or write a line for each" if place.keyword != "score" else ""
+        joined = "join conditions with `and`, or write a line for each" if statement.condition else ""
         return place.unexpected(place.example() if inside or not joined else joined)
     return None
 
 
 def _capitals(place: Place) -> Diagnostic | None:
     lower = place.word.lower()
-    if lower == place.word or lower not in foreign.KEYWORDS or "STRING" in place.accepts - {"NUMBER"}:
+    if lower == place.word or lower not in WORDS or "STRING" in place.accepts - {"NUMBER"}:
         return None
     fix = Fix(f"write {lower}", (Edit(place.span, lower),))
     return codes.FOREIGN_OPERATOR.at(place.span, f"`{place.word}` is no word here", help=f"write `{lower}`", fix=fix)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from kube_policy_scheduler.diagnostics import Diagnostic, Fix, Source, Span
 from kube_policy_scheduler.lang import codes_syntax as codes
 from kube_policy_scheduler.lang.reading.layout import Line
-from kube_policy_scheduler.lang.reading.lower_statements import PARTS
-from kube_policy_scheduler.lang.statements import EXAMPLES
+from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES, EXAMPLES
 from kube_policy_scheduler.wording import listed
 
 WORD = re.compile(r"[A-Za-z_]\w*|\d+|.")
@@ -25,7 +24,7 @@ _NAMED = {
     "OBJECT_NAME": "a name", "LABEL_KEY": "the key of a label", "LABEL_VALUE": "the value of a label",
     "MEMBER": "a name", "NAME": "a name",
 }  # fmt: skip
-_SUFFIXES = frozenset({"AS", "IF", "ELSE", "WEIGHT", "OVER", "MAX", "MIN", "WITHIN"})
+_SUFFIXES = frozenset(clause.split()[0].upper() for clause in CLAUSES) - {"EVERY", "STALE", "DEFAULT", "BY"}
 _LAST_WORD = re.compile(r"([A-Za-z_]\w*)\s*$")
 
 _NEAR = 120
@@ -88,7 +87,8 @@ class Place:
         """Return what could stand here; of suffixes, those that the statement takes."""
         accepts = self.accepts
         if not ("THEN" in accepts or re.search(r"\bthen\b", self.before)):
-            accepts -= _SUFFIXES - {word.split()[0].upper() for word in PARTS.get(self.keyword, ())} - {"IF"}
+            taken = BY_KEYWORD[self.keyword].clauses if self.keyword in BY_KEYWORD else ()
+            accepts -= _SUFFIXES - {clause.split()[0].upper() for clause in taken} - {"IF"}
         parts = []
         quiet = _QUIET
         if "NUMBER" in accepts:

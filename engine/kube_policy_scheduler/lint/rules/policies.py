@@ -117,9 +117,6 @@ def undecided_overlap(checked: Checked) -> Iterator[Finding]:
             yield Finding(_place(other), message, "give one of them a higher `priority`", (label,))
 
 
-_HEADER = syntax.PolicyName | syntax.SchedulerName | syntax.ForPods | syntax.Priority | syntax.Canary
-
-
 @set_rule("P0347")
 def canary_of_the_same(checked: Checked) -> Iterator[Finding]:
     """The canary says what its stable policy says, so trying it out shows nothing.
@@ -150,7 +147,7 @@ def canary_of_the_same(checked: Checked) -> Iterator[Finding]:
 
 
 def _said(policy: CheckedPolicy) -> tuple[syntax.Statement, ...]:
-    return tuple(s for s in policy.statements if not isinstance(s, _HEADER | syntax.UseFile))
+    return tuple(s for s in policy.statements if not isinstance(s, syntax.Header | syntax.UseFile))
 
 
 @rule("P0348")

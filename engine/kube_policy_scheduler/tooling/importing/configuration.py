@@ -10,6 +10,7 @@ from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.codes import WRONG_VALUE
 from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
+from kube_policy_scheduler.lang.reading.literals import OBJECT_NAME
 
 GROUP = "kubescheduler.config.k8s.io"
 VERSIONS = ("v1", "v1beta3")
@@ -142,6 +143,9 @@ def _problems(document: Document, profiles: list[Any]) -> Iterator[Diagnostic]:
             message = f"two profiles are for `{name}`: a schedulerName stands once"
             yield document.error(("profiles", index, "schedulerName"), WRONG_VALUE, message=message)
         seen.add(name)
+        if not OBJECT_NAME.fullmatch(name):
+            message = f"no policy can name the scheduler `{name}`: letters, digits and inside it `-`, `_` or `.`"
+            yield document.error(("profiles", index, "schedulerName"), WRONG_VALUE, message=message)
         for point in profile.get("plugins") or {}:
             if point not in _EXTENSION_POINTS:
                 message = f"unknown extension point `{point}`, expected one of {', '.join(_EXTENSION_POINTS)}"

@@ -42,7 +42,7 @@ def import_configuration(document: Document) -> tuple[Imported, ...]:
 
 def _import(profile: ImportedProfile, common: tuple[str, ...]) -> Imported:
     notes = [*common]
-    lines = [f"scheduler {_bare(profile.scheduler)}", ""]
+    lines = [f"scheduler {profile.scheduler}", ""]
     ours = {type(plugin).__name__ for plugin in kubernetes_filters()}
     without = [name for name in DEFAULT_FILTERS if name not in profile.filters and name in ours]
     if without:
@@ -61,6 +61,8 @@ def _import(profile: ImportedProfile, common: tuple[str, ...]) -> Imported:
         for name in profile.arguments
         if name not in SCORES and name not in FILTERS and (name in profile.scores or name in profile.filters)
     ]
+    # a name may hold the end of a line, and a note is a comment of one line
+    notes = [" ".join(note.split()) for note in notes]
     text = "\n".join([*_header(notes), *lines]) + "\n"
     formatted = format_source(Source(f"{profile.scheduler}.policy", text))
     assert isinstance(formatted, Formatted), formatted
@@ -103,7 +105,3 @@ def _scores(profile: ImportedProfile, notes: list[str]) -> list[str]:
         return ["use kubernetes scores", *own]
     lines = [line for draft in drafts.values() for line in draft.lines]
     return lines or ["score 0  # a profile without scores: nodes that fit are equal"]
-
-
-def _bare(name: str) -> str:
-    return name if name.replace("-", "").isalnum() else f'"{name}"'

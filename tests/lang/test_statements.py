@@ -1,0 +1,91 @@
+"""The table of statements says what the grammar says: nothing is missing in either."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.lang.formatting.format import Formatted, format_source
+from kube_policy_scheduler.lang.reading.parse import parse
+from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES, FORMS, STATEMENTS, WORDS, Statement
+
+GRAMMAR = (Path(__file__).parents[2] / "grammar" / "policy.lark").read_text(encoding="utf-8")
+TERMINALS = dict(re.findall(r"^([A-Z]+)(?:\.\d)?: /([a-z]+)(?:\\b|\(\?=)", GRAMMAR, re.MULTILINE))
+"""Words, by the terminal that stands for them."""
+
+
+def rule(name: str) -> str:
+    """Return the right side of a rule of the grammar."""
+    found = re.search(rf"^\??{name}: (.*\n(?:(?: +\|| *//).*\n)*)", GRAMMAR, re.MULTILINE)
+    assert found is not None, name
+    return found[1]
+
+
+def words_of(text: str) -> set[str]:
+    return {TERMINALS[name] for name in re.findall(r"\b[A-Z]+\b", text) if name in TERMINALS}
+
+
+def test_every_statement_of_the_grammar_is_in_the_table() -> None:
+    assert sorted(re.findall(r"\w+", rule("start"))) == sorted(name for each in STATEMENTS for name in each.rules)
+
+
+@pytest.mark.parametrize("statement", STATEMENTS, ids=lambda statement: statement.keyword)
+def test_the_words_of_a_statement_are_those_of_its_rules(statement: Statement) -> None:
+    said = "".join(rule(name) for name in statement.rules)
+    if "order_key" in said:
+        said += rule("order_key")
+    words = {statement.keyword, *statement.joins, *statement.words}
+    written = {word for clause in statement.clauses for word in clause.split()}
+
+    assert words_of(said) - written == words - written
+    assert ("part*" in said) == bool(statement.clauses)
+    assert all(rule(name).split()[0] == statement.keyword.upper() for name in statement.rules)
+
+
+def test_every_clause_of_the_grammar_is_in_the_table() -> None:
+    lines = re.findall(r"^(?:part:|metric_part:| +\|) (.*?) +-> part_\w+$", GRAMMAR, re.MULTILINE)
+    found = {" ".join(TERMINALS[name] for name in line.split() if name in TERMINALS) for line in lines}
+
+    assert found == set(CLAUSES)
+    assert {clause for statement in STATEMENTS for clause in statement.clauses} == set(CLAUSES)
+
+
+def test_every_word_of_the_grammar_is_in_the_table() -> None:
+    assert set(TERMINALS.values()) == WORDS
+
+
+WHOLE = {
+    "metric": 'metric load = promql("cpu") every 30s stale after 2min default 50 by node',
+    "hold": 'hold if pod.label.paused as waits else "why"',
+    "require": 'require pod.label.a as needs if pod.label.b else "why"',
+    "filter": 'filter node.ready as fit if pod.label.b else "why"',
+    "score": "score 1 as best if node.ready weight 2",
+    "spread": 'spread by pod.label.a over zone max skew 1 min domains 2 as wide if pod.label.b else "why" weight 2',
+    "pack": "pack by pod.label.a over rack as tight if pod.label.b weight 2",
+    "limit": 'limit count() by pod.label.a to 3 as quota if pod.label.b else "why"',
+    "gang": "gang by pod.label.a size 3 within 5min as team if pod.label.b",
+}
+"""Statements with all of their clauses."""
+
+
+@pytest.mark.parametrize("keyword", [each.keyword for each in STATEMENTS if each.clauses])
+def test_all_clauses_are_read_and_written_in_the_order_of_the_table(keyword: str) -> None:
+    text = f"{WHOLE[keyword]}\n"
+    at = [re.search(rf" {clause} ", text[len(keyword) :]) for clause in BY_KEYWORD[keyword].clauses]
+    places = [found.start() for found in at if found is not None]
+    (statement,) = parse(Source("a.policy", text))[0].statements
+
+    assert len(places) == len(at)
+    assert places == sorted(places)
+    assert all(getattr(statement, CLAUSES[clause]) is not None for clause in BY_KEYWORD[keyword].clauses)
+    assert format_source(Source("a.policy", text)) == Formatted(text)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.written[:30])
+def test_an_example_of_a_statement_stays_as_it_is_formatted(form: object) -> None:
+    example = form.example  # type: ignore[attr-defined]
+
+    assert format_source(Source("a.policy", f"{example}\n")) == Formatted(f"{example.removesuffix(' asc')}\n")
