@@ -6,6 +6,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from kube_policy_scheduler.builtins import (
+    claimed_devices,
     comparing,
     devices,
     metrics,
@@ -23,7 +24,7 @@ from kube_policy_scheduler.framework.device_choice import DeviceRule
 from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
 from kube_policy_scheduler.lang.environment import Environment, collect
 
-MODULES = (comparing, devices, metrics, node_fields, numbers, pod_fields, rules, texts, times)
+MODULES = (claimed_devices, comparing, devices, metrics, node_fields, numbers, pod_fields, rules, texts, times)
 """Where fields and functions are defined; a new module is named here, a new function is not."""
 
 

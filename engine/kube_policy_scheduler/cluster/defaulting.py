@@ -96,6 +96,10 @@ def default_object(
             return default_node(obj)
         case "Namespace":
             return default_namespace_object(obj)
+        case "ResourceClaim" | "ResourceClaimTemplate":
+            return default_claim(obj, default_namespace=default_namespace)
+        case "ResourceSlice":
+            return default_slice(obj)
         case "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" | "ReplicationController":
             return default_workload(obj)
         case _:
@@ -110,6 +114,33 @@ def default_namespace_object(namespace: Mapping[str, Any]) -> Json:
     spec = _child(done, "spec")
     spec.setdefault("finalizers", ["kubernetes"])
     _child(done, "status").setdefault("phase", "Active")
+    return done
+
+
+def default_claim(claim: Mapping[str, Any], *, default_namespace: str = "default") -> Json:
+    """Return a ResourceClaim, or a template of one, with how many devices its requests are for."""
+    done: Json = _copied(claim)
+    meta = _child(done, "metadata")
+    meta.setdefault("namespace", default_namespace)
+    meta.setdefault("uid", f"{meta['namespace']}/{meta.get('name', '')}")
+    spec = _child(done, "spec")
+    if done.get("kind") == "ResourceClaimTemplate":
+        spec = _child(spec, "spec")
+    for request in _child(spec, "devices").get("requests") or ():
+        for one in (request.get("exactly"), *(request.get("firstAvailable") or ())):
+            if one is not None and one.setdefault("allocationMode", "ExactCount") == "ExactCount":
+                one.setdefault("count", 1)
+    return done
+
+
+def default_slice(resource_slice: Mapping[str, Any]) -> Json:
+    """Return a ResourceSlice; where it says nothing of its pool, it is all of the pool of its node."""
+    done: Json = _copied(resource_slice)
+    spec = _child(done, "spec")
+    pool = _child(spec, "pool")
+    pool.setdefault("name", spec.get("nodeName") or _child(done, "metadata").get("name", ""))
+    pool.setdefault("generation", 1)
+    pool.setdefault("resourceSliceCount", 1)
     return done
 
 

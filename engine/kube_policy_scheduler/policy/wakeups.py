@@ -26,7 +26,12 @@ _NODE_FACTS = frozenset(
 _BY_DEPENDENCE: tuple[tuple[Depends, frozenset[ClusterEvent]], ...] = (
     (Depends.NODE, _NODE_FACTS),
     (Depends.ROW, _PODS | {_E.NODE_ADD, _E.NODE_ALLOCATABLE}),
-    (Depends.CLUSTER, _PODS | {_E.NODE_ADD, _E.NODE_DELETE, _E.NODE_LABEL, _E.NAMESPACE, _E.WORKLOAD, _E.STORAGE}),
+    (
+        Depends.CLUSTER,
+        _PODS
+        | {_E.NODE_ADD, _E.NODE_DELETE, _E.NODE_LABEL, _E.NAMESPACE, _E.WORKLOAD, _E.STORAGE}
+        | {_E.RESOURCE_CLAIM, _E.RESOURCE_SLICE, _E.DEVICE_CLASS},
+    ),
     (Depends.FEASIBLE, _PODS | _NODE_FACTS | {_E.NODE_DELETE}),
     (Depends.SIGNAL, frozenset({_E.SIGNALS, _E.NODE_ADD})),
     (Depends.CLOCK, frozenset({_E.CLOCK})),

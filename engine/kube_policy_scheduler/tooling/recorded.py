@@ -26,6 +26,9 @@ READ_KINDS: tuple[type, ...] = (
     objects.CSIStorageCapacity,
     objects.VolumeAttachment,
     objects.DeviceClass,
+    objects.ResourceSlice,
+    objects.ResourceClaim,
+    objects.ResourceClaimTemplate,
     objects.PodGroup,
     objects.CoschedulingPodGroup,
 )

@@ -19,6 +19,7 @@ from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span, closest
 from kube_policy_scheduler.documents.codes import WRONG_VALUE
 from kube_policy_scheduler.documents.fixtures import FixtureObject, parse_objects
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_documents
+from kube_policy_scheduler.framework.dynamic_resources.in_memory import give_claims_back, make_claims
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.profile import Profile
@@ -64,6 +65,10 @@ class World:
         advice = f"did you mean `{meant}`?" if meant else f"the cluster has {len(self.pods)} pods"
         raise UnknownPod(f"there is no pod `{wanted}`: {advice}")
 
+    def create(self, pod: objects.Pod) -> None:
+        """Do for a pod from elsewhere what the cluster's controllers would: it gets the claims of its templates."""
+        make_claims(self.cluster, pod)
+
     def pending(self) -> list[PodInfo]:
         """Return the pods without a node."""
         pods = (self.cluster.templates.pod(pod) for pod in self.pods.values() if not pod.spec.node_name)
@@ -97,6 +102,7 @@ def world(things: Iterable[Any]) -> World:
         key = f"{pod.metadata.namespace}/{pod.metadata.name}"
         pod.metadata.uid = pod.metadata.uid or key
         pods[key] = pod
+        make_claims(cluster, pod)
         info = cluster.templates.pod(pod)
         if info.terminal:
             continue
@@ -252,9 +258,11 @@ def waiting(pod: objects.Pod, cluster: Cluster) -> Iterator[tuple[objects.Pod, s
     devices = cluster.devices.held(uid) if cluster.devices.tables else None
     removed = cluster.displace(uid)
     free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+    take_back = give_claims_back(cluster, cluster.templates.pod(free), ends=False)
     try:
         yield free, host
     finally:
+        take_back()
         if removed is not None and host is not None:
             cluster.place(removed, host, devices=devices)
 

@@ -17,7 +17,11 @@ from kube_policy_scheduler.adapters.kube.pages import LIST_TIMEOUT_SECONDS, page
 from kube_policy_scheduler.adapters.kube.resources import Resource
 from kube_policy_scheduler.adapters.kube.transport import Transport
 
-_OPTIONAL: tuple[Resource[Any], ...] = (*resources.READ_BY_RULES, resources.PRIORITY_CLASSES)
+_OPTIONAL: tuple[Resource[Any], ...] = (
+    *resources.READ_BY_RULES,
+    resources.PRIORITY_CLASSES,
+    resources.RESOURCE_CLAIM_TEMPLATES,
+)
 _GROUPS: tuple[Resource[Any], ...] = (resources.POD_GROUPS, resources.COSCHEDULING_POD_GROUPS)
 """Most clusters have none of these kinds, which nobody has to be told, and to ask for one may be forbidden."""
 

@@ -71,6 +71,7 @@ VOLUME_ATTACHMENTS = Resource("volumeattachments", objects.VolumeAttachment, "st
 DEVICE_CLASSES = Resource("deviceclasses", objects.DeviceClass, "resource.k8s.io")
 RESOURCE_SLICES = Resource("resourceslices", objects.ResourceSlice, "resource.k8s.io")
 RESOURCE_CLAIMS = Resource("resourceclaims", objects.ResourceClaim, "resource.k8s.io")
+RESOURCE_CLAIM_TEMPLATES = Resource("resourceclaimtemplates", objects.ResourceClaimTemplate, "resource.k8s.io")
 POD_GROUPS = Resource("podgroups", objects.PodGroup, "scheduling.k8s.io", "v1alpha2")
 COSCHEDULING_POD_GROUPS = Resource("podgroups", objects.CoschedulingPodGroup, "scheduling.x-k8s.io", "v1alpha1")
 

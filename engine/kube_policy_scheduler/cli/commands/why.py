@@ -189,7 +189,9 @@ def _pod_of(pod: str, things: list[Any], *, namespace: str | None, scheduler: st
     if pod == "-" or (path.suffix in (".yaml", ".yml", ".json") and path.is_file()):
         given: objects.Pod = recorded([pod_in(files.source(path))], scheduler=scheduler)[0]
         given.metadata.uid = given.metadata.uid or f"{given.metadata.namespace}/{given.metadata.name}"
-        return world(things), given
+        made = world(things)
+        made.create(given)
+        return made, given
     made = world(things)
     return made, made.find(pod, namespace=namespace)
 

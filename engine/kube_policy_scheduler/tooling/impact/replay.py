@@ -17,6 +17,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.dynamic_resources.in_memory import give_claims_back, take_claims
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.tooling.governing import Ruleset, governed
 from kube_policy_scheduler.tooling.impact.reasons import Reason, reason
@@ -133,7 +134,12 @@ class Side:
             return placement, _nothing
         host, devices = decision.host, decision.devices
         placement = Placement(State.PLACED, host, rules.profile.name)
-        return placement, lambda: self.world.cluster.place(pod, host, devices=devices or None)
+
+        def place() -> None:
+            take_claims(self.world.cluster, pod, host, now=step.now)
+            self.world.cluster.place(pod, host, devices=devices or None)
+
+        return placement, place
 
 
 def _nothing() -> None:
@@ -165,6 +171,7 @@ def replay(
     for side in (before, after):
         for step in steps:
             side.world.cluster.displace(step.pod.metadata.uid)
+            give_claims_back(side.world.cluster, side.info(step), ends=False)
             side.world.cluster.nominate(side.info(step), "")
     left = len(before.world.cluster.pods)
     changes: list[Change] = []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.dynamic_resources.in_memory import take_claims, with_claims_like
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.queue import QueuedPod
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
@@ -72,6 +73,8 @@ class Stage:
         info = self._info(arrival.pod)
         created = self.scenario.starts_at + arrival.at
         pod = replace(info, uid=f"{info.namespace}/{arrival.name}", name=arrival.name, created=created)
+        if info.template.spec.resource_claims:
+            pod = with_claims_like(self.cluster, pod)
         self.tally.arrived += 1
         self.tally.wanted += amount_wanted(pod.template.requests, self.measures.main)
         return pod
@@ -110,6 +113,7 @@ class Stage:
     def place(self, decision: Decision) -> None:
         """Put a pod on the node that was found for it."""
         assert decision.host is not None
+        take_claims(self.cluster, decision.pod, decision.host, now=self.now)
         self.cluster.place(decision.pod, decision.host, devices=decision.devices)
         self.tally.placed += 1
         self.changed()

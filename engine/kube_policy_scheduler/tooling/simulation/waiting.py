@@ -8,6 +8,8 @@ from itertools import count
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.dynamic_resources.in_memory import give_claims_back, with_claims_like
+from kube_policy_scheduler.framework.dynamic_resources.reservation import has_claims
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.tooling.simulation.stage import NO_POLICY, SAMPLES, Progress, Stage, reason
@@ -85,6 +87,9 @@ class Waiting:
                 stage.cluster.displace(pod.uid)
                 stage.tally.left += 1
                 self._happened(ClusterEvent.POD_DELETE)
+                if has_claims(pod.template, stage.cluster):
+                    give_claims_back(stage.cluster, pod)
+                    self._happened(ClusterEvent.RESOURCE_CLAIM)
 
     def _decide_all(self) -> None:
         stage, queue = self._stage, self._queue
@@ -122,6 +127,9 @@ class Waiting:
             stage.cluster.displace(victim.uid)
             stage.tally.evicted += 1
             again = replace(victim, uid=f"{victim.uid}~", name=f"{victim.name}~", node_name="", nominated_node="")
+            if victim.template.spec.resource_claims:
+                again = with_claims_like(stage.cluster, again)
+                give_claims_back(stage.cluster, victim)
             self._lasts[again.uid] = self._lasts.pop(victim.uid, None)
             self._queue.add(again, stage.now)
         queued.pod = replace(queued.pod, nominated_node=node_name)

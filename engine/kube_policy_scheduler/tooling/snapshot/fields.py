@@ -38,6 +38,9 @@ API_VERSIONS: Mapping[type, str] = {
     objects.CSIStorageCapacity: "storage.k8s.io/v1",
     objects.VolumeAttachment: "storage.k8s.io/v1",
     objects.DeviceClass: "resource.k8s.io/v1",
+    objects.ResourceSlice: "resource.k8s.io/v1",
+    objects.ResourceClaim: "resource.k8s.io/v1",
+    objects.ResourceClaimTemplate: "resource.k8s.io/v1",
     objects.PodGroup: "scheduling.k8s.io/v1alpha2",
     objects.CoschedulingPodGroup: "scheduling.x-k8s.io/v1alpha1",
 }
@@ -68,13 +71,31 @@ def _recorded(thing: Any, annotations: frozenset[str]) -> Json:
     _reduce_annotations(metadata, annotations)
     if isinstance(thing, objects.Pod):
         _reduce_pod(made, thing, annotations)
-    elif isinstance(thing, objects.DeviceClass):
-        for config in made.get("spec", {}).get("config", ()):
-            config.get("opaque", {}).pop("parameters", None)  # whatever a driver wants, which may be secret
+    elif isinstance(thing, _OF_DEVICES):
+        _drop_driver_data(made)
     elif isinstance(thing, objects.Node):
         made.get("spec", {}).pop("providerID", None)
     kind = type(thing).__name__.removeprefix("Coscheduling")
     return {"apiVersion": API_VERSIONS[type(thing)], "kind": kind, **made}
+
+
+_OF_DEVICES = (objects.DeviceClass, objects.ResourceClaim, objects.ResourceClaimTemplate)
+
+
+def _drop_driver_data(value: Any) -> None:
+    """Leave out what drivers are told and tell, wherever it stands: it may be anything, and secret."""
+    if isinstance(value, dict):
+        if "opaque" in value:
+            value["opaque"].pop("parameters", None)
+        for key in ("data", "networkData"):
+            value.pop(key, None)
+        for condition in value.get("conditions") or ():
+            condition.pop("message", None)
+        for item in value.values():
+            _drop_driver_data(item)
+    elif isinstance(value, list):
+        for item in value:
+            _drop_driver_data(item)
 
 
 def _reduce_pod(made: Json, pod: objects.Pod, annotations: frozenset[str]) -> None:

@@ -43,7 +43,9 @@ _KEPT_KEYS = frozenset(
         "architecture", "operatingSystem", "kernelVersion", "declaredFeatures", "provisioner",
         "volumeBindingMode", "driver", "attacher", "topologyKeys", "accessModes", "volumeMode", "fsType",
         "extendedResourceName", "requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources",
-        "maximumVolumeSize",
+        "maximumVolumeSize", "attributes", "expression", "allocationMode", "deviceClassName", "counters",
+        "sharedCounters", "consumesCounters", "consumedCapacity", "matchAttribute", "distinctAttribute",
+        "allocationTimestamp", "bindingConditions", "bindingFailureConditions",
     }
 )  # fmt: skip
 """Fields with words of the API, amounts and times. The names of their resources are kept too."""

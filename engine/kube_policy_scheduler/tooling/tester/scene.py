@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
+from typing import Any
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -16,9 +17,11 @@ from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.dynamic_resources.in_memory import give_claims_back, make_claims, take_claims
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.tooling.recorded import priority_classes, read_kind, stored
 from kube_policy_scheduler.tooling.tester import codes
+from kube_policy_scheduler.tooling.tester.device_forms import add_claims, add_devices
 from kube_policy_scheduler.tooling.tester.expectation import NodeFacts
 from kube_policy_scheduler.tooling.tester.short_forms import REGION, ZONE, ShortFormError, node_object, pod_object
 from kube_policy_scheduler.tooling.tester.suite import Case, Part, Suite, did_you_mean
@@ -54,8 +57,20 @@ class Scene:
             self._undo.callback(self._restore, self.cluster.nodes.infos[row].node, self.nodes[name])
         self._restore(node, written)
 
+    def set_devices(self, node_name: str, form: Mapping[str, Any]) -> None:
+        """Publish other devices of a node."""
+        before = {name: self.cluster.get(objects.ResourceSlice, f"{node_name}-{name}") for name in form}
+        add_devices(self.cluster, node_name, form)
+        for name, known in before.items():
+            now = self.cluster.get(objects.ResourceSlice, f"{node_name}-{name}")
+            if known is not None:
+                self._undo.callback(self.cluster.set_object, known)
+            else:
+                self._undo.callback(self.cluster.remove_object, now)
+
     def place(self, pod: PodInfo, node_name: str) -> None:
         """Bind a pod."""
+        self._undo.callback(take_claims(self.cluster, pod, node_name, now=0.0))
         self.cluster.place(pod, node_name)
         self._undo.callback(self.cluster.displace, pod.uid)
 
@@ -65,6 +80,7 @@ class Scene:
         if node_name is not None:
             self.cluster.displace(pod.uid)
             self._undo.callback(self.cluster.place, pod, node_name)
+            self._undo.callback(give_claims_back(self.cluster, pod))
 
     def _restore(self, node: objects.Node, written: FixtureObject) -> None:
         name = node.metadata.name
@@ -110,6 +126,7 @@ class SceneBuilder:
             with self._reporting(found, part):
                 node = self._node(part, nodes)
                 nodes[node.name] = node
+                add_devices(cluster, node.name, part.value.get("devices") or {})
         for name in _shuffled(list(nodes)) if shuffled else nodes:
             with _reporting(found, nodes[name]):
                 cluster.set_node(self._stored(nodes[name]).convert(objects.Node))
@@ -121,6 +138,7 @@ class SceneBuilder:
             with _reporting(found, one):
                 pod = self._info(one, cluster)
                 if pod.node_name and not pod.terminal:
+                    take_claims(cluster, pod, pod.node_name, now=0.0)
                     cluster.place(pod, pod.node_name)
         if found:
             raise DocumentError(found)
@@ -136,6 +154,7 @@ class SceneBuilder:
         for part in case.nodes:
             with self._reporting(found, part):
                 node = self._node(part, scene.nodes)
+                scene.set_devices(node.name, part.value.get("devices") or {})
                 scene.set_node(self._stored(node).convert(objects.Node), node)
         for part in case.pods:
             with self._reporting(found, part):
@@ -155,11 +174,13 @@ class SceneBuilder:
         if isinstance(pod, FixtureObject):
             with _reporting(found, pod):
                 spec = {key: value for key, value in (pod.value.get("spec") or {}).items() if key != "nodeName"}
-                waiting = {**pod.value, "spec": spec, "status": {}}
+                made = (pod.value.get("status") or {}).get("resourceClaimStatuses")
+                waiting = {**pod.value, "spec": spec, "status": {"resourceClaimStatuses": made} if made else {}}
                 return self._info(FixtureObject(waiting, pod.document, pod.path), cluster)
         else:
             with self._reporting(found, pod):
                 made = pod_object(pod.value, name=name, uid=uid)
+                add_claims(cluster, made["metadata"].get("namespace", "default"), pod.value.get("claims") or {})
                 return self._info(FixtureObject(made, self._suite.document, pod.path), cluster)
         raise DocumentError(found)
 
@@ -181,6 +202,8 @@ class SceneBuilder:
             advice = did_you_mean(node, cluster.nodes.names, none="the test has no nodes")
             problem = self._error(part, ("node",), f"unknown node `{node}`", code=codes.UNKNOWN_NODE, advice=advice)
             raise DocumentError([problem])
+        namespace = form.get("namespace") or (form.get("metadata") or {}).get("namespace", "default")
+        add_claims(cluster, namespace, form.get("claims") or {})
         count = form.get("count")
         base = form.get("name") or "-".join(str(step) for step in part.path)
         names = [f"{base}-{number}" for number in range(count)] if count else [base]
@@ -190,6 +213,7 @@ class SceneBuilder:
     def _info(self, recorded: FixtureObject, cluster: Cluster) -> PodInfo:
         pod = self._stored(recorded).convert(objects.Pod)
         pod.metadata.uid = pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}"
+        make_claims(cluster, pod)
         return cluster.templates.pod(pod)
 
     def _stored(self, recorded: FixtureObject) -> FixtureObject:

@@ -11,6 +11,8 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from kube_policy_scheduler.tooling.tester.device_forms import claim_references
+
 Json: TypeAlias = dict[str, Any]
 _Apply: TypeAlias = Callable[[Json, Any], None]
 
@@ -208,6 +210,14 @@ def _set_owner(obj: Json, value: str) -> None:
     ]
 
 
+def _set_claims(done: Json, value: Any) -> None:
+    _child(done, "spec")["resourceClaims"] = claim_references(value)
+
+
+def _no_part_of_it(done: Json, value: Any) -> None:
+    """Devices are objects of their own (`device_forms`)."""
+
+
 _NODE_KEYS: Mapping[str, _Apply] = {
     "labels": _set_labels,
     "annotations": _set_annotations,
@@ -219,6 +229,7 @@ _NODE_KEYS: Mapping[str, _Apply] = {
     "unschedulable": _set_spec("unschedulable"),
     "taints": _set_taints,
     "created": _set_meta("creationTimestamp"),
+    "devices": _no_part_of_it,
     **{key: _capacity(resource) for key, resource in _RESOURCES.items()},
 }
 
@@ -235,6 +246,7 @@ _POD_KEYS: Mapping[str, _Apply] = {
     "image": _set_image,
     "owner": _set_owner,
     "created": _set_meta("creationTimestamp"),
+    "claims": _set_claims,
     **{key: _request(resource) for key, resource in _RESOURCES.items()},
 }
 

@@ -1,0 +1,91 @@
+"""Devices of Dynamic Resource Allocation: how many of a class a node has, and what a pod's claims would get there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from kube_policy_scheduler.cluster.nodes import FloatArray
+from kube_policy_scheduler.cluster.resource_slices import SlicedDevice
+from kube_policy_scheduler.framework.dynamic_resources.allocator import attribute_of
+from kube_policy_scheduler.framework.dynamic_resources.device_columns import class_devices as columns_of
+from kube_policy_scheduler.framework.dynamic_resources.device_columns import number_of, of_claimed
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang.signature import ConstantText, MaybeNumberReader, NumberReader, builtin
+from kube_policy_scheduler.lang.types import Depends, Shape
+
+_CLASS = Depends.NODE | Depends.CLUSTER
+_CLAIMED = Depends.POD | Depends.TEMPLATE | Depends.NODE | Depends.CLUSTER
+_MOST = 1e6
+_LARGEST = 1e18
+
+
+@builtin(staged=True, shape=Shape.NODE, depends=_CLASS, bounds=(0, _MOST))
+def class_devices(device_class: ConstantText) -> NumberReader:
+    """Return how many devices of a DeviceClass the node can use, whoever has them: `class_devices("gpu")`."""
+    return lambda frame: columns_of(frame.cluster, device_class).columns()[0][frame.rows]
+
+
+@builtin(staged=True, shape=Shape.NODE, depends=_CLASS, bounds=(0, _MOST))
+def class_devices_free(device_class: ConstantText) -> NumberReader:
+    """Return how many devices of a DeviceClass the node can use that no claim has a part of."""
+    return lambda frame: columns_of(frame.cluster, device_class).columns()[1][frame.rows]
+
+
+@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED, bounds=(-_LARGEST, _LARGEST))
+def claimed_least(name: ConstantText) -> MaybeNumberReader:
+    """Return the least of a capacity or attribute among the devices that the pod's claims would get on the node.
+
+    Amounts are in bytes, or whatever the driver counts; a truth is 1 or 0. Missing where one of the devices has no
+    such capacity or attribute, and where the pod would get no devices: it claims none, or has them already.
+    """
+
+    def least(devices: Sequence[SlicedDevice]) -> float:
+        values = [number_of(device, name) for device in devices]
+        return math.nan if any(math.isnan(value) for value in values) else min(values)
+
+    return lambda frame: of_claimed(frame, least)
+
+
+@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED, bounds=(-_LARGEST, _LARGEST))
+def claimed_most(name: ConstantText) -> MaybeNumberReader:
+    """Return the most of a capacity or attribute among the devices that the pod's claims would get on the node.
+
+    Missing as for `claimed_least()`.
+    """
+
+    def most(devices: Sequence[SlicedDevice]) -> float:
+        values = [number_of(device, name) for device in devices]
+        return math.nan if any(math.isnan(value) for value in values) else max(values)
+
+    return lambda frame: of_claimed(frame, most)
+
+
+@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED, bounds=(1, _MOST))
+def claimed_kinds(attribute: ConstantText) -> MaybeNumberReader:
+    """Return how many values of an attribute the devices have that the pod's claims would get on the node.
+
+    1 where all are on one NUMA node, PCIe root or NVLink domain. Missing where one of the devices has no such
+    attribute, and where the pod would get no devices.
+    """
+
+    def kinds(devices: Sequence[SlicedDevice]) -> float:
+        values = [attribute_of(device, attribute) for device in devices]
+        return math.nan if any(value is None for value in values) else float(len(set(values)))
+
+    return lambda frame: of_claimed(frame, kinds)
+
+
+@builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED | _CLASS, bounds=(0, _MOST))
+def class_devices_left(device_class: ConstantText) -> NumberReader:
+    """Return how many devices of a DeviceClass stay free on the node once the pod's claims have theirs."""
+
+    def read(frame: Frame) -> FloatArray:
+        kept = columns_of(frame.cluster, device_class)
+        free = kept.columns()[1][frame.rows]
+        taken = of_claimed(frame, lambda devices: float(sum(kept.holds(device) for device in devices)))
+        taken[taken != taken] = 0.0
+        left: FloatArray = free - taken
+        return left
+
+    return read
