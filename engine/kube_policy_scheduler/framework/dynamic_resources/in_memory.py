@@ -15,7 +15,6 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import key_of
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.cluster.timestamps import rfc3339
 from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
 from kube_policy_scheduler.framework.dynamic_resources.reservation import (
     has_claims,
@@ -25,6 +24,7 @@ from kube_policy_scheduler.framework.dynamic_resources.reservation import (
     users_with,
 )
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.times import rfc3339
 
 
 def take_claims(cluster: Cluster, pod: PodInfo, node_name: str, *, now: float) -> Callable[[], None]:
