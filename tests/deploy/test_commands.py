@@ -37,6 +37,8 @@ ELSEWHERE = {
     "kill -USR2": "tests/integration/test_process.py",
     "kubectl apply -k deploy/overlays/": "each: test_overlays.py",
     "kubectl delete -k deploy/overlays/": "as `kubectl delete -k mine --ignore-not-found`, which is run here",
+    "kubectl label node NODE ": "shares of nodes are measured: tests/benchmarks/end_to_end/beside.py",
+    "kubectl taint node NODE ": "shares of nodes are measured: tests/benchmarks/end_to_end/beside.py",
     "kubectl -n policy-scheduler logs": "needs a kubelet",
     "kubectl -n policy-scheduler exec": "needs a kubelet",
     "kubectl -n policy-scheduler port-forward": "needs a kubelet",
