@@ -99,6 +99,14 @@ def test_every_part_knows_its_place(path: list[str | int], key: bool, place: str
     assert span.text == text
 
 
+@pytest.mark.parametrize("before", ["a: ", "name: ü\nclef: \U0001d11e\n- "])
+def test_a_character_that_yaml_forbids_is_pointed_at_behind_letters_of_several_bytes(before: str) -> None:
+    with pytest.raises(DocumentError) as refused:
+        parse_documents(Source("f.yaml", f"{before}\x18b\n"))
+    (diagnostic,) = refused.value.diagnostics
+    assert (diagnostic.span.start, diagnostic.span.text) == (len(before), "\x18")
+
+
 def test_json_knows_places_too() -> None:
     document = parse_document(Source("f.json", '{\n\t"a": {\n\t\t"b": 1}}'))
     assert str(document.span(["a", "b"])) == "f.json:3:8"

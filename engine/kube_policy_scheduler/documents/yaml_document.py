@@ -191,8 +191,10 @@ def _compose(source: Source) -> Iterator[Node]:
     except yaml.MarkedYAMLError as error:
         raise DocumentError([_syntax_error(source, error)]) from error
     except yaml.reader.ReaderError as error:
-        span = Span(source, error.position, error.position + 1)
         code = error.character if isinstance(error.character, int) else ord(error.character)
+        # the first of its kind: `position` counts bytes in libyaml, and characters in PyYAML's own reader
+        at = max(0, source.text.find(chr(code)))
+        span = Span(source, at, at + 1)
         message = f"the character U+{code:04X} is not allowed in YAML"
         raise DocumentError([SYNTAX.at(span, message)]) from error
 

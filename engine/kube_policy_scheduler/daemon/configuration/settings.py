@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, assert_never
 
@@ -279,7 +280,7 @@ def parse_settings(source: Source, *, folder: Path = Path()) -> Settings:
         DocumentError: as `load_settings`.
     """
     document = parse_document(source)
-    found = DocumentSchema(settings_schema()).check(document)
+    found = _document_schema().check(document)
     if found:
         raise DocumentError(found)
     settings = build(Settings, document.value, folder=folder)
@@ -287,6 +288,11 @@ def parse_settings(source: Source, *, folder: Path = Path()) -> Settings:
     if problems:
         raise DocumentError(problems)
     return settings
+
+
+@cache
+def _document_schema() -> DocumentSchema:
+    return DocumentSchema(settings_schema())
 
 
 def _together(document: Document, settings: Settings) -> list[Diagnostic]:
