@@ -25,6 +25,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(program, ...): the test talks to programs that Debian packages have")
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Name parameters that are made when tests are collected by their place, not by their content.
+
+    Workers of xdist collect for themselves and must find the same ids: bytes with a time in them, such as those of
+    gzip, or with random parts would end the whole run.
+    """
+    return argname if isinstance(val, bytes) and not (val.isascii() and val.decode().isprintable()) else None
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs"):
         missing = [program for program in marker.args if shutil.which(program) is None]
