@@ -66,7 +66,6 @@ for _above in MAY_IMPORT.keys() - {"diagnostics", "times", "wording"}:
 
 STILL_CIRCULAR = {
     "daemon",
-    "embedded",
     "framework",
     "lang",
     "lang/checking",

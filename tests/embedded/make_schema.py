@@ -24,8 +24,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from kube_policy_scheduler.embedded.protobuf import ProtobufError, read_fields
 from kube_policy_scheduler.embedded.resources import RESOURCES
-from kube_policy_scheduler.embedded.rest.protobuf import ProtobufError, read_fields
 
 _VERSION = "v1.36.0-local"
 _SCALARS = {

@@ -11,9 +11,9 @@ import pytest
 
 from kube_policy_scheduler.embedded import EmbeddedCluster
 from kube_policy_scheduler.embedded.errors import ApiError
-from kube_policy_scheduler.embedded.operations.subresources import evict
 from kube_policy_scheduler.embedded.requests import Target
 from kube_policy_scheduler.embedded.resources import resource
+from kube_policy_scheduler.embedded.subresources import evict
 
 Json = dict[str, Any]
 

@@ -11,12 +11,12 @@ from urllib.error import URLError
 import pytest
 
 from kube_policy_scheduler.embedded import EmbeddedCluster, Fault
-from kube_policy_scheduler.embedded.operations.api import Api
-from kube_policy_scheduler.embedded.printing.views import Stored
+from kube_policy_scheduler.embedded.api import Api
 from kube_policy_scheduler.embedded.resources import resource
-from kube_policy_scheduler.embedded.storage.selection import Selection
-from kube_policy_scheduler.embedded.storage.store import Collection
-from kube_policy_scheduler.embedded.storage.watches import Watch, WatchOptions
+from kube_policy_scheduler.embedded.selection import Selection
+from kube_policy_scheduler.embedded.store import Collection
+from kube_policy_scheduler.embedded.views import Stored
+from kube_policy_scheduler.embedded.watches import Watch, WatchOptions
 from tests.embedded.rest import Client, WatchStream
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.quantity import QuantityError, scaled
-from kube_policy_scheduler.embedded.operations.quantities import canonical
+from kube_policy_scheduler.embedded.decoding import canonical
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.embedded.storage import selectors
-from kube_policy_scheduler.embedded.storage.selectors import SelectorError
+from kube_policy_scheduler.embedded import selectors
+from kube_policy_scheduler.embedded.selectors import SelectorError
 
 LABELS = {"app": "web", "tier": "front", "n": "5", "empty": ""}
 

@@ -8,16 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.embedded.storage.store import (
-    ADDED,
-    DELETED,
-    MODIFIED,
-    Change,
-    Collection,
-    Compacted,
-    Key,
-    Store,
-)
+from kube_policy_scheduler.embedded.store import ADDED, DELETED, MODIFIED, Change, Collection, Compacted, Key, Store
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 STEPS = st.lists(st.tuples(st.sampled_from(["put", "remove"]), st.sampled_from(["x", "y"]), NAMES), max_size=40)

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from kube_policy_scheduler.embedded import EmbeddedCluster
-from kube_policy_scheduler.embedded.access.identity import User, service_account
+from kube_policy_scheduler.embedded.access import User, service_account
 from tests.integration.api import Api, ApiRefusal, Endpoint
 from tests.integration.conditions import PATIENCE_SECONDS, eventually
 from tests.integration.control_plane import ControlPlane

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kube_policy_scheduler.embedded import EmbeddedCluster
-from kube_policy_scheduler.embedded.access.security import SecuritySettings
+from kube_policy_scheduler.embedded.access import SecuritySettings
 from tests.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster, Embedded, Real
 from tests.integration.control_plane import ControlPlane, assets

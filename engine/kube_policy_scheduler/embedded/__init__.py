@@ -10,14 +10,13 @@ no webhooks, custom resources or quotas, keeps no field ownership (server-side a
 JSON only (protobuf is read), and its controllers do no rolling updates.
 """
 
-from kube_policy_scheduler.embedded.access.identity import User, service_account
-from kube_policy_scheduler.embedded.access.security import SecuritySettings
+from kube_policy_scheduler.embedded.access import SecuritySettings, User, service_account
+from kube_policy_scheduler.embedded.audit import Permission, Record, RequestLog
 from kube_policy_scheduler.embedded.cluster import ClusterThread, EmbeddedCluster
-from kube_policy_scheduler.embedded.control.controllers import ControllerSettings
-from kube_policy_scheduler.embedded.nodes.kubelets import KubeletSettings
-from kube_policy_scheduler.embedded.rest.audit import Permission, Record, RequestLog
-from kube_policy_scheduler.embedded.rest.faults import Fault, FaultInjector
-from kube_policy_scheduler.embedded.rest.server import ServerSettings
+from kube_policy_scheduler.embedded.controllers import ControllerSettings
+from kube_policy_scheduler.embedded.faults import Fault, FaultInjector
+from kube_policy_scheduler.embedded.kubelets import KubeletSettings
+from kube_policy_scheduler.embedded.server import ServerSettings
 
 __all__ = [
     "ClusterThread",

@@ -13,18 +13,15 @@ import orjson
 import yaml
 
 from kube_policy_scheduler.cluster import defaulting
-from kube_policy_scheduler.embedded.access import kubeconfig, rbac_defaults
-from kube_policy_scheduler.embedded.access.certificates import CertificateAuthority
-from kube_policy_scheduler.embedded.access.identity import ADMIN, Tokens, User
-from kube_policy_scheduler.embedded.access.rbac import Authorizer
-from kube_policy_scheduler.embedded.access.security import Guard, SecuritySettings
-from kube_policy_scheduler.embedded.control.controllers import Controllers, ControllerSettings
-from kube_policy_scheduler.embedded.nodes.kubelets import KubeletSettings, SimulatedKubelets
-from kube_policy_scheduler.embedded.operations.api import Api
-from kube_policy_scheduler.embedded.rest.audit import RequestLog
-from kube_policy_scheduler.embedded.rest.faults import FaultInjector
-from kube_policy_scheduler.embedded.rest.server import Server, ServerSettings
-from kube_policy_scheduler.embedded.storage import fixtures
+from kube_policy_scheduler.embedded import access, certificates, fixtures
+from kube_policy_scheduler.embedded.access import ADMIN, Authorizer, Guard, SecuritySettings, Tokens, User
+from kube_policy_scheduler.embedded.api import Api
+from kube_policy_scheduler.embedded.audit import RequestLog
+from kube_policy_scheduler.embedded.certificates import CertificateAuthority
+from kube_policy_scheduler.embedded.controllers import Controllers, ControllerSettings
+from kube_policy_scheduler.embedded.faults import FaultInjector
+from kube_policy_scheduler.embedded.kubelets import KubeletSettings, SimulatedKubelets
+from kube_policy_scheduler.embedded.server import Server, ServerSettings
 
 Result = TypeVar("Result")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -68,7 +65,7 @@ class EmbeddedCluster:
         self.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES])
         self.load(defaulting.BUILTIN_PRIORITY_CLASSES.values())
         if security.rbac:
-            self.load(rbac_defaults.OBJECTS)
+            self.load(access.OBJECTS)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -150,7 +147,7 @@ class EmbeddedCluster:
         """
         authenticates = self._guard.authenticates
         client = self._authority.client(user) if certificate and self._authority is not None else None
-        text = kubeconfig.render(
+        text = certificates.render(
             self.url,
             authority=self._authority,
             token=self._guard.tokens.issue(user) if authenticates and client is None else None,

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kube_policy_scheduler.embedded import errors
+from kube_policy_scheduler.embedded import errors, selectors
 from kube_policy_scheduler.embedded.resources import BY_PLURAL, Resource
-from kube_policy_scheduler.embedded.storage import selectors
 
 _COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": "deletecollection"}
 _OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

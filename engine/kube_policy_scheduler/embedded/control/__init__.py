@@ -1,1 +1,0 @@
-"""What a controller manager does, in small."""

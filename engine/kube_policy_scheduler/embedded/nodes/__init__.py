@@ -1,1 +1,0 @@
-"""Simulated kubelets: nodes that are ready, pods that run."""

@@ -1,1 +1,0 @@
-"""What the API does with objects: create, patch, bind, delete, and what it refuses."""

@@ -1,1 +1,0 @@
-"""The forms in which objects are shown: API versions, and kubectl's tables."""

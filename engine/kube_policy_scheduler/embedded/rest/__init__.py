@@ -1,1 +1,0 @@
-"""HTTP and its bodies: requests in, answers, errors, discovery and OpenAPI out."""

@@ -1,1 +1,0 @@
-"""Versioned objects, and lists and watches of them."""
