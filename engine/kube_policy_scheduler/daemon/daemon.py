@@ -38,8 +38,9 @@ from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompi
 from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadRecord
 from kube_policy_scheduler.daemon.policies.signal_feed import SignalFeed
 from kube_policy_scheduler.daemon.replicas.leading import Leading, own_namespace
-from kube_policy_scheduler.daemon.replicas.sharding import Sharding
-from kube_policy_scheduler.daemon.scheduling.recounting import Recounting
+from kube_policy_scheduler.daemon.scheduling.cache_comparer import CacheComparer
+from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.scheduling.volumes import VolumeBinder
 from kube_policy_scheduler.daemon.serving.server import Serving
 from kube_policy_scheduler.daemon.serving.status_snapshot import Replica
@@ -110,8 +111,7 @@ class Daemon:
         self._queue = SchedulingQueue()
         clock = SettableClock()
         self._view = Freshness(api_server.reflectors, is_reachable=lambda: self._transport.is_reachable)
-        self._scheduler = make_scheduler(
-            settings,
+        context = SchedulerContext(
             cluster,
             self._queue,
             cycle=Cycle(seed=settings.scheduling.seed),
@@ -131,24 +131,15 @@ class Daemon:
             reporter=self._telling.reporter,
             observer=self.observers,
             nominator=self._telling.statuses if sharing.enabled else None,
+            sharding=Sharding(self._identity, by_pod=sharing.unit == "pod") if sharing.enabled else None,
             view=self._view,
             clock=clock,
         )
+        self._scheduler = make_scheduler(settings, context, leading=not self._leading.is_needed)
         clock.on_set(self._scheduler.clock_was_set)
-        self._recounting = Recounting(
-            cluster,
-            self._queue,
-            informer=self._scheduler.informer,
-            is_under_way=self._scheduler.is_under_way,
-            settle=self._scheduler.bindings.settle,
-            is_current=lambda: not self._view.problems(),
-            found=self.metrics.violated,
-            clock=clock,
-            stopwatch=time.perf_counter,
+        self._cache_comparer = CacheComparer(
+            self._scheduler, is_current=lambda: not self._view.problems(), found=self.metrics.violated
         )
-        if sharing.enabled:
-            unit = partial(self._scheduler.deciding.unit, by_pod=sharing.unit == "pod")
-            self._scheduler.deciding.sharding = Sharding(self._identity, unit=unit)
         self._leading.attach(self._scheduler, api_server.reflectors, transport=self._transport, random=self._random)
         self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals, clock=clock, loops=loops)
         self._reloader = PolicyReloader(
@@ -193,7 +184,7 @@ class Daemon:
             loops=loops,
         )
         self._canaries = Canaries(
-            self.metrics.registry, decide=self._scheduler.deciding.would_decide, stopwatch=time.perf_counter
+            self.metrics.registry, decide=self._scheduler.algorithm.would_decide, stopwatch=time.perf_counter
         )
         for observer in (*self._serving.observers, self._canaries, *mode.observers):
             self.observers.add(observer)
@@ -233,7 +224,7 @@ class Daemon:
             if self._device_trust is not None:
                 background.append(self._loops.start("device-annotations", self._device_trust.run, restarts=True))
             if every := self._settings.scheduling.recount_every:
-                recount = partial(self._recounting.run, every_seconds=every)
+                recount = partial(self._cache_comparer.run, every_seconds=every)
                 background.append(self._loops.start("recount", recount, restarts=True))
             stack.push_async_callback(self._loops.end, *background)
             await stack.enter_async_context(self._signals)
@@ -242,7 +233,7 @@ class Daemon:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLICIES_FIRST_SECONDS):
                     await self._reloader.has_ended.wait()
-            self._api_server.tell(self._scheduler.informer)
+            self._api_server.attach(self._scheduler.event_handlers.handler)
             await self._lists.wait()
             if self._device_trust is not None:
                 await self._device_trust.first_look()
@@ -337,7 +328,7 @@ class Daemon:
 
     def _look_at_bindings(self) -> str | None:
         """Return whether a pod is in flight for longer than any time-out, or as a remark how long the oldest is."""
-        bindings, assumed = self._scheduler.bindings, self._scheduler.informer.assumed
+        bindings, assumed = self._scheduler.in_flight, self._scheduler.context.assumed
         if bindings.oldest_seconds > IN_FLIGHT_SECONDS:
             return f"a pod has been in flight for {bindings.oldest_seconds:.0f} s; see the log, and /debug/state"
         if not assumed and not len(bindings):
@@ -392,12 +383,12 @@ class Daemon:
         live.cache_size = lambda: {
             "nodes": scheduler.cluster.nodes.size,
             "pods": len(scheduler.cluster.pods),
-            "assumed_pods": len(scheduler.informer.assumed),
+            "assumed_pods": len(scheduler.context.assumed),
         }
         live.unschedulable_pods = census.rejections
         live.oldest_pods = lambda: {
-            "in_flight": scheduler.bindings.oldest_seconds,
-            "assumed": scheduler.informer.assumed.oldest_seconds,
+            "in_flight": scheduler.in_flight.oldest_seconds,
+            "assumed": scheduler.context.assumed.oldest_seconds,
         }
         live.backlogs = self._telling.backlogs
         live.loops = lambda: self._loops

@@ -14,7 +14,7 @@ from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.observing.observers import Answered, Observer
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
-from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.extension import own_profile
@@ -50,7 +50,7 @@ class AskedPods:
     ) -> None:
         """Arguments as of `Extender`."""
         self._cluster = scheduler.cluster
-        self._deciding = scheduler.deciding
+        self._algorithm = scheduler.algorithm
         self._observer = observer
         self._clock = clock
         self._kubernetes_rules = kubernetes_rules
@@ -82,7 +82,7 @@ class AskedPods:
 
     def policy(self, pod: PodInfo) -> Policy | None:
         """Return the policy that governs a pod, None where none does; there must be policies in force."""
-        policies = self._deciding.policies
+        policies = self._algorithm.policies
         assert isinstance(policies, LivePolicies), "not ready"
         return policies.policy_set.governing(pod)
 
@@ -103,7 +103,7 @@ class AskedPods:
             known.pod,
             self._cluster,
             self._clock(),
-            signals=self._deciding.signals,
+            signals=self._algorithm.signals,
             queued=known.since,
             attempts=max(0, known.attempts - 1),
         )

@@ -14,7 +14,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.observing.observers import Compared, Verdict
-from kube_policy_scheduler.daemon.scheduling.deciding import NO_POLICY, Deciding
+from kube_policy_scheduler.daemon.scheduling.algorithm import NO_POLICY, Algorithm
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.evaluation import diagnose, pre_filter
 from kube_policy_scheduler.framework.frame import Frame
@@ -25,9 +25,9 @@ from kube_policy_scheduler.framework.queue import Place, QueuedPod
 class Comparing:
     """Compares, one pod at a time."""
 
-    def __init__(self, cluster: Cluster, *, deciding: Deciding, clock: Callable[[], float]) -> None:
+    def __init__(self, cluster: Cluster, *, algorithm: Algorithm, clock: Callable[[], float]) -> None:
         self._cluster = cluster
-        self._deciding = deciding
+        self._algorithm = algorithm
         self._clock = clock
 
     def compare(self, queued: QueuedPod, theirs: str, *, before: Decision | None) -> Compared:
@@ -38,7 +38,7 @@ class Comparing:
             theirs: its node.
             before: the last decision while it waited; None where there was none.
         """
-        profile = self._deciding.profile(queued.pod)
+        profile = self._algorithm.profile(queued.pod)
         base = Compared(
             queued.pod,
             Verdict.NOT_PLACED,
@@ -63,16 +63,16 @@ class Comparing:
         if nominated:
             cluster.nominate(pod, "")
         try:
-            frame = replace(self._deciding.frame(queued), pod=pod)
+            frame = replace(self._algorithm.frame(queued), pod=pod)
             return self._compared(queued, frame, profile=profile, base=base)
         finally:
             if nominated:
                 cluster.nominate(queued.pod, nominated)
 
     def _compared(self, queued: QueuedPod, frame: Frame, *, profile: Profile, base: Compared) -> Compared:
-        cycle, nodes = self._deciding.cycle, self._cluster.nodes
+        cycle, nodes = self._algorithm.cycle, self._cluster.nodes
         decision = cycle.decide(frame, profile)
-        decided = replace(self._deciding.record(queued, decision, seconds=0.0), frame=frame)
+        decided = replace(self._algorithm.record(queued, decision, seconds=0.0), frame=frame)
         base = replace(base, decided=decided)
         if decision.host is None:
             return replace(base, why=decision.message, clauses=decision.rejectors)

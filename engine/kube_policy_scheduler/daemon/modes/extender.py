@@ -26,9 +26,9 @@ from kube_policy_scheduler.daemon.modes.extender_binding import ExtenderBinding
 from kube_policy_scheduler.daemon.observing.decision_entry import counted
 from kube_policy_scheduler.daemon.observing.mode_metrics import ExtenderMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observer
-from kube_policy_scheduler.daemon.scheduling.collaborators import Binder
-from kube_policy_scheduler.daemon.scheduling.deciding import NO_POLICY
-from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.daemon.scheduling.algorithm import NO_POLICY
+from kube_policy_scheduler.daemon.scheduling.context import Binder
+from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.choice import best
 from kube_policy_scheduler.framework.status import fit_message
 from kube_policy_scheduler.policy.extension import Refusals, may_evict, priorities, refusals
@@ -70,7 +70,7 @@ class Extender:
         """
         self._scheduler = scheduler
         self._cluster = scheduler.cluster
-        self._deciding = scheduler.deciding
+        self._algorithm = scheduler.algorithm
         self._problem = problem
         self._metrics = metrics
         self._pods = AskedPods(scheduler, observer=observer, clock=clock, kubernetes_rules=kubernetes_rules)
@@ -98,7 +98,7 @@ class Extender:
         profile = self._pods.profile(policy)
         rows = self._rows(request.names)
         passing = np.zeros(self._cluster.nodes.size + 1, np.bool_)  # the last one stands for unknown nodes
-        passing[self._deciding.cycle.feasible(frame, profile)] = True
+        passing[self._algorithm.cycle.feasible(frame, profile)] = True
         good = passing[rows]
         if good.all():
             self._pods.tell(known, "filter", Outcome.ANSWERED, profile=profile, rows=rows, nodes=asked, passed=asked)
@@ -134,7 +134,7 @@ class Extender:
         scores = np.zeros(len(request.names), np.int64)
         rows = self._rows(request.names)
         seen = rows >= 0
-        totals = self._deciding.cycle.totals(self._pods.frame(known), profile, rows[seen])
+        totals = self._algorithm.cycle.totals(self._pods.frame(known), profile, rows[seen])
         scores[seen] = priorities(totals, most=MAX_SCORE)
         if len(totals):
             first = best(totals)

@@ -12,8 +12,8 @@ from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated
 from kube_policy_scheduler.cluster.devices import ANNOTATION, annotation
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.modes.asked_pods import AskedPod, AskedPods
-from kube_policy_scheduler.daemon.scheduling.collaborators import Binder
-from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.daemon.scheduling.context import Binder
+from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.evaluation import passes
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.policy.extension import refusals
@@ -31,7 +31,7 @@ class ExtenderBinding:
         """Arguments as of `Extender`."""
         self._scheduler = scheduler
         self._cluster = scheduler.cluster
-        self._deciding = scheduler.deciding
+        self._algorithm = scheduler.algorithm
         self._pods = pods
         self._binder = binder
         self._stopwatch = stopwatch
@@ -44,7 +44,7 @@ class ExtenderBinding:
         The pod counts on its node from here on, so that a burst is not decided by what the watch has shown alone.
         """
         known = self._pods.get(request.pod_uid)
-        pod = known.pod if known is not None else self._scheduler.informer.pending(request.pod_uid)
+        pod = known.pod if known is not None else self._scheduler.event_handlers.pending(request.pod_uid)
         if pod is None:
             return f"pod {request.pod_namespace}/{request.pod_name} is not known here: nobody asked about it before"
         known = known or self._pods.add(pod)
@@ -97,7 +97,7 @@ class ExtenderBinding:
     async def _settle(self, pod: PodInfo, node_name: str, outcome: Outcome) -> None:
         """Find out what became of a binding; a pod that is not bound takes no room."""
         try:
-            while isinstance(outcome, Unknown) and pod.uid in self._scheduler.informer.assumed:
+            while isinstance(outcome, Unknown) and pod.uid in self._scheduler.context.assumed:
                 outcome = await self._binder.settle(
                     namespace=pod.namespace, name=pod.name, uid=pod.uid, node=node_name, after=outcome
                 )
@@ -110,7 +110,7 @@ class ExtenderBinding:
 
     def _assume(self, known: AskedPod, node_name: str) -> str:
         """Count the pod on its node; return why it must not be there, "" where it may."""
-        cluster, informer, pod = self._cluster, self._scheduler.informer, known.pod
+        cluster, assumed, pod = self._cluster, self._scheduler.context.assumed, known.pod
         row = cluster.nodes.rows.get(node_name)
         if row is None:
             return f"node {node_name} is not known here"
@@ -122,12 +122,12 @@ class ExtenderBinding:
             if not passes(frame, profile, row):
                 why = refusals(frame, profile).reasons.get(row, "it is not what it was")
                 return f"node {node_name} no longer passes policy {policy.name}: {why}"
-            devices = self._deciding.cycle.devices(frame, profile, row)
+            devices = self._algorithm.cycle.devices(frame, profile, row)
         cluster.place(pod, node_name, devices=devices)
-        informer.assumed[pod.uid] = node_name
+        assumed[pod.uid] = node_name
         return ""
 
     def _give_back(self, uid: str) -> None:
-        informer = self._scheduler.informer
-        if informer.assumed.pop(uid, None) is not None and self._cluster.displace(uid) is not None:
-            informer.happened(ClusterEvent.POD_DELETE)
+        context = self._scheduler.context
+        if context.assumed.pop(uid, None) is not None and self._cluster.displace(uid) is not None:
+            context.wakeups.move_on_event(ClusterEvent.POD_DELETE)

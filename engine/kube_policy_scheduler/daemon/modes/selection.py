@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import assert_never
 
 from aiohttp import web
 
@@ -18,8 +18,8 @@ from kube_policy_scheduler.daemon.modes.shadow import ShadowScheduler
 from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observer
-from kube_policy_scheduler.daemon.scheduling.collaborators import Binder
-from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.daemon.scheduling.context import Binder, SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 
 DEFAULT_LIMIT = 100
 
@@ -34,13 +34,11 @@ class Mode:
     shadow: ShadowReport | None = None
 
 
-def make_scheduler(settings: Settings, *given: Any, **named: Any) -> Scheduler:
+def make_scheduler(settings: Settings, context: SchedulerContext, *, leading: bool) -> Scheduler:
     """Return the scheduler of a mode; arguments as of `Scheduler`."""
     if settings.mode != "shadow":
-        return Scheduler(*given, **named)
-    for hand in ("binder", "evictor", "volumes", "claims", "reporter", "nominator"):
-        del named[hand]
-    return ShadowScheduler(*given, give_up_seconds=settings.shadow.give_up_after, **named)
+        return Scheduler(context, leading=leading)
+    return ShadowScheduler(context, leading=leading, give_up_seconds=settings.shadow.give_up_after)
 
 
 def make_mode(

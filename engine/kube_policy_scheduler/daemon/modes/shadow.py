@@ -10,20 +10,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from kube_policy_scheduler.adapters.kube.binding import Unknown
-from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.objects import ResourceClaim
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.modes.comparing import Comparing
 from kube_policy_scheduler.daemon.modes.shadow_report import facts
-from kube_policy_scheduler.daemon.observing.observers import Compared, Observer, Verdict
-from kube_policy_scheduler.daemon.scheduling.collaborators import Policies
-from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.daemon.observing.observers import Compared, Verdict
+from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
+from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.dynamic_resources.reservation import ClaimReservation
-from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.queue import Place, QueuedPod
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
 
 logger = logging.getLogger(__name__)
@@ -47,45 +46,29 @@ class _Note:
 class ShadowScheduler(Scheduler):
     """A scheduler without hands."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        queue: SchedulingQueue,
-        *,
-        cycle: Cycle,
-        observer: Observer,
-        give_up_seconds: float,
-        clock: Callable[[], float],
-        **more: Any,
-    ) -> None:
-        """Make one; arguments as of `Scheduler`.
+    def __init__(self, context: SchedulerContext, *, give_up_seconds: float, leading: bool = True) -> None:
+        """Make one.
 
         Args:
-            cluster: what decisions read.
-            queue: pods of the other scheduler that wait.
-            cycle: decides.
-            observer: told each comparison.
+            context: of the scheduler; nothing in it that writes is used.
             give_up_seconds: after this long a pod that we would place counts as not bound.
-            clock: unix seconds.
-            more: further arguments of `Scheduler`.
+            leading: whether to decide from the start.
         """
-        nobody = _Nobody()
-        super().__init__(
-            cluster,
-            queue,
-            cycle=cycle,
+        nobody = Nobody()
+        context = replace(
+            context,
             binder=nobody,
             evictor=nobody,
             volumes=nobody,
             claims=nobody,
             reporter=nobody,
-            observer=observer,
-            clock=clock,
-            **more,
+            nominator=None,
+            sharding=None,
         )
-        self._observer = observer
+        super().__init__(context, leading=leading)
+        self._observer = context.observer
         self._give_up_seconds = give_up_seconds
-        self._comparing = Comparing(cluster, deciding=self.deciding, clock=clock)
+        self._comparing = Comparing(context.cluster, algorithm=self.algorithm, clock=context.clock)
         self._looked_at = 0.0
         self._notes: dict[str, _Note] = {}
         """By uid, of pods that were decided and wait; the oldest decision first."""
@@ -103,25 +86,26 @@ class ShadowScheduler(Scheduler):
         """Return True: the other is at it."""
         return True
 
-    def _attempt(self, queued: QueuedPod) -> None:
+    def schedule_one(self, queued: QueuedPod) -> None:
+        """Decide about a pod, and leave it to the other scheduler."""
         try:
             self._decide(queued)
         except Exception as error:
             logger.exception("unexpected error in an attempt", extra={"pod": queued.pod.key})
-            self.bindings.broken(queued, f"internal error: {error!r}; see the scheduler's log", began=self._stopwatch())
+            self._attempt_failed(queued, f"internal error: {error!r}; see the scheduler's log", began=self._stopwatch())
 
     def _decide(self, queued: QueuedPod) -> None:
         pod = queued.pod
         if pod.nominated_node:
             return  # the other keeps room for it: our word of before stands
-        decision = self.deciding.decide(queued)
+        decision = self.algorithm.decide(queued)
         self._notes.pop(pod.uid, None)
-        profile = self.deciding.profile(pod)
+        profile = self.algorithm.profile(pod)
         policy = profile.name if profile is not None else None
         self._notes[pod.uid] = _Note(queued, decision, policy, self._clock())
         if decision.host is None:
             logger.debug("would not place pod", extra={"pod": pod.key, "why": decision.message})
-            self._rejecting.reject(queued, replace(decision, preemption=None))
+            self._requeue(queued, decision.rejectors)
         else:
             # it stays in flight, as if it were being bound: that is what the other is at
             logger.debug("would place pod", extra={"pod": pod.key, "node": decision.host})
@@ -141,10 +125,10 @@ class ShadowScheduler(Scheduler):
 
     # --- what becomes of it --------------------------------------------------------------------------
 
-    def _placed(self, pod: PodInfo) -> None:
+    def _on_assigned(self, pod: PodInfo) -> None:
         queued = self.queue.get(pod.uid)
         note = self._notes.pop(pod.uid, None)
-        if queued is None or self.deciding.policies is None:
+        if queued is None or self.algorithm.policies is None:
             return  # it was on its node when we first saw it, or is not to be looked at
         before = note.decision if note is not None else None
         try:
@@ -152,8 +136,7 @@ class ShadowScheduler(Scheduler):
         except Exception:
             logger.exception("comparing broke", extra={"pod": pod.key})
 
-    def _left(self, uid: str) -> None:
-        super()._left(uid)
+    def _on_left(self, uid: str) -> None:
         note = self._notes.pop(uid, None)
         if note is not None and note.decision.host is not None and not note.given_up:
             self._tell(_unplaced(note, Verdict.GONE, self._clock()))
@@ -176,7 +159,7 @@ def _unplaced(note: _Note, verdict: Verdict, now: float) -> Compared:
     )
 
 
-class _Nobody:
+class Nobody:
     """Does nothing for a scheduler, and breaks where it is asked to change the cluster: that must not happen."""
 
     async def bind(

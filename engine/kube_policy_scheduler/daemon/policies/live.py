@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.cluster.nodes import NodeTable
@@ -12,9 +12,9 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.policies.checking import PolicyChecker, load_tree
 from kube_policy_scheduler.daemon.policies.reload import Accepted, Refused
-from kube_policy_scheduler.daemon.scheduling.collaborators import FrameOf
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.dynamic_resources.pod_claims import waits_for_claims
+from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import Claim
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod, Turn, gates, priority_turn
@@ -24,6 +24,9 @@ from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_claim
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
 from kube_policy_scheduler.policy.readings import missing_nodes
 from kube_policy_scheduler.policy.units import unit_of
+
+FrameOf: TypeAlias = Callable[[QueuedPod], Frame]
+"""Makes what rules may look at for a pod; asked by those that look."""
 
 
 class LivePolicies:

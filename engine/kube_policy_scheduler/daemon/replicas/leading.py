@@ -18,7 +18,7 @@ from kube_policy_scheduler.adapters.kube.rivals import Rival, find_rival
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
 from kube_policy_scheduler.daemon.replicas.sharing import Elected, Part
-from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 
 logger = logging.getLogger(__name__)
 
@@ -87,10 +87,9 @@ class Leading:
     def part(self) -> Part | None:
         """Return what this replica has of the work, None where it is not shared."""
         membership, scheduler = self.membership, self._scheduler
-        if membership is None or scheduler is None or scheduler.passing is None:
+        if membership is None or scheduler is None or (sharding := scheduler.context.sharding) is None:
             return None
-        sharding, passing = scheduler.deciding.sharding, scheduler.passing
-        assert sharding is not None
+        hand_over = scheduler.hand_over
         return Part(
             identity=self._identity,
             members=tuple(sorted(membership.members)),
@@ -98,9 +97,9 @@ class Leading:
             waits_for=membership.waits_for,
             nodes=sharding.count_nodes(scheduler.cluster.nodes) if membership.members else 0,
             pods=len(scheduler.queue),
-            passed_on=passing.passed_on,
-            given_back=passing.given_back,
-            failed=passing.failed,
+            passed_on=hand_over.passed_on,
+            given_back=hand_over.given_back,
+            failed=hand_over.failed,
         )
 
     def may_act(self) -> bool:
@@ -133,7 +132,6 @@ class Leading:
             random: spreads the tries of candidates.
         """
         self._scheduler = scheduler
-        scheduler.leading = not self.is_needed
         if self._shares:
             self.membership = self._join(scheduler, views, transport)
         elif self._settings.enabled:
@@ -143,7 +141,7 @@ class Leading:
                 random=random,
                 on_started=lambda: self._begin(scheduler, views),
                 on_stopped=lambda _: scheduler.lead(False),
-                vouch=lambda: _seen(views) if not scheduler.informer.assumed else {},
+                vouch=lambda: _seen(views) if not scheduler.context.assumed else {},
             )
 
     def _begin(self, scheduler: Scheduler, views: Sequence[Reflector[Any]]) -> None:
@@ -156,23 +154,22 @@ class Leading:
         scheduler.lead(True)
 
     def _join(self, scheduler: Scheduler, views: Sequence[Reflector[Any]], transport: Transport) -> Membership:
-        passing = scheduler.passing
-        assert passing is not None
+        hand_over = scheduler.hand_over
 
         def share_with(members: frozenset[str], lost: frozenset[str]) -> None:
             if lost:  # what they did is part of what we decide by now
                 for view in views:
                     view.prove()
-            passing.share_with(members)
+            hand_over.share_with(members)
 
         return Membership(
             transport,
             self._lease(),
             on_members=share_with,
             on_ready=scheduler.lead,
-            has_handed_over=passing.has_handed_over,
-            has_settled=passing.has_settled,
-            pods_seen=lambda: scheduler.informer.pods_seen,
+            has_handed_over=hand_over.has_handed_over,
+            has_settled=hand_over.has_settled,
+            pods_seen=lambda: scheduler.event_handlers.pods_seen,
             pods_known=lambda: views[1].position,
         )
 

@@ -12,13 +12,14 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
-from kube_policy_scheduler.daemon.scheduling.binding import Reserved
-from kube_policy_scheduler.daemon.scheduling.deciding import Deciding
+from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
+from kube_policy_scheduler.daemon.scheduling.assumed_pods import AssumedPod
+from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.permit import Claim, Group, Permit
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.preemption import Preemption
-from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.queue import Place, QueuedPod
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
 from kube_policy_scheduler.framework.victims import Budgets, Victims
 
@@ -33,21 +34,17 @@ class GangTrial:
 
     def __init__(
         self,
-        cluster: Cluster,
-        queue: SchedulingQueue,
+        context: SchedulerContext,
+        algorithm: Algorithm,
         *,
         permit: Permit,
-        waiting: Mapping[str, Reserved],
-        deciding: Deciding,
-        stopwatch: Callable[[], float],
+        waiting: Mapping[str, AssumedPod],
     ) -> None:
         """waiting: by uid, who waits at Permit with which place."""
-        self._cluster = cluster
-        self._queue = queue
+        self._cluster, self._queue, self._stopwatch = context.cluster, context.queue, context.stopwatch
         self._permit = permit
         self._waiting = waiting
-        self._deciding = deciding
-        self._stopwatch = stopwatch
+        self._algorithm = algorithm
 
     def placed(self, claim: Claim) -> int:
         """Return how many members of a group have a place, those that wait included."""
@@ -190,7 +187,7 @@ class GangTrial:
         priority: what pods of lower priority hold counts as free; None: it does not.
         """
         needed = claim.size - self.placed(claim)
-        profile = self._deciding.profile(members[0].pod)
+        profile = self._algorithm.profile(members[0].pod)
         if profile is None or not any(isinstance(plugin, NodeResourcesFit) for plugin in profile.filters):
             return True
         room, resources = 0, frozenset(self._cluster.nodes.resources())
@@ -215,15 +212,15 @@ class GangTrial:
         return int(min(number, per_node.sum()))
 
     def _attempt(self, end: float) -> _Attempt:
-        return _Attempt(self._cluster, self._deciding, stopwatch=self._stopwatch, end=end)
+        return _Attempt(self._cluster, self._algorithm, stopwatch=self._stopwatch, end=end)
 
 
 class _Attempt:
     """Placements that are taken back at the end."""
 
-    def __init__(self, cluster: Cluster, deciding: Deciding, *, stopwatch: Callable[[], float], end: float) -> None:
+    def __init__(self, cluster: Cluster, algorithm: Algorithm, *, stopwatch: Callable[[], float], end: float) -> None:
         self._cluster = cluster
-        self._deciding = deciding
+        self._algorithm = algorithm
         self._stopwatch = stopwatch
         self._end = end
         self._refused = RefusalMemo()
@@ -241,14 +238,19 @@ class _Attempt:
 
     def decide(self, queued: QueuedPod, *, preempts: bool) -> Decision:
         """Decide about a member as things would stand."""
-        return self._deciding.decide(queued, preempts=preempts, memo=self._refused)
+        return self._algorithm.decide(queued, preempts=preempts, memo=self._refused)
 
     def keep_candidates(self, queued: QueuedPod, decision: Decision) -> None:
         """Keep what a search for victims found beside the node that was taken, for the next member that is alike."""
         found, template = decision.preemption, queued.pod.template
-        if found is None or not found.candidates or template in self._candidates or not self._deciding.is_alike(queued):
+        if (
+            found is None
+            or not found.candidates
+            or template in self._candidates
+            or not self._algorithm.is_alike(queued)
+        ):
             return
-        now, name = self._deciding.frame(queued).now, found.nominated_node
+        now, name = self._algorithm.frame(queued).now, found.nominated_node
         others = [(node, victims) for node, victims in found.candidates.items() if node != name]
         others.sort(key=lambda other: (other[1].order(now), other[0]), reverse=True)
         self._candidates[template] = replace(decision, preemption=None), others
@@ -260,7 +262,7 @@ class _Attempt:
         for another one, unless budgets, or others who wait for the same node, have a say: then it is searched again.
         """
         decision, others = self._candidates.get(queued.pod.template, (None, []))
-        if decision is None or not self._deciding.is_alike(queued):
+        if decision is None or not self._algorithm.is_alike(queued):
             return None
         self._budgets = self._budgets or Budgets(self._cluster)
         while others:
@@ -273,7 +275,7 @@ class _Attempt:
             mark = len(self._displaced)
             for victim in victims.pods:
                 self.displace(victim.uid)
-            does = self._deciding.passes(queued, name)
+            does = self._algorithm.passes(queued, name)
             self._put_back(mark)
             if does:
                 return replace(decision, pod=queued.pod, preemption=Preemption(name, victims.pods))

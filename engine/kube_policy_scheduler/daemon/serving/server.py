@@ -34,7 +34,7 @@ from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.policies.reload import PolicyReloader
-from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.daemon.serving.state_dump import State, dump_in_steps
 from kube_policy_scheduler.daemon.serving.status_page import StatusPage
 from kube_policy_scheduler.daemon.serving.status_snapshot import Onlooker, Replica, Sources, take
@@ -129,8 +129,8 @@ class Serving:
         self._sources = Sources(
             cluster=scheduler.cluster,
             queue=scheduler.queue,
-            gangs=scheduler.permitting.states.of,
-            assumed=lambda: len(scheduler.informer.assumed),
+            gangs=scheduler.waiting_pods.states,
+            assumed=lambda: len(scheduler.context.assumed),
             log=self.recorder.log,
             counts=self._counts,
             onlooker=self._onlooker,
@@ -239,7 +239,7 @@ class Serving:
         return dump_in_steps(
             sources.cluster,
             sources.queue,
-            assumed=self._scheduler.informer.assumed,
+            assumed=self._scheduler.context.assumed,
             now=sources.clock(),
             leading=replica.leading,
             part=replica.part,

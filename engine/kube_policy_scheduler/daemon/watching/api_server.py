@@ -6,9 +6,10 @@ A start asks for the lists first, and imports what decides while they are answer
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.decoding import Malformed
@@ -17,10 +18,7 @@ from kube_policy_scheduler.adapters.kube.reflector import Reflector
 from kube_policy_scheduler.adapters.kube.transport import Observe, Transport
 from kube_policy_scheduler.adapters.loops import Loop, Loops
 from kube_policy_scheduler.daemon.configuration.settings import Settings
-from kube_policy_scheduler.daemon.watching.resources import attach, reflectors, run
-
-if TYPE_CHECKING:
-    from kube_policy_scheduler.daemon.watching.informer import Informer
+from kube_policy_scheduler.daemon.watching.resources import Handler, attach, reflectors, run
 
 logger = logging.getLogger(__name__)
 
@@ -66,9 +64,9 @@ class ApiServer:
         await self._loops.end(*self._watching)
         await self.transport.close()
 
-    def tell(self, informer: Informer) -> None:
-        """Let an informer know what there is, and all that changes."""
-        attach(self.reflectors, informer)
+    def attach(self, handler: Callable[[type], Handler[Any]]) -> None:
+        """Hand on what there is, and all that changes, to the handler of each kind."""
+        attach(self.reflectors, handler)
 
     def observe(self, observe: Observe) -> None:
         """Tell somebody of every request, those before included."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from kube_policy_scheduler.adapters.kube import resources
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted
@@ -15,10 +16,8 @@ from kube_policy_scheduler.adapters.kube.discovery import served
 from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.adapters.kube.reflector import FEW_OBJECTS, Reflector
 from kube_policy_scheduler.adapters.kube.transport import Transport
-from kube_policy_scheduler.daemon.watching.unusable import report_unusable
 
-if TYPE_CHECKING:
-    from kube_policy_scheduler.daemon.watching.informer import Informer
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -36,7 +35,7 @@ PAUSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Handler(Generic[T]):
+class Handler(Generic[T]):
     """Hands a reflector's changes on, one by one."""
 
     whole: Callable[[Sequence[T]], None]
@@ -44,9 +43,11 @@ class _Handler(Generic[T]):
     deleted: Callable[[T], None]
 
     def replaced(self, objects: Sequence[T], /) -> None:
+        """Take a whole list."""
         self.whole(objects)
 
     def changed(self, changes: Sequence[Change[T]], /) -> None:
+        """Take changes in their order."""
         for change in changes:
             if isinstance(change, Deleted):
                 self.deleted(change.last)
@@ -85,15 +86,26 @@ def reflectors(
     ]
 
 
-def attach(mirrors: Sequence[Reflector[Any]], informer: Informer) -> None:
-    """Let an informer be told what reflectors see."""
+def attach(mirrors: Sequence[Reflector[Any]], handler: Callable[[type], Handler[Any]]) -> None:
+    """Hand on what reflectors see to the handler of each kind."""
     for mirror in mirrors:
-        mirror.attach(_handler(mirror.resource.type, informer))
+        mirror.attach(handler(mirror.resource.type))
 
 
-def _handler(kind: type, informer: Informer) -> _Handler[Any]:
-    if kind is resources.NODES.type:
-        return _Handler(informer.nodes_replaced, informer.node_changed, informer.node_deleted)
-    if kind is resources.PODS.type:
-        return _Handler(informer.pods_replaced, informer.pod_changed, informer.pod_deleted)
-    return _Handler(partial(informer.objects_replaced, kind), informer.object_changed, informer.object_deleted)
+def report_unusable(thing: Any, error: Exception) -> None:
+    """Say that an object is passed over; what was known of it before stays."""
+    metadata = thing.metadata
+    key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+    internal = None if isinstance(error, ValueError) else error
+    logger.error(
+        "%s %s cannot be used and is passed over: %s", type(thing).__name__.lower(), key, error, exc_info=internal
+    )
+
+
+def take_each(take: Callable[[T], None], things: Iterable[T]) -> None:
+    """Take all objects that can be taken: one that cannot must not keep the others from being known."""
+    for thing in things:
+        try:
+            take(thing)
+        except Exception as error:
+            report_unusable(thing, error)

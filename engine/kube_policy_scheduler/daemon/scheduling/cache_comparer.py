@@ -1,4 +1,4 @@
-"""Counts again while the scheduler runs: a few nodes and pending pods at a time, in a small share of the time.
+"""Compares the caches with a recount while the scheduler runs: a few nodes and pods at a time, in little time.
 
 What is found wrong is a fault of ours. It is counted, logged, and put right where that is safe: columns are written
 anew from the pods, a pod that waits and yet takes room gives it back, and the API server is asked what became of a pod
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from typing import Literal, NoReturn
 
-from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.daemon.watching.informer import Informer
+from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.invariants import MOST_WHOLE, is_lost, node_violations, pod_violations
-from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.queue import Place
 
 logger = logging.getLogger(__name__)
 
@@ -29,44 +29,32 @@ UNSHOWN_SECONDS = 900.0
 Kind = Literal["node", "pod", "queue", "binding"]
 
 
-class Recounting:
+class CacheComparer:
     """Goes round all nodes and pending pods, and begins again."""
 
     def __init__(
         self,
-        cluster: Cluster,
-        queue: SchedulingQueue,
+        scheduler: Scheduler,
         *,
-        informer: Informer,
-        is_under_way: Callable[[str], bool],
-        settle: Callable[[QueuedPod], None],
         is_current: Callable[[], bool],
         found: Callable[[Kind], None],
-        clock: Callable[[], float],
-        stopwatch: Callable[[], float],
+        stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Make one.
 
         Args:
-            cluster: what decisions read.
-            queue: pods that wait.
-            informer: keeps both in step with the watches.
-            is_under_way: whether somebody is at a pod in flight, by uid.
-            settle: finds out what became of a pod in flight that nobody is at.
+            scheduler: whose cluster, queue and pods in flight are compared.
             is_current: whether the watches show what there is.
             found: told of each violation.
-            clock: Unix seconds.
             stopwatch: seconds, for how long a look takes.
         """
-        self._cluster = cluster
-        self._queue = queue
-        self._informer = informer
-        self._is_under_way = is_under_way
-        self._settle = settle
+        context = scheduler.context
+        self._scheduler = scheduler
+        self._cluster, self._queue, self._assumed = context.cluster, context.queue, context.assumed
+        self._wakeups, self._clock = context.wakeups, context.clock
         self._is_current = is_current
         self._found = found
-        self._clock = clock
-        self._current_since = clock()
+        self._current_since = self._clock()
         self._unshown: set[str] = set()
         """Pods whose binding is not shown, and was told of."""
         self._stopwatch = stopwatch
@@ -106,8 +94,8 @@ class Recounting:
         for uid in [queued.pod.uid for queued in self._queue]:
             self._look_at_pod(uid)
             yield
-        self._unshown.intersection_update(self._informer.assumed)
-        for uid in list(self._informer.assumed):
+        self._unshown.intersection_update(self._assumed)
+        for uid in list(self._assumed):
             self._look_at_assumed(uid)
             yield
 
@@ -117,10 +105,10 @@ class Recounting:
             self._tell("node", f"{problem}; counted anew")
         if problems:
             self._cluster.recount(name)
-            self._informer.happened(ClusterEvent.POD_DELETE)
+            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
 
     def _look_at_pod(self, uid: str) -> None:
-        queued, assumed = self._queue.get(uid), self._informer.assumed
+        queued, assumed = self._queue.get(uid), self._assumed
         if queued is None:
             return
         problems = list(pod_violations(self._cluster, queued, assumed))
@@ -128,19 +116,24 @@ class Recounting:
             self._tell("pod", problem)
         if problems and uid not in assumed and queued.place not in (Place.IN_FLIGHT, Place.PERMIT):
             self._cluster.displace(uid)
-            self._informer.happened(ClusterEvent.POD_DELETE)
+            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
 
-        if is_lost(queued, self._is_under_way):
+        if is_lost(queued, self._scheduler.is_under_way):
             self._tell("binding", f"pod {queued.pod.key} is in flight, and nobody is at it")
-            self._settle(queued)
+            self._scheduler.settle(queued)
 
     def _look_at_assumed(self, uid: str) -> None:
         """Look at a pod that was bound, and that the watch should have shown on its node by now."""
-        assumed = self._informer.assumed
-        if uid not in assumed or uid in self._unshown or self._queue.get(uid) is not None or self._is_under_way(uid):
+        assumed = self._assumed
+        if (
+            uid not in assumed
+            or uid in self._unshown
+            or self._queue.get(uid) is not None
+            or self._scheduler.is_under_way(uid)
+        ):
             return
         seconds = min(assumed.seconds(uid), self._clock() - self._current_since)
-        if seconds >= UNSHOWN_SECONDS and uid not in self._informer.passes:
+        if seconds >= UNSHOWN_SECONDS and uid not in self._scheduler.event_handlers.passes:
             self._unshown.add(uid)
             pod = self._cluster.pods.get(uid)
             shown = pod.key if pod is not None else uid

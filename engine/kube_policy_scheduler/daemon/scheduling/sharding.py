@@ -10,31 +10,69 @@ nominated. A nomination without that condition asks a node's owner to keep room 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from hashlib import blake2b
+from typing import Any, Protocol
 
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
 from kube_policy_scheduler.cluster.pods import PASSED_ON, PodInfo
-from kube_policy_scheduler.daemon.replicas.ring import Ring
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Refusal
 
+_MOST_KEPT = 65536
 NOT_OURS = "node(s) belong to another replica of the scheduler"
+
+
+class Ring:
+    """A set of members, and which key belongs to whom. Immutable, but for what it remembers.
+
+    Rendezvous hashing: each member gets a number for a key, the highest has it. The answer is the same everywhere, and
+    little of it changes when a member comes or goes. Of two members that know each other one always loses, whichever
+    others they know: that is what hand-overs rest on.
+    """
+
+    __slots__ = ("_owners", "members")
+
+    def __init__(self, members: Iterable[str] = ()) -> None:
+        self.members = frozenset(members)
+        self._owners: dict[str, str] = {}
+
+    def owner(self, key: str) -> str | None:
+        """Return the member that has a key; None where there are no members."""
+        found = self._owners.get(key)
+        if found is None and self.members:
+            if len(self._owners) >= _MOST_KEPT:
+                self._owners.clear()
+            found = self._owners[key] = max(self.members, key=lambda member: (_number(member, key), member))
+        return found
+
+
+def _number(member: str, key: str) -> bytes:
+    return blake2b(f"{member}\0{key}".encode(), digest_size=8).digest()
+
+
+class Units(Protocol):
+    """Policies, which bind pods together."""
+
+    def unit(self, pod: PodInfo, *, by_pod: bool) -> str:
+        """Return the unit of pods that one replica decides alone (`policy.units`)."""
+        ...
 
 
 class Sharding:
     """One replica's part of the pods and nodes."""
 
-    def __init__(self, identity: str, *, unit: Callable[[PodInfo], str]) -> None:
-        """unit: pods of one unit are decided by one replica."""
+    def __init__(self, identity: str, *, by_pod: bool = False) -> None:
+        """by_pod: whether pods that no rule of a policy binds together are units of their own."""
         self.identity = identity
         self.ring = Ring()
-        self._unit = unit
+        self._by_pod = by_pod
+        self._policies: Units | None = None
         self._filter = NodeOwnership(self)
         self._narrowed: dict[tuple[Profile, bool], Profile] = {}
 
@@ -53,7 +91,9 @@ class Sharding:
 
     def owns_unit(self, pod: PodInfo) -> bool:
         """Return whether the pod's unit is this replica's."""
-        return self.ring.owner(self._unit(pod)) == self.identity
+        policies = self._policies
+        unit = policies.unit(pod, by_pod=self._by_pod) if policies is not None else f"namespace/{pod.namespace}"
+        return self.ring.owner(unit) == self.identity
 
     def is_ours(self, pod: PodInfo) -> bool:
         """Return whether a pending pod is this replica's to decide: by the node it was passed on for, or its unit."""
@@ -86,8 +126,9 @@ class Sharding:
         """Return how many nodes are ours."""
         return int(self._filter.mask(nodes).sum())
 
-    def forget_profiles(self) -> None:
-        """Take note that there are other policies."""
+    def use_policies(self, policies: Units) -> None:
+        """Divide pods by these policies from now on."""
+        self._policies = policies
         self._narrowed.clear()
 
 

@@ -1,17 +1,15 @@
-"""One decision about one pod, by the policies and signals in force. Changes nothing; knows neither queue nor API."""
+"""Finds the node for one pod, by the policies and signals in force. Changes nothing; knows neither queue nor API."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
-from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.observing.observers import Decided
-from kube_policy_scheduler.daemon.replicas.sharding import Sharding
-from kube_policy_scheduler.daemon.scheduling.collaborators import Policies
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerContext
+from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.evaluation import passes
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import Claim
@@ -22,35 +20,31 @@ from kube_policy_scheduler.framework.refusal_memo import RefusalMemo, is_alike
 NO_POLICY = "no policy governs this pod: none of the scheduler's policies has a matching `for pods where`"
 
 
-class Deciding:
+class Algorithm:
     """The one way in which the daemon asks the cycle."""
 
-    def __init__(
-        self, cluster: Cluster, *, cycle: Cycle, clock: Callable[[], float], changes: Callable[[], int]
-    ) -> None:
-        """changes: a number that grows with everything that may change a decision, but for our own placements."""
+    def __init__(self, context: SchedulerContext) -> None:
         self.policies: Policies | None = None
         """None until a policy set is in force: nothing is decided without one."""
         self.missing_nodes: Mapping[str, int] = {}
         """By PromQL: how many nodes had no value in the last reading."""
-        self._signals = Signals.EMPTY
-        self._cluster = cluster
-        self.cycle = cycle
-        self._clock = clock
-        self._changes = changes
+        self.signals = Signals.EMPTY
+        """The readings that decisions rest on."""
+        self._cluster, self.cycle, self._clock = context.cluster, context.cycle, context.clock
+        self._wakeups = context.wakeups
+        self._sharding = context.sharding
         self._refused = RefusalMemo()
         self._placements = 0
-        self.sharding: Sharding | None = None
-        """Which pods and nodes are ours; None: all of them."""
 
-    @property
-    def signals(self) -> Signals:
-        """The readings that decisions rest on."""
-        return self._signals
+    def use_policies(self, policies: Policies) -> None:
+        """Decide by these policies."""
+        self.policies = policies
+        if self._sharding is not None:
+            self._sharding.use_policies(policies)
 
-    @signals.setter
-    def signals(self, signals: Signals) -> None:
-        self._signals = signals
+    def use_signals(self, signals: Signals) -> None:
+        """Decide by these readings."""
+        self.signals = signals
         if self.policies is not None:
             self.missing_nodes = self.policies.lay_out(signals, self._cluster.nodes, now=self._clock())
 
@@ -69,23 +63,19 @@ class Deciding:
         """Return whether the pod asks for a scheduler that we are, and is not another replica's."""
         if self.policies is None or not self.policies.serves(pod):
             return False
-        return self.sharding is None or self.sharding.is_ours(pod)
-
-    def unit(self, pod: PodInfo, *, by_pod: bool) -> str:
-        """Return the unit of pods that one replica decides alone (`policy.units`)."""
-        return self.policies.unit(pod, by_pod=by_pod) if self.policies is not None else f"namespace/{pod.namespace}"
+        return self._sharding is None or self._sharding.is_ours(pod)
 
     def keeps_room_for(self, pod: PodInfo) -> bool:
         """Return whether one of our nodes keeps room for a pending pod that is another replica's."""
-        if self.sharding is None or self.policies is None or not self.policies.serves(pod):
+        if self._sharding is None or self.policies is None or not self.policies.serves(pod):
             return False
-        return self.sharding.keeps_room_for(pod)
+        return self._sharding.keeps_room_for(pod)
 
     def passed_to(self, pod: PodInfo) -> str | None:
         """Return the node of another replica for which we passed a pod on, None where we did not."""
-        if self.sharding is None or self.policies is None or not self.policies.serves(pod):
+        if self._sharding is None or self.policies is None or not self.policies.serves(pod):
             return None
-        return self.sharding.passed_to(pod)
+        return self._sharding.passed_to(pod)
 
     def profile(self, pod: PodInfo) -> Profile | None:
         """Return the profile that places the pod, or None where no policy governs it."""
@@ -98,7 +88,7 @@ class Deciding:
     @property
     def state(self) -> Hashable:
         """Return what is another value as soon as a pod may be decided otherwise."""
-        return self._changes(), self._placements
+        return self._wakeups.changes, self._placements
 
     def decide(self, queued: QueuedPod, *, preempts: bool = True, memo: RefusalMemo | None = None) -> Decision:
         """Return the pod's node, or why there is none; a refusal is remembered until something changes.
@@ -112,15 +102,15 @@ class Deciding:
         profile = self.profile(pod)
         if profile is None:
             return Decision(pod, None, total=self._cluster.nodes.size, message=NO_POLICY)
-        known = memo.get(pod, profile, self._changes(), preempts=preempts)
+        known = memo.get(pod, profile, self._wakeups.changes, preempts=preempts)
         if known is not None:
             return replace(known, pod=pod)
         decision = self._decide(queued, profile, preempts=preempts)
-        memo.note(decision, profile, self._changes(), preempts=preempts)
+        memo.note(decision, profile, self._wakeups.changes, preempts=preempts)
         return decision
 
     def _decide(self, queued: QueuedPod, profile: Profile, *, preempts: bool) -> Decision:
-        frame, sharding = self.frame(queued), self.sharding
+        frame, sharding = self.frame(queued), self._sharding
         if sharding is None or sharding.is_alone:
             return self.cycle.decide(frame, profile, preempts=preempts)
         # a gang is all of one replica's, or part of it might bind though another replica refuses the rest
@@ -132,7 +122,7 @@ class Deciding:
 
     def would_decide(self, frame: Frame, profile: Profile) -> Decision:
         """Return what a profile that does not govern the pod would decide; nothing of it is remembered."""
-        sharding = self.sharding
+        sharding = self._sharding
         if sharding is None or sharding.is_alone:
             return self.cycle.decide(frame, profile)
         decision = self.cycle.decide(frame, sharding.narrowed(profile, preempts=False))

@@ -1,26 +1,33 @@
-"""What the scheduler asks of others: to bind, to tell people, to know the policies. Shapes only; no behaviour."""
+"""What all parts of the scheduler share: cache, queue, clock, what writes to the API server, what tells people."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
 
 from kube_policy_scheduler.adapters.kube.binding import Outcome, Unknown
+from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import NodeTable
 from kube_policy_scheduler.cluster.objects import ResourceClaim
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.daemon.scheduling.preempting import PreemptionReporter
-from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.daemon.observing.observers import Observer
+from kube_policy_scheduler.daemon.policies.live import FrameOf
+from kube_policy_scheduler.daemon.scheduling.assumed_pods import AssumedPods
+from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
+from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent, ClusterView
+from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.dynamic_resources.reservation import ClaimReservation
-from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.permit import Claim
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue import QueuedPod, Turn
+from kube_policy_scheduler.framework.queue import QueuedPod, SchedulingQueue, Turn
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
-
-FrameOf: TypeAlias = Callable[[QueuedPod], Frame]
-"""Makes what rules may look at for a pod; asked by those that look."""
 
 
 class Binder(Protocol):
@@ -83,7 +90,23 @@ class ClaimBinder(Protocol):
         ...
 
 
-class Reporter(PreemptionReporter, Protocol):
+class Evictor(Protocol):
+    """Evicts one pod through the API."""
+
+    async def evict(self, victim: PodInfo) -> None:
+        """Mark and delete the pod; raises KubeError."""
+        ...
+
+
+class Nominator(Protocol):
+    """Passes pods on by their status."""
+
+    async def pass_on(self, pod: PodInfo, *, node: str) -> PassedOn | NotPassedOn:
+        """Pass the pod on to the owner of a node; settles doubts before it returns. Never raises."""
+        ...
+
+
+class Reporter(Protocol):
     """Tells people what became of a pod; returns at once, works in the background, never raises."""
 
     def bound(self, pod: PodInfo, node_name: str) -> None:
@@ -103,7 +126,15 @@ class Reporter(PreemptionReporter, Protocol):
         ...
 
     def failed(self, pod: PodInfo, why: str) -> None:
-        """Report an attempt that broke."""
+        """Report an attempt that ended with an error."""
+        ...
+
+    def preempted(self, victim: PodInfo, *, by: PodInfo, node_name: str) -> None:
+        """Report that a pod had to go."""
+        ...
+
+    def nominated(self, pod: PodInfo, node_name: str) -> None:
+        """Report which node is kept for a pod; "" for none any more."""
         ...
 
 
@@ -142,3 +173,60 @@ class Policies(Protocol):
             ValueError: a size has no value.
         """
         ...
+
+
+class Wakeups:
+    """Wakes the pods that an event may help, and the loop that schedules them."""
+
+    def __init__(self, queue: SchedulingQueue, clock: Callable[[], float]) -> None:
+        self._queue = queue
+        self._clock = clock
+        self.requested = asyncio.Event()
+        """Set when there may be something to do."""
+        self.changes = 0
+        """Grows with everything that may change a decision, other than what the scheduler itself places."""
+
+    def move_on_event(self, event: ClusterEvent) -> None:
+        """Move the pods that an event may help to the active or backoff queue."""
+        self.changes += 1
+        if self._queue.happened(event, self._clock()):
+            self.requested.set()
+
+    def devices_freed(self) -> None:
+        """Wake pods that wait for devices: some that were allocated in memory are free again."""
+        self.move_on_event(ClusterEvent.RESOURCE_CLAIM)
+
+
+@dataclass(frozen=True)
+class SchedulerContext:
+    """What each part of the scheduler is given."""
+
+    cluster: Cluster
+    queue: SchedulingQueue
+    cycle: Cycle
+    binder: Binder
+    evictor: Evictor
+    volumes: VolumeBinder
+    claims: ClaimBinder
+    reporter: Reporter
+    observer: Observer
+    nominator: Nominator | None = None
+    """Passes pods on; None where no replicas share the work."""
+    sharding: Sharding | None = None
+    """Which pods and nodes are ours; None: all of them."""
+    view: ClusterView = field(default_factory=AlwaysCurrent)
+    """Whether what is known of the cluster is fit to decide by."""
+    clock: Callable[[], float] = time.time
+    """Unix seconds."""
+    stopwatch: Callable[[], float] = time.perf_counter
+    """Seconds, for how long things take."""
+
+    @cached_property
+    def wakeups(self) -> Wakeups:
+        """Wakes pods and the loop."""
+        return Wakeups(self.queue, self.clock)
+
+    @cached_property
+    def assumed(self) -> AssumedPods:
+        """Pods that have a node and whose binding the watch has not shown yet."""
+        return AssumedPods(self.clock)

@@ -1,4 +1,4 @@
-"""Watch events into the cluster and the queue: what each change means for pods that wait.
+"""Event handlers: what each watch event changes in the cluster and the queue, and which waiting pods it may help.
 
 Synchronous and without I/O; the reflectors call it in the event loop.
 """
@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.cluster import Cluster, object_key
+from kube_policy_scheduler.cluster.cluster import object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.resource_versions import version_number
 from kube_policy_scheduler.daemon.dynamic_resources.claimants import Claimants, is_freed
-from kube_policy_scheduler.daemon.replicas.passes import Passes
-from kube_policy_scheduler.daemon.watching.assumed_pods import AssumedPods
-from kube_policy_scheduler.daemon.watching.unusable import take_each
+from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
+from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.passes import Passes
+from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
+from kube_policy_scheduler.daemon.watching.resources import Handler, take_each
 from kube_policy_scheduler.framework.events import ClusterEvent, node_events
-from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.queue import Place, QueuedPod
 from kube_policy_scheduler.policy.pod_groups import COSCHEDULING, NATIVE
 
 STORAGE_KINDS: tuple[type, ...] = (
@@ -36,50 +39,34 @@ GROUP_KINDS = (objects.PodGroup, objects.CoschedulingPodGroup)
 """Pods wait outside the queue until theirs is there."""
 
 
-class Informer:
-    """Keeps a cluster and a queue in step with what the API server reports."""
+class EventHandlers:
+    """Keeps the cluster and the queue in step with what the API server reports."""
 
     def __init__(
         self,
-        cluster: Cluster,
-        queue: SchedulingQueue,
+        context: SchedulerContext,
+        algorithm: Algorithm,
+        waiting_pods: WaitingPods,
         *,
-        serves: Callable[[PodInfo], bool],
-        clock: Callable[[], float],
-        wake: Callable[[], None],
-        left: Callable[[str], None] = lambda uid: None,
-        placed: Callable[[PodInfo], None] = lambda pod: None,
-        node_changed: Callable[[str], None] = lambda name: None,
-        passed_to: Callable[[PodInfo], str | None] = lambda pod: None,
-        keeps_room_for: Callable[[PodInfo], bool] = lambda pod: False,
+        on_assigned: Callable[[PodInfo], None] = lambda pod: None,
+        on_left: Callable[[str], None] = lambda uid: None,
     ) -> None:
         """Make one.
 
         Args:
-            cluster: what decisions read.
-            queue: pods that wait.
-            serves: whether a pending pod is ours to place.
-            clock: unix seconds.
-            wake: called when there may be something to decide.
-            left: called with the uid of a pod that is gone or on a node, before the cluster knows.
-            placed: called with a pod that is on a node, before the cluster knows and before `left`.
-            node_changed: called with the name of a node that went, or changed in what rules may read.
-            passed_to: the node of another replica for which a pending pod was passed on, None where it was not.
-            keeps_room_for: whether the nomination of another replica's pod is for a node of ours.
+            context: of the scheduler.
+            algorithm: knows which pods are ours.
+            waiting_pods: told of pods that left, and of nodes that changed.
+            on_assigned: called with a pod that is on a node, before the cluster knows and before `on_left`.
+            on_left: called with the uid of a pod that is gone or on a node, before the cluster knows.
         """
-        self._cluster = cluster
-        self._queue = queue
-        self._serves = serves
-        self._clock = clock
-        self._wake = wake
-        self._left = left
-        self._placed = placed
-        self._node_changed = node_changed
-        self._passed_to = passed_to
-        self._keeps_room_for = keeps_room_for
-        self.changes = 0
-        """Grows with everything that may change a decision, other than what the scheduler itself places."""
-        self.assumed = AssumedPods(clock)
+        self._cluster, self._queue, self._clock = context.cluster, context.queue, context.clock
+        self._wakeups = context.wakeups
+        self.assumed = context.assumed
+        self._algorithm = algorithm
+        self._waiting_pods = waiting_pods
+        self._on_assigned = on_assigned
+        self._on_left = on_left
         self.passes = Passes()
         """Of those assumed, the pods that another replica is to bind."""
         self.pods_seen = 0
@@ -89,7 +76,7 @@ class Informer:
         self._marks_made = 0
         self._returns: dict[str, int] = {}
         """How often a pod came back that was passed on, by uid."""
-        self.claimants = Claimants(lambda uid: queue.get(uid) is not None)
+        self.claimants = Claimants(lambda uid: context.queue.get(uid) is not None)
         """Pods that wait, by the claims that they name."""
         self._foreign: dict[str, PodInfo] = {}
         """Pending pods of other schedulers and replicas, by uid: later policies or shards may serve them."""
@@ -102,6 +89,14 @@ class Informer:
         if node_name in self._cluster.nodes.rows:  # a pod may name any
             self._marks_made += 1
             self._marks[node_name] = self._marks_made
+
+    def handler(self, kind: type) -> Handler[Any]:
+        """Return what takes the changes of one kind of objects."""
+        if kind is objects.Node:
+            return Handler(self.nodes_replaced, self.node_changed, self.node_deleted)
+        if kind is objects.Pod:
+            return Handler(self.pods_replaced, self.pod_changed, self.pod_deleted)
+        return Handler(partial(self.objects_replaced, kind), self.object_changed, self.object_deleted)
 
     # --- pods ----------------------------------------------------------------------------------------
 
@@ -127,7 +122,7 @@ class Informer:
     def _passed_changed(self, info: PodInfo) -> None:
         """Take over a pod that was passed on: it is still to be bound there, or comes back."""
         uid, host = info.uid, self.assumed[info.uid]
-        if self._passed_to(info) == host:
+        if self._algorithm.passed_to(info) == host:
             self.passes.show(info)
         else:
             self.take_back(uid)
@@ -142,7 +137,7 @@ class Informer:
         """Let a pod that was passed on no longer count where it was passed to."""
         early = self.passes.drop(uid)
         if self.assumed.pop(uid, None) is not None and self._cluster.displace(uid) is not None:
-            self.happened(ClusterEvent.POD_DELETE)
+            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
         if early is not None:
             self._pod_pending(early)
 
@@ -154,18 +149,18 @@ class Informer:
 
     def _pod_pending(self, info: PodInfo) -> None:
         if self._cluster.displace(info.uid) is not None:
-            self.happened(ClusterEvent.POD_DELETE)  # the API server knows better than we did
-        if info.terminating or not self._serves(info):
+            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)  # the API server knows better than we did
+        if info.terminating or not self._algorithm.serves(info):
             self._queue.remove(info.uid)
             if info.nominated_node or self._cluster.nominated:
-                self._cluster.nominate(info, info.nominated_node if self._keeps_room_for(info) else "")
-                self.changes += 1
-            node_name = None if info.terminating else self._passed_to(info)
+                self._cluster.nominate(info, info.nominated_node if self._algorithm.keeps_room_for(info) else "")
+                self._wakeups.changes += 1
+            node_name = None if info.terminating else self._algorithm.passed_to(info)
             if node_name is not None:
                 self._cluster.place(info, node_name)
                 self.assumed[info.uid] = node_name
                 self.passes.show(info)
-                self.changes += 1
+                self._wakeups.changes += 1
             elif not info.terminating:
                 self._foreign[info.uid] = info
         else:
@@ -174,11 +169,11 @@ class Informer:
                 # our own nomination, which the API server does not show yet
                 info = replace(info, nominated_node=known.pod.nominated_node)
             if info.nominated_node or self._cluster.nominated:
-                self.changes += 1
+                self._wakeups.changes += 1
                 self._cluster.nominate(info, info.nominated_node)
             self.claimants.add(info)
             self._queue.add(info, self._clock())
-            self._wake()
+            self._wakeups.requested.set()
 
     def pending(self, uid: str) -> PodInfo | None:
         """Return a pod that waits for another scheduler or replica, None where there is no such pod."""
@@ -191,8 +186,8 @@ class Informer:
 
     def _pod_assigned(self, info: PodInfo) -> None:
         known = info.uid in self._cluster.pods
-        self._placed(info)
-        self._left(info.uid)
+        self._on_assigned(info)
+        self._leave(info.uid)
         assumed = self.assumed.pop(info.uid, None) is not None
         self.passes.drop(info.uid)
         self._returns.pop(info.uid, None)
@@ -200,12 +195,16 @@ class Informer:
         self._cluster.nominate(info, "")
         if self._cluster.confirm(info, info.node_name):
             self._mark(info.node_name)
-            self.happened(ClusterEvent.POD_UPDATE if known and not assumed else ClusterEvent.POD_ADD)
+            self._wakeups.move_on_event(ClusterEvent.POD_UPDATE if known and not assumed else ClusterEvent.POD_ADD)
         elif assumed:
-            self.happened(ClusterEvent.POD_ADD)
+            self._wakeups.move_on_event(ClusterEvent.POD_ADD)
+
+    def _leave(self, uid: str) -> None:
+        self._waiting_pods.forget(uid)
+        self._on_left(uid)
 
     def _pod_gone(self, uid: str) -> None:
-        self._left(uid)
+        self._leave(uid)
         self.assumed.pop(uid, None)
         self.passes.drop(uid)
         self._returns.pop(uid, None)
@@ -216,7 +215,7 @@ class Informer:
         if waiting is not None:
             self._cluster.nominate(waiting.pod, "")
         if self._cluster.displace(uid) is not None or (waiting is not None and waiting.pod.nominated_node):
-            self.happened(ClusterEvent.POD_DELETE)
+            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
 
     def pods_replaced(self, pods: Sequence[objects.Pod]) -> None:
         """Take a whole list: pods that are not in it are gone."""
@@ -238,9 +237,9 @@ class Informer:
         events = node_events(self._cluster.set_node(node))
         if events:
             self._mark(node.metadata.name)
-            self._node_changed(node.metadata.name)
+            self._waiting_pods.node_changed(node.metadata.name)
         for event in sorted(events, key=lambda event: event.value):
-            self.happened(event)
+            self._wakeups.move_on_event(event)
 
     def node_deleted(self, node: objects.Node) -> None:
         """Take over a node's deletion; pods on it keep being known."""
@@ -249,8 +248,8 @@ class Informer:
     def _node_gone(self, name: str) -> None:
         self._cluster.remove_node(name)
         self._marks.pop(name, None)
-        self._node_changed(name)
-        self.happened(ClusterEvent.NODE_DELETE)
+        self._waiting_pods.node_changed(name)
+        self._wakeups.move_on_event(ClusterEvent.NODE_DELETE)
 
     # --- other objects -------------------------------------------------------------------------------
 
@@ -272,11 +271,11 @@ class Informer:
         self._cluster.set_object(thing)
         if is_known:
             return
-        self.happened(_event_of(type(thing)))
+        self._wakeups.move_on_event(_event_of(type(thing)))
         if isinstance(thing, GROUP_KINDS):
             rule = NATIVE.rule if isinstance(thing, objects.PodGroup) else COSCHEDULING.rule
             self._queue.group_changed(rule, object_key(thing.metadata))
-            self._wake()
+            self._wakeups.requested.set()
 
     def _knows(self, group: objects.PodGroup) -> bool:
         """Return whether all that is new of a group is its status, which is ours."""
@@ -291,31 +290,27 @@ class Informer:
         after = claims.get(key)
         assert after is not None
         if is_freed(before, after):
-            self.happened(ClusterEvent.RESOURCE_CLAIM)
+            self._wakeups.move_on_event(ClusterEvent.RESOURCE_CLAIM)
         elif before is not None and before.status == after.status and before.metadata.uid == after.metadata.uid:
             return
         else:
-            self.changes += 1
+            self._wakeups.changes += 1
         self._wake_claimants(after)
 
     def _claim_deleted(self, claim: objects.ResourceClaim) -> None:
         known = self._cluster.resource_claims.get(object_key(claim.metadata))
         self._cluster.remove_object(claim)
         if known is not None and known.status.allocation is not None:
-            self.happened(ClusterEvent.RESOURCE_CLAIM)
+            self._wakeups.move_on_event(ClusterEvent.RESOURCE_CLAIM)
         else:
-            self.changes += 1
+            self._wakeups.changes += 1
         self._wake_claimants(claim)
 
     def claims_settled(self, claims: Iterable[objects.ResourceClaim]) -> None:
         """Take note that claims are not in the process of being allocated any more: others that name them get on."""
-        self.changes += 1
+        self._wakeups.changes += 1
         for claim in claims:
             self._wake_claimants(claim)
-
-    def devices_freed(self) -> None:
-        """Take note that devices which were allocated in memory are free again."""
-        self.happened(ClusterEvent.RESOURCE_CLAIM)
 
     def _wake_claimants(self, claim: objects.ResourceClaim) -> None:
         """Try the pods again that name a claim, or for which it was made."""
@@ -323,7 +318,7 @@ class Informer:
         owners = [owner.uid for owner in claim.metadata.owner_references or () if owner.controller]
         for uid in (*self.claimants.of(object_key(claim.metadata)), *owners):
             if self._queue.wake(uid, ClusterEvent.RESOURCE_CLAIM, now):
-                self._wake()
+                self._wakeups.requested.set()
 
     def object_deleted(self, thing: Any) -> None:
         """Take over the deletion of an object of another kind."""
@@ -331,21 +326,21 @@ class Informer:
             self._claim_deleted(thing)
             return
         self._cluster.remove_object(thing)
-        self.happened(_event_of(type(thing)))
+        self._wakeups.move_on_event(_event_of(type(thing)))
 
     def policies_changed(self) -> None:
         """Try everything again: other policies, or another share, may decide otherwise and serve other pods."""
         for pod in self.passes.shown():
-            if self._passed_to(pod) != self.assumed[pod.uid]:
+            if self._algorithm.passed_to(pod) != self.assumed[pod.uid]:
                 self.take_back(pod.uid)
                 self._pod_pending(pod)
         for pod in list(self._foreign.values()):
-            if self._serves(pod) or self._passed_to(pod) is not None:
+            if self._algorithm.serves(pod) or self._algorithm.passed_to(pod) is not None:
                 self._pod_pending(self._foreign.pop(pod.uid))
-        for queued in [queued for queued in self._queue if not self._serves(queued.pod)]:
+        for queued in [queued for queued in self._queue if not self._algorithm.serves(queued.pod)]:
             if queued.place is not Place.IN_FLIGHT:
                 self.disown(queued)
-        self.happened(ClusterEvent.POLICY)
+        self._wakeups.move_on_event(ClusterEvent.POLICY)
 
     def disown(self, queued: QueuedPod) -> None:
         """Take a pod out of the queue that is not ours to decide any more."""
@@ -353,13 +348,7 @@ class Informer:
 
     def signals_changed(self) -> None:
         """Try again what signals may have held back."""
-        self.happened(ClusterEvent.SIGNALS)
-
-    def happened(self, event: ClusterEvent) -> None:
-        """Wake the pods that an event may help."""
-        self.changes += 1
-        if self._queue.happened(event, self._clock()):
-            self._wake()
+        self._wakeups.move_on_event(ClusterEvent.SIGNALS)
 
 
 def _event_of(kind: type) -> ClusterEvent:

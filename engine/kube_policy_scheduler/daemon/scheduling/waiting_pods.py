@@ -1,4 +1,4 @@
-"""Carries out Permit: what pods that wait for their group hold, and how they bind, go on waiting, or give it back.
+"""Permit: pods that have a node and wait for the rest of their gang; they bind together, or give their places back.
 
 A group is placed in one go as far as possible: with its first member that finds a place the others are decided at
 once, out of turn. Where two groups hold room that only one of them can use, the later one gives its room back.
@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.daemon.observing.observers import Observer
-from kube_policy_scheduler.daemon.scheduling.binding import Reserved
-from kube_policy_scheduler.daemon.scheduling.collaborators import Reporter
-from kube_policy_scheduler.daemon.scheduling.deciding import Deciding
+from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
+from kube_policy_scheduler.daemon.scheduling.assumed_pods import AssumedPod
+from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.gang_pacing import GangPacing
-from kube_policy_scheduler.daemon.scheduling.gang_states import GangStates
 from kube_policy_scheduler.daemon.scheduling.gang_trial import GangTrial
-from kube_policy_scheduler.daemon.watching.informer import Informer
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.permit import Claim, Group, Permit
 from kube_policy_scheduler.framework.preemption import Preemption
-from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
 from kube_policy_scheduler.framework.refusal_message import refusal_message
+from kube_policy_scheduler.policy.gang_state import GangState, gang_state
 from kube_policy_scheduler.policy.pod_groups import MissingPodGroupError
 
 logger = logging.getLogger(__name__)
@@ -36,43 +33,29 @@ GATHER_EVERY_SECONDS = 1.0
 REST_LOOK_SECONDS = 5.0
 """How often it is looked whether a group that rests would fit now."""
 NOT_AS_A_WHOLE = "preemption: nobody is evicted for a part of a gang that does not fit as a whole"
-NOT_NEEDED = "preemption: nobody need be evicted for its gang"
+NOT_NEEDED = "preemption: its gang does not need evictions"
 
 
-class Permitting:
+class WaitingPods:
     """The pods that wait at Permit, with what they hold."""
 
     def __init__(
         self,
-        cluster: Cluster,
-        queue: SchedulingQueue,
-        *,
-        informer: Informer,
-        deciding: Deciding,
-        reporter: Reporter,
-        observer: Observer,
-        clock: Callable[[], float],
-        stopwatch: Callable[[], float],
+        context: SchedulerContext,
+        algorithm: Algorithm,
     ) -> None:
-        self._cluster = cluster
-        self._queue = queue
-        self._informer = informer
-        self._deciding = deciding
-        self._reporter = reporter
-        self._observer = observer
-        self._clock = clock
-        self._stopwatch = stopwatch
+        self._cluster, self._queue, self._assumed = context.cluster, context.queue, context.assumed
+        self._clock, self._stopwatch = context.clock, context.stopwatch
+        self._reporter, self._observer, self._wakeups = context.reporter, context.observer, context.wakeups
+        self._algorithm = algorithm
         self.permit = Permit()
-        self._waiting: dict[str, Reserved] = {}
-        self._waiting_on: dict[str, dict[str, Reserved]] = {}
+        self._waiting: dict[str, AssumedPod] = {}
+        self._waiting_on: dict[str, dict[str, AssumedPod]] = {}
         """By node and uid."""
         self._untold: dict[str, float] = {}
         """Since when those wait of whom people were not told yet, by uid, longest first."""
-        self.trial = GangTrial(
-            cluster, queue, permit=self.permit, waiting=self._waiting, deciding=deciding, stopwatch=stopwatch
-        )
-        self.states = GangStates(queue, permit=self.permit, trial=self.trial, deciding=deciding, clock=clock)
-        self.pacing = GangPacing(in_use=lambda group: bool(queue.group(group)))
+        self.trial = GangTrial(context, algorithm, permit=self.permit, waiting=self._waiting)
+        self.pacing = GangPacing(in_use=lambda group: bool(context.queue.group(group)))
         self._next: deque[str] = deque()
         self._gathered_at: dict[Group, float] = {}
         """When the others of a group of which somebody waits were last taken out of turn."""
@@ -82,7 +65,7 @@ class Permitting:
     def membership(self, queued: QueuedPod) -> Membership:
         """Return a pod's groups, and why it can't be decided yet: one is not there, or has too few pods."""
         try:
-            claims = self._deciding.claims(queued)
+            claims = self._algorithm.claims(queued)
         except MissingPodGroupError as missing:
             return Membership((missing.group,), why=str(missing), waits_for=missing.group)
         except ValueError as error:
@@ -133,7 +116,7 @@ class Permitting:
 
     def _try_whole(self, queued: QueuedPod, claim: Claim, now: float) -> bool:
         """Return whether a group would find free nodes for all that it needs."""
-        state = self._deciding.state
+        state = self._algorithm.state
         if not self.pacing.may_try(claim.group, state, now):
             return False
         began = self._stopwatch()
@@ -151,22 +134,22 @@ class Permitting:
         group is complete then; whether that is so is tried for the group, not for each of its members.
         """
         if all(self.trial.placed(claim) >= claim.size for claim in claims):
-            return self._deciding.decide(queued), ()  # one more of a group that is complete without it
-        decision = self._deciding.decide(queued, preempts=bool(queued.pod.nominated_node))
+            return self._algorithm.decide(queued), ()  # one more of a group that is complete without it
+        decision = self._algorithm.decide(queued, preempts=bool(queued.pod.nominated_node))
         waits_for_victims = decision.preemption is not None and decision.preemption.keeps_nomination
         if decision.host is not None or waits_for_victims:
             return decision, ()
         if len(claims) != 1:
             return self._as_told(decision, NOT_AS_A_WHOLE), ()
         (claim,), now = claims, self._clock()
-        state = self._deciding.state
+        state = self._algorithm.state
         if not self.pacing.may_try(claim.group, state, now):
             return self._as_told(decision, self.pacing.verdict(claim.group)), ()
         began = self._stopwatch()
         if gone := self.trial.make_way(queued, claim):
             self.pacing.succeeded(claim.group)
             self._return_places(gone, f"its place goes to gang {claim.group}, which is complete with it")
-            return self._deciding.decide(queued, preempts=False), ()
+            return self._algorithm.decide(queued, preempts=False), ()
         found, verdict = self._preempt(queued, claim)
         if found is not None:
             self.pacing.succeeded(claim.group)
@@ -178,7 +161,7 @@ class Permitting:
 
     def _preempt(self, queued: QueuedPod, claim: Claim) -> tuple[dict[str, Decision] | None, str]:
         """Return for whom others must be evicted, or None and why nobody is."""
-        preemption = self._deciding.decide(queued).preemption
+        preemption = self._algorithm.decide(queued).preemption
         if preemption is None or not preemption.victims:
             return None, preemption.message.rstrip(".") if preemption is not None else ""
         found = self.trial.preempt(queued, claim)
@@ -188,19 +171,19 @@ class Permitting:
 
     def _as_told(self, decision: Decision, verdict: str) -> Decision:
         """Return a refusal, with what became of the attempt to make room for the group as a whole."""
-        diagnosis, profile, message = decision.diagnosis, self._deciding.profile(decision.pod), decision.message
+        diagnosis, profile, message = decision.diagnosis, self._algorithm.profile(decision.pod), decision.message
         if diagnosis is not None and profile is not None:
             message = refusal_message(diagnosis, profile, after=f"{verdict}." if verdict else "")
         return replace(decision, preemption=Preemption(), message=message)
 
-    def arrive(self, reserved: Reserved) -> list[Reserved]:
+    def arrive(self, assumed: AssumedPod) -> list[AssumedPod]:
         """Let a pod wait that has a place; return who may bind now."""
-        queued, now = reserved.queued, self._clock()
+        queued, now = assumed.queued, self._clock()
         uid = queued.pod.uid
-        self._waiting[uid] = reserved
-        self._waiting_on.setdefault(reserved.host, {})[uid] = reserved
+        self._waiting[uid] = assumed
+        self._waiting_on.setdefault(assumed.host, {})[uid] = assumed
         self._untold[uid] = now
-        self.permit.wait(uid, reserved.claims, now)
+        self.permit.wait(uid, assumed.claims, now)
         self._queue.wait(queued)
         released = [self._forget(other) for other in self.permit.release(uid, self.trial.placed)]
         for each in released:
@@ -208,7 +191,7 @@ class Permitting:
             for claim in each.claims:
                 self.pacing.complete(claim.group)
         if not released and not self._next:
-            self._gather(reserved.claims, now)
+            self._gather(assumed.claims, now)
         return released
 
     def _gather(self, claims: Sequence[Claim], now: float) -> None:
@@ -230,6 +213,28 @@ class Permitting:
 
     # --- people --------------------------------------------------------------------------------------
 
+    def states(self, queued: QueuedPod) -> tuple[GangState, ...]:
+        """Return how far the gangs of a pod have come; none where a size has no value: the pod's refusal tells."""
+        try:
+            return tuple(self._state(claim) for claim in self._algorithm.claims(queued))
+        except ValueError:
+            return ()
+
+    def describe(self, claims: Iterable[Claim], *, joining: int = 1) -> str:
+        """Return what a member waits for, for people; joining: whether it has just found a place (1) or not (0)."""
+        return "; ".join(self._state(claim, joining=joining).sentence() for claim in claims)
+
+    def _state(self, claim: Claim, *, joining: int = 0) -> GangState:
+        """joining: how many pending members are about to get a place."""
+        since = self.permit.since(claim.group)
+        return gang_state(
+            claim,
+            placed=self.trial.placed(claim) + joining,
+            pending=self._queue.without_place(claim.group) - joining,
+            holding=self.permit.number(claim.group) + joining,
+            since=self._clock() if since is None and joining else since,
+        )
+
     def untold(self, *, since: float) -> list[QueuedPod]:
         """Return who has a place and waits since this time or longer, and was not asked for here before."""
         found = []
@@ -243,10 +248,10 @@ class Permitting:
 
     def waits_for(self, queued: QueuedPod) -> str | None:
         """Return what a pod that has a place waits for, for people; None where it waits no longer."""
-        reserved = self._waiting.get(queued.pod.uid)
-        if reserved is None:
+        assumed = self._waiting.get(queued.pod.uid)
+        if assumed is None:
             return None
-        claims = reserved.claims
+        claims = assumed.claims
         return f"waiting for minCount pods from a gang to be scheduled: {'; '.join(map(str, claims))}"
 
     # --- places are given back -----------------------------------------------------------------------
@@ -301,73 +306,76 @@ class Permitting:
 
     def _return_places(self, gone: Mapping[str, Claim], why: str) -> None:
         """Free the places first, then back off with all, and only then wake others: they are to have the room."""
-        returned = [(reserved, gone[uid]) for uid in gone if (reserved := self._give_back(uid)) is not None]
+        returned = [(assumed, gone[uid]) for uid in gone if (assumed := self._give_back(uid)) is not None]
         groups: dict[Group, int] = {}
-        for reserved, claim in returned:
+        for assumed, claim in returned:
             groups[claim.group] = groups.get(claim.group, 0) + 1
-            self._tell_returned(reserved, f"{claim}; {why}")
+            self._tell_returned(assumed, f"{claim}; {why}")
         for group, number in groups.items():
             logger.info("Released assumed pods", extra={"gang": str(group), "pods": number, "why": why})
         # their siblings back off with them, or these would take the room again before anyone else can
         for queued in [queued for group in groups for queued in self._queue.group(group).values()]:
             if queued.place in (Place.PERMIT, Place.ACTIVE, Place.UNSCHEDULABLE):
                 self._queue.returned(queued, self._clock())
-        self._deciding.forget_refusals()
+        self._algorithm.forget_refusals()
         if returned:
-            self._informer.happened(ClusterEvent.POD_DELETE)
-        if any(reserved.devices is not None for reserved, _ in returned):
-            self._informer.devices_freed()
+            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
+        if any(assumed.devices is not None for assumed, _ in returned):
+            self._wakeups.devices_freed()
 
-    def _tell_returned(self, reserved: Reserved, why: str) -> None:
-        queued = reserved.queued
+    def _tell_returned(self, assumed: AssumedPod, why: str) -> None:
+        queued = assumed.queued
         decision = Decision(queued.pod, None, message=why)
-        self._observer.on_decided(self._deciding.record(queued, decision, seconds=self._stopwatch() - reserved.began))
+        self._observer.on_decided(self._algorithm.record(queued, decision, seconds=self._stopwatch() - assumed.began))
         self._reporter.unschedulable(decision)
 
-    def _give_back(self, uid: str) -> Reserved | None:
+    def _give_back(self, uid: str) -> AssumedPod | None:
         """Free what a waiting pod holds, and return it; the caller puts it back into the queue."""
         if uid not in self._waiting:
             return None
         self.permit.leave(uid)
-        reserved = self._forget(uid)
-        if self._informer.assumed.pop(uid, None) is not None:
+        assumed = self._forget(uid)
+        if self._assumed.pop(uid, None) is not None:
             self._cluster.displace(uid)
-        reserved.undo(self._cluster)
-        return reserved
+        assumed.unreserve(self._cluster)
+        return assumed
 
-    def _forget(self, uid: str) -> Reserved:
+    def _forget(self, uid: str) -> AssumedPod:
         self._untold.pop(uid, None)
-        reserved = self._waiting.pop(uid)
-        there = self._waiting_on[reserved.host]
+        assumed = self._waiting.pop(uid)
+        there = self._waiting_on[assumed.host]
         del there[uid]
         if not there:
-            del self._waiting_on[reserved.host]
-        for claim in reserved.claims:
+            del self._waiting_on[assumed.host]
+        for claim in assumed.claims:
             if not self.permit.number(claim.group):
                 self._gathered_at.pop(claim.group, None)
-        return reserved
+        return assumed
 
-    def _withdraw(self, reserved: Reserved) -> None:
+    def _withdraw(self, assumed: AssumedPod) -> None:
         """Have a waiting pod decided anew, at once."""
-        if self._give_back(reserved.queued.pod.uid) is not None:
-            self._queue.activate(reserved.queued, self._clock())
-            self._informer.happened(ClusterEvent.POD_DELETE)
-            if reserved.devices is not None:
-                self._informer.devices_freed()
+        if self._give_back(assumed.queued.pod.uid) is not None:
+            self._queue.activate(assumed.queued, self._clock())
+            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
+            if assumed.devices is not None:
+                self._wakeups.devices_freed()
 
     def withdraw_all(self) -> None:
         """Have all who wait decided anew."""
-        for reserved in list(self._waiting.values()):
-            self._withdraw(reserved)
+        for assumed in list(self._waiting.values()):
+            self._withdraw(assumed)
 
     def forget(self, uid: str) -> None:
         """Drop a pod that is gone, or was bound by someone else; its room is not ours to free."""
         if self.permit.leave(uid):
-            self._forget(uid).undo(self._cluster)
+            self._forget(uid).unreserve(self._cluster)
 
     def node_changed(self, name: str) -> None:
         """Look again at the pods that wait with a place on a node: it may be gone, or no longer take them."""
-        for reserved in list(self._waiting_on.get(name, {}).values()):
-            if not self._deciding.still_fits(reserved.queued, reserved.host):
-                logger.info("a place is lost", extra={"pod": reserved.queued.pod.key, "node": name})
-                self._withdraw(reserved)
+        for assumed in list(self._waiting_on.get(name, {}).values()):
+            if not self._algorithm.still_fits(assumed.queued, assumed.host):
+                logger.info(
+                    "Node no longer takes an assumed pod; scheduling it again",
+                    extra={"pod": assumed.queued.pod.key, "node": name},
+                )
+                self._withdraw(assumed)

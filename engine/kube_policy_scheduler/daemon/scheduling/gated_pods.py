@@ -10,49 +10,38 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.daemon.observing.observers import Held, Observer
-from kube_policy_scheduler.daemon.scheduling.collaborators import Reporter
-from kube_policy_scheduler.daemon.scheduling.deciding import Deciding
-from kube_policy_scheduler.daemon.scheduling.permitting import Permitting
-from kube_policy_scheduler.daemon.scheduling.preempting import nominate
-from kube_policy_scheduler.daemon.watching.informer import Informer
+from kube_policy_scheduler.daemon.observing.observers import Held
+from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
+from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.preemption import nominate
+from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.preemption import Preemption
-from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue, gates
+from kube_policy_scheduler.framework.queue import Place, QueuedPod, gates
 
 logger = logging.getLogger(__name__)
 
-HELD_EVERY_SECONDS = 5.0
+TELL_AFTER_SECONDS = 5.0
 """How late a pod may be let in that a policy holds until some hour, or while some metric is high; and how long a pod
 waits, held or for its group, before people are told."""
 LOOK_SECONDS = 0.002
 """For so long at a time; then decisions have their turn."""
 
 
-class Holding:
+class GatedPods:
     """Looks after pods that are held, and tells of those that wait for their group."""
 
     def __init__(
         self,
-        cluster: Cluster,
-        queue: SchedulingQueue,
-        *,
-        informer: Informer,
-        deciding: Deciding,
-        permitting: Permitting,
-        reporter: Reporter,
-        observer: Observer,
-        stopwatch: Callable[[], float],
+        context: SchedulerContext,
+        algorithm: Algorithm,
+        waiting_pods: WaitingPods,
     ) -> None:
-        self._cluster = cluster
-        self._queue = queue
-        self._informer = informer
-        self._deciding = deciding
-        self._permitting = permitting
-        self._reporter = reporter
-        self._observer = observer
-        self._stopwatch = stopwatch
+        self._context = context
+        self._queue, self._stopwatch, self._wakeups = context.queue, context.stopwatch, context.wakeups
+        self._reporter, self._observer = context.reporter, context.observer
+        self._algorithm = algorithm
+        self._waiting_pods = waiting_pods
         self._looked_at = 0.0
         self._round: Iterator[Callable[[], object]] | None = None
 
@@ -64,7 +53,7 @@ class Holding:
     def look(self, now: float) -> None:
         """Begin a round when it is time, and go on with one for a little while."""
         if self._round is None:
-            if 0 <= now - self._looked_at < HELD_EVERY_SECONDS:
+            if 0 <= now - self._looked_at < TELL_AFTER_SECONDS:
                 return
             self._looked_at = now
             self._round = self._go_round(now)
@@ -84,13 +73,13 @@ class Holding:
             yield partial(self._queue.recheck_group, group)
         for queued in self._queue.held_by_policy():
             yield partial(self._queue.recheck, queued)
-        for queued in self._queue.newly_held(since=now - HELD_EVERY_SECONDS):
+        for queued in self._queue.newly_held(since=now - TELL_AFTER_SECONDS):
             if self._queue.get(queued.pod.uid) is not queued or queued.place is not Place.HELD:
                 continue
             yield partial(self._tell_held, queued, now)
-        for queued in self._permitting.untold(since=now - HELD_EVERY_SECONDS):
+        for queued in self._waiting_pods.untold(since=now - TELL_AFTER_SECONDS):
             yield partial(self._tell_waiting, queued)
-        self._informer.happened(ClusterEvent.CLOCK)
+        self._wakeups.move_on_event(ClusterEvent.CLOCK)
 
     def _tell_held(self, queued: QueuedPod, now: float) -> None:
         self.drop_nomination(queued)
@@ -99,14 +88,14 @@ class Holding:
     def tell(self, queued: QueuedPod, now: float) -> None:
         """Tell why a pod is held that has been for a while; of gates the API server tells itself."""
         why = queued.held_because
-        if now - queued.queued < HELD_EVERY_SECONDS or gates(queued) is not None:
+        if now - queued.queued < TELL_AFTER_SECONDS or gates(queued) is not None:
             return
         is_known = queued.told == why
         self._queue.told(queued)
         if is_known:
             return
         self._reporter.held(queued.pod, why)
-        profile = self._deciding.profile(queued.pod)
+        profile = self._algorithm.profile(queued.pod)
         self._observer.on_held(
             Held(
                 queued.pod,
@@ -120,7 +109,7 @@ class Holding:
 
     def _tell_waiting(self, queued: QueuedPod) -> None:
         """Tell what a pod waits for that has a place and waits for its group."""
-        why = self._permitting.waits_for(queued)
+        why = self._waiting_pods.waits_for(queued)
         if why is not None and queued.told != why:
             queued.told = why
             self._reporter.waiting(queued.pod, why)
@@ -129,7 +118,7 @@ class Holding:
         """Keep no room for a pod that will not come to take it."""
         pod = queued.pod
         if pod.nominated_node:
-            nominate(self._cluster, queued, Preemption(), self._reporter)
+            nominate(self._context, queued, Preemption())
             self._reporter.nominated(pod, "")
-            self._deciding.forget_refusals()
-            self._informer.happened(ClusterEvent.POD_DELETE)
+            self._algorithm.forget_refusals()
+            self._wakeups.move_on_event(ClusterEvent.POD_DELETE)

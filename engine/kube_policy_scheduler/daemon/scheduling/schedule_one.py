@@ -1,0 +1,555 @@
+"""The way of a pod, top to bottom: scheduling cycle, assume, permit, binding cycle, failure handling.
+
+Scheduling cycles run one after another in the event loop, in short batches, and wait for nothing. Binding cycles run
+concurrently. A pod that has a node is assumed: it counts there at once, until the watch confirms it or its binding
+fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NoReturn, assert_never
+from uuid import uuid4
+
+import numpy as np
+
+from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Refused, Unknown
+from kube_policy_scheduler.cluster.devices import ANNOTATION, annotation
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
+from kube_policy_scheduler.daemon.scheduling.algorithm import NO_POLICY, Algorithm
+from kube_policy_scheduler.daemon.scheduling.assumed_pods import AssumedPod, Basis
+from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
+from kube_policy_scheduler.daemon.scheduling.gated_pods import TELL_AFTER_SECONDS, GatedPods
+from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
+from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
+from kube_policy_scheduler.daemon.scheduling.preemption import evict_all, nominate
+from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
+from kube_policy_scheduler.daemon.watching.freshness import STALE_POLL_SECONDS
+from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.dynamic_resources.reservation import has_claims
+from kube_policy_scheduler.framework.dynamic_resources.reservation import reserve_on as reserve_claims
+from kube_policy_scheduler.framework.dynamic_resources.reservation import undo as undo_claims
+from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.permit import Claim
+from kube_policy_scheduler.framework.plugins.dynamic_resources import Deallocation
+from kube_policy_scheduler.framework.preemption import Preemption
+from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
+from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
+from kube_policy_scheduler.framework.volume_reservation import reserve as reserve_volumes
+
+logger = logging.getLogger(__name__)
+
+BATCH_SECONDS = 0.002
+"""Schedule for at most this long before the event loop gets a turn: it bounds how late a watch event is read, and how
+late a binding is sent."""
+FLUSH_EVERY_SECONDS = 30.0
+"""How often pods that have been unschedulable for too long are tried again, as in kube-scheduler."""
+DOUBT_SECONDS = 5.0
+"""Between two rounds of questions about a binding whose outcome is unknown after minutes."""
+RESTS = "gang that rests"
+"""The rejector of pods whose gang must hold no places now: one of them is tried again when it is time, for all."""
+NOTHING_WAKES: dict[str, frozenset[ClusterEvent]] = {NO_POLICY: frozenset(), RESTS: frozenset()}
+"""But other policies, which always do."""
+
+
+class Scheduler:
+    """Places the pods of a queue on the nodes of a cluster."""
+
+    def __init__(self, context: SchedulerContext, *, leading: bool = True) -> None:
+        """leading: whether this replica may bind from the start, before `lead` says so."""
+        self.context = context
+        self.cluster, self.queue, self.view = context.cluster, context.queue, context.view
+        self.leading = leading
+        self._clock, self._stopwatch = context.clock, context.stopwatch
+        self._reporter = context.reporter
+        self._flushed_at = 0.0
+        self._broken_gangs = 0
+        """How often a member of a gang gave its place back because its binding could not be sent."""
+        self.algorithm = Algorithm(context)
+        self.waiting_pods = WaitingPods(context, self.algorithm)
+        self.gated_pods = GatedPods(context, self.algorithm, self.waiting_pods)
+        self.event_handlers = EventHandlers(
+            context, self.algorithm, self.waiting_pods, on_assigned=self._on_assigned, on_left=self._on_left
+        )
+        self.hand_over = HandOver(context, self.algorithm, self.waiting_pods, self.event_handlers)
+        self.in_flight = InFlight(wake=context.wakeups.requested.set)
+
+    # --- what decisions rest on ----------------------------------------------------------------------
+
+    def use_policies(self, policies: Policies) -> None:
+        """Decide by these from the next pod on; pods that wait for their gang are decided again."""
+        self.algorithm.use_policies(policies)
+        self.cluster.forget_groups()
+        frame = self.algorithm.frame
+        self.queue.use(
+            turn=lambda queued: policies.turn(queued, frame),
+            hold=lambda queued: policies.hold(queued, frame),
+            membership=self.waiting_pods.membership,
+            placed=self.waiting_pods.trial.placed,
+        )
+        self.waiting_pods.withdraw_all()
+        self.event_handlers.policies_changed()
+        self.context.wakeups.requested.set()
+
+    def use_signals(self, signals: Signals) -> None:
+        """Decide by these from the next pod on."""
+        self.algorithm.use_signals(signals)
+        self.event_handlers.signals_changed()
+
+    def clock_was_set(self, seconds: float) -> None:
+        """Move all times by as much as the clock was set: what was to last a second still does."""
+        self.queue.clock_was_set(seconds)
+        self.context.assumed.clock_was_set(seconds)
+        self.waiting_pods.clock_was_set(seconds)
+        self.context.wakeups.requested.set()
+
+    def lead(self, leading: bool) -> None:
+        """Begin or stop to decide."""
+        self.leading = leading
+        if not leading:
+            self.waiting_pods.withdraw_all()
+        self.context.wakeups.requested.set()
+
+    def _on_assigned(self, pod: PodInfo) -> None:
+        """A pod is on a node, before the cluster knows; a shadow compares."""
+
+    def _on_left(self, uid: str) -> None:
+        """A pod is gone or on a node, before the cluster knows; a shadow compares."""
+
+    # --- the loop ------------------------------------------------------------------------------------
+
+    async def run(self) -> NoReturn:
+        """Schedule for ever; ends by cancellation alone."""
+        requested = self.context.wakeups.requested
+        while True:
+            requested.clear()
+            if self.leading and not self.view():
+                await asyncio.sleep(STALE_POLL_SECONDS)
+                continue
+            self._keep_queue()
+            self.schedule_batch()
+            if self._has_work():
+                await asyncio.sleep(0)
+            else:
+                await self._wait()
+
+    def _has_work(self) -> bool:
+        if self.queue.has_to_ask() or (self.leading and self.gated_pods.is_looking):
+            return True
+        return self._may_schedule() and (self.waiting_pods.has_next() or self.queue.has_active())
+
+    async def _wait(self) -> None:
+        # what may not be decided is not due either: it would be waited for in a busy loop
+        due = self.queue.next_due() if self._may_schedule() else None
+        ends = [at - self._clock() for at in (due, self.waiting_pods.next_due()) if at is not None]
+        pause = min(TELL_AFTER_SECONDS, *ends, TELL_AFTER_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(pause, 0.001)):
+                await self.context.wakeups.requested.wait()
+
+    def _keep_queue(self) -> None:
+        """Do what is due though no event said so."""
+        now = self._clock()
+        self.queue.ask_again()
+        if not 0 <= now - self._flushed_at < FLUSH_EVERY_SECONDS:
+            self._flushed_at = now
+            self.queue.flush_leftovers(now)
+        if self.leading:  # a standby writes nothing about pods either
+            self.gated_pods.look(now)
+        self.waiting_pods.expire(now)
+
+    def _may_schedule(self) -> bool:
+        return self.leading and self.algorithm.policies is not None and not self.in_flight.is_saturated
+
+    def schedule_batch(self) -> int:
+        """Schedule pods until none is left, the time is up or too many bindings are under way; return how many."""
+        end = self._stopwatch() + BATCH_SECONDS
+        scheduled = 0
+        while self._may_schedule():
+            queued = self.waiting_pods.next() or self.queue.pop(self._clock())
+            if queued is None:
+                break
+            self.schedule_one(queued)
+            scheduled += 1
+            if self._stopwatch() > end:
+                break
+        return scheduled
+
+    def is_under_way(self, uid: str) -> bool:
+        """Return whether a task works on a pod that is in flight."""
+        return self.in_flight.has(uid)
+
+    async def drained(self) -> None:
+        """Wait until no binding and no preemption is under way."""
+        await self.in_flight.drained()
+
+    # --- scheduling cycle ----------------------------------------------------------------------------
+
+    def schedule_one(self, queued: QueuedPod) -> None:
+        """Schedule a pod that was popped; afterwards it is in a place of the queue, or in its binding cycle."""
+        began = self._stopwatch()
+        logger.debug("Attempting to schedule pod", extra={"pod": queued.pod.key})
+        self._guard(queued, began, partial(self.scheduling_cycle, queued, began))
+
+    def _guard(self, queued: QueuedPod, began: float, work: Callable[[], None]) -> None:
+        """Do something with a pod in flight; if it raises an error, release what the pod holds and put it back."""
+        try:
+            work()
+        except Exception as error:
+            logger.exception("unexpected error in an attempt", extra={"pod": queued.pod.key})
+            uid = queued.pod.uid
+            if self.in_flight.has(uid):
+                return
+            self.waiting_pods.forget(uid)
+            self._forget(uid)
+            if self.cluster.node_of(uid) is not None:
+                self.cluster.displace(uid)
+            self._attempt_failed(queued, f"internal error: {error!r}; see the scheduler's log", began=began)
+
+    def scheduling_cycle(self, queued: QueuedPod, began: float) -> None:
+        """Find a node for a pod, and assume it there; or handle that there is none."""
+        if self.hand_over.is_enabled and not self.algorithm.serves(queued.pod):
+            self.event_handlers.disown(queued)
+            return
+        membership = self.waiting_pods.membership(queued)
+        if membership.why is not None:
+            self._gate(queued, membership)
+            return
+        claims = membership.claims
+        if claims and (why := self.waiting_pods.rests(queued, claims)) is not None:
+            self._rest(queued, why, began)
+            return
+        decision, others = self.waiting_pods.decide(queued, claims) if claims else (self.algorithm.decide(queued), ())
+        if decision.host is None:
+            for member, refusal in others:
+                self._guard(member, began, partial(self.handle_failure, member, claims, refusal, began))
+            self.handle_failure(queued, claims, decision, began)
+        elif self.hand_over.is_for_another(decision.host):
+            self._tell_decided(queued, decision, began, waits="its node is another replica's, which is to bind it")
+            self.hand_over.assume(queued, decision.host)
+            self._start(queued, self._pass_on(queued, decision.host, began))
+        else:
+            assumed = self.assume(queued, decision, decision.host, claims, began)
+            for each in self.permit(assumed) if assumed is not None else ():
+                self.start_binding_cycle(each)
+
+    def assume(
+        self, queued: QueuedPod, decision: Decision, host: str, claims: tuple[Claim, ...], began: float
+    ) -> AssumedPod | None:
+        """Reserve volumes and devices, and count the pod on its node; None where something cannot be reserved."""
+        pod, volumes, devices = queued.pod, None, None
+        if pod.volumes:
+            found = reserve_volumes(self._frame_on(pod, host))
+            if isinstance(found, str):
+                self._attempt_failed(queued, f"volumes on {host} cannot be had: {found}", began=began)
+                return None
+            volumes = None if isinstance(found, VolumeReservation) and found.empty else found
+        if has_claims(pod.template, self.cluster):
+            devices = reserve_claims(self._frame_on(pod, host), share_id=str(uuid4())[:24])
+        basis = self._basis(host, claims)
+        assumed = AssumedPod(queued, host, began, volumes, claims, basis, None if isinstance(devices, str) else devices)
+        if isinstance(devices, str):
+            assumed.unreserve(self.cluster)
+            self._attempt_failed(queued, f"devices on {host} cannot be had: {devices}", began=began)
+            return None
+        try:
+            self._tell_decided(queued, decision, began, waits=self.waiting_pods.describe(claims))
+            self.cluster.nominate(pod, "")
+            self.cluster.place(pod, host, devices=decision.devices)
+        except Exception:
+            assumed.unreserve(self.cluster)
+            raise
+        self.context.assumed[pod.uid] = host
+        self.algorithm.forget_refusals()
+        return assumed
+
+    def permit(self, assumed: AssumedPod) -> Sequence[AssumedPod]:
+        """Return the pods that may bind now: this one, or its whole gang once that is complete; else it waits."""
+        return self.waiting_pods.arrive(assumed) if assumed.claims else (assumed,)
+
+    def _frame_on(self, pod: PodInfo, host: str) -> Frame:
+        return Frame(pod, self.cluster, self._clock(), rows=np.array([self.cluster.nodes.rows[host]]))
+
+    def _tell_decided(self, queued: QueuedPod, decision: Decision, began: float, *, waits: str = "") -> None:
+        seconds = self._stopwatch() - began
+        self.context.observer.on_decided(self.algorithm.record(queued, decision, seconds=seconds, waits=waits))
+
+    def _gate(self, queued: QueuedPod, membership: Membership) -> None:
+        """Put aside a pod whose gang is not there, or has too few pods."""
+        self.queue.hold(queued, membership, self._clock())
+        self.gated_pods.drop_nomination(queued)
+        self.gated_pods.tell(queued, self._clock())
+
+    def _rest(self, queued: QueuedPod, why: str, began: float) -> None:
+        """Put back a pod whose gang must hold no places now; the gang itself is looked at again."""
+        self.gated_pods.drop_nomination(queued)
+        decision = Decision(queued.pod, None, total=self.cluster.nodes.size, message=why)
+        self._tell_decided(queued, decision, began)
+        queued.refused_for = why
+        self._reporter.unschedulable(decision)
+        self.queue.rejected(queued, frozenset((RESTS,)), self._clock(), wakes=NOTHING_WAKES)
+
+    # --- binding cycle -------------------------------------------------------------------------------
+
+    def start_binding_cycle(self, assumed: AssumedPod) -> None:
+        """Bind a pod that has its node, beside further scheduling cycles."""
+        self._start(assumed.queued, self.binding_cycle(assumed))
+
+    def settle(self, queued: QueuedPod) -> None:
+        """Find out what became of a pod in flight that no task works on: bind it, or put it back."""
+        host = self.context.assumed.get(queued.pod.uid)
+        if host is None:
+            self._attempt_failed(queued, "its attempt was lost", began=self._stopwatch())
+            return
+        assumed = AssumedPod(queued, host, self._stopwatch(), None, (), self._basis(host, ()))
+        self._start(queued, self.binding_cycle(assumed, after=_in_doubt("its binding was lost")))
+
+    def _start(self, queued: QueuedPod, work: Coroutine[Any, Any, None]) -> None:
+        """Work on a pod in flight, beside scheduling cycles; at the end the pod is in another place of the queue."""
+        self.in_flight.start(queued.pod.uid, self._guarded(queued, work, began=self._stopwatch()))
+
+    async def _guarded(self, queued: QueuedPod, work: Coroutine[Any, Any, None], *, began: float) -> None:
+        try:
+            await work
+        except Exception as error:
+            logger.exception("unexpected error", extra={"pod": queued.pod.key})
+            if self.queue.get(queued.pod.uid) is queued and queued.place is Place.IN_FLIGHT:
+                self._forget(queued.pod.uid)
+                self._attempt_failed(queued, f"internal error: {error!r}; see the scheduler's log", began=began)
+
+    async def binding_cycle(self, assumed: AssumedPod, *, after: Unknown | None = None) -> None:
+        """Bind a pod, its volumes and claims first. after: what is known of an earlier binding to the same node."""
+        try:
+            why = await self._pre_bind(assumed)
+            if why:
+                await self._binding_failed(assumed, why, unreserves=False)
+            else:
+                await self._bind(assumed, after)
+        finally:
+            self.cluster.resource_claims.let_go(assumed.queued.pod.uid)
+
+    async def _pre_bind(self, assumed: AssumedPod) -> str:
+        """Have volumes and claims bound, in this order; return why that failed, "" where it did not."""
+        if assumed.volumes is None and assumed.devices is None:
+            return ""
+        context = self.context
+        why = "the scheduler is ending"  # what a cancellation leaves
+        try:
+            with self.in_flight.awaiting_others():
+                why = await context.volumes.bind(assumed.volumes) if assumed.volumes is not None else ""
+                if not why and assumed.devices is not None:
+                    why = await context.claims.bind(assumed.devices)
+                return why
+        finally:
+            if assumed.devices is not None:
+                if why:
+                    undo_claims(assumed.devices, self.cluster)
+                self.event_handlers.claims_settled(one.claim for one in assumed.devices.claims)
+                if why:
+                    context.wakeups.devices_freed()
+
+    async def _bind(self, assumed: AssumedPod, after: Unknown | None) -> None:
+        """Send the binding until its outcome is known; look again at what it rests on before each request."""
+        queued, host, basis = assumed.queued, assumed.host, assumed.basis
+        pod = queued.pod
+        while True:
+            while not self.view():  # noqa: ASYNC110 (asked by turns, as the loop does)
+                await asyncio.sleep(STALE_POLL_SECONDS)
+            if pod.uid not in self.context.assumed:
+                if pod.uid not in self.cluster.pods:
+                    await self._unreserve(assumed)
+                return  # the watch has told what became of it
+            objection, basis = self._look_again(assumed, basis)
+            if objection and after is None:
+                self._broken_gangs += bool(assumed.claims)
+                await self._binding_failed(assumed, objection)
+                return
+            outcome = await self._ask_binder(assumed, basis, after, tries=not objection)
+            match outcome:
+                case Bound():
+                    self.queue.done(pod.uid)
+                    self._post_bind(assumed)
+                    return
+                case Refused(message=why):
+                    await self._binding_failed(assumed, f"binding to {host} was refused: {why}")
+                    return
+                case Unknown(message=why):
+                    # It may be bound: its room stays taken until the watch or another question tells.
+                    logger.warning("binding in doubt, asking again", extra={"pod": pod.key, "node": host, "why": why})
+                    after = outcome
+                    await asyncio.sleep(DOUBT_SECONDS)
+                case Outdated():
+                    pass
+                case _:
+                    assert_never(outcome)
+
+    def _basis(self, host: str, claims: Sequence[Claim]) -> Basis:
+        """Return what a decision for a node, of a pod with these gangs, rests on now."""
+        return Basis(self.view.losses, self.event_handlers.mark(host), self._broken_gangs if claims else 0)
+
+    def _look_again(self, assumed: AssumedPod, basis: Basis) -> tuple[str, Basis]:
+        """Return why what was decided may not be sent any more, "" where it may, and what that rests on."""
+        host = assumed.host
+        now = self._basis(host, assumed.claims)
+        if now == basis:
+            return "", now
+        if not self.algorithm.still_fits(assumed.queued, host):
+            return f"{host} changed before the binding was sent, and no longer takes the pod", now
+        if not self.waiting_pods.are_complete(assumed.claims):
+            return f"other members of its gang lost their places before its binding to {host} was sent", now
+        return "", now
+
+    def _still_holds(self, assumed: AssumedPod, basis: Basis) -> bool:
+        """Return whether nobody else has changed what a decision rests on; the last look before it is sent."""
+        return self._basis(assumed.host, assumed.claims) == basis and self.view()
+
+    async def _ask_binder(self, assumed: AssumedPod, basis: Basis, after: Unknown | None, *, tries: bool) -> Outcome:
+        """tries: whether the binding may be sent (again); else it is only asked what became of it."""
+        pod, host, binder = assumed.queued.pod, assumed.host, self.context.binder
+        devices = self.cluster.devices.held(pod.uid)
+        try:
+            if after is not None and not tries:
+                return await binder.settle(namespace=pod.namespace, name=pod.name, uid=pod.uid, node=host, after=after)
+            return await binder.bind(
+                namespace=pod.namespace,
+                name=pod.name,
+                uid=pod.uid,
+                node=host,
+                # which devices the pod got, so that a restarted scheduler knows
+                annotations={ANNOTATION: annotation(devices)} if devices else None,
+                after=after,
+                still_holds=partial(self._still_holds, assumed, basis),
+            )
+        except Exception as error:
+            logger.exception("unexpected error while a pod was bound", extra={"pod": pod.key})
+            return _in_doubt(f"internal error: {error!r}")
+
+    def _post_bind(self, assumed: AssumedPod) -> None:
+        """Tell that a pod is bound."""
+        queued, host = assumed.queued, assumed.host
+        pod = queued.pod
+        self.context.observer.on_bound(
+            PodBound(
+                pod,
+                host,
+                at=self._clock(),
+                seconds=self._stopwatch() - assumed.began,
+                attempts=queued.attempts,
+                queued=queued.queued,
+            )
+        )
+        told = {"pod": pod.key, "node": host, "attempts": queued.attempts}
+        logger.info("Successfully bound pod to node", extra=told)
+        self._reporter.bound(pod, host)
+
+    async def _pass_on(self, queued: QueuedPod, host: str, began: float) -> None:
+        """Have the replica that owns a node bind the pod."""
+        if why := await self.hand_over.pass_on(queued, host):
+            self._attempt_failed(queued, why, began=began)
+
+    # --- failure handling ----------------------------------------------------------------------------
+
+    def handle_failure(self, queued: QueuedPod, claims: tuple[Claim, ...], decision: Decision, began: float) -> None:
+        """Put back a pod that fits nowhere, tell why, and preempt where that helps."""
+        if claims and (far := self.waiting_pods.refused(claims)) not in decision.message:
+            decision = replace(decision, message=f"{decision.message} {far}.")
+        self._tell_decided(queued, decision, began)
+        # a pod that waits for long is tried again and again, for the same reason
+        level = logging.INFO if decision.message != queued.refused_for else logging.DEBUG
+        told = {"pod": queued.pod.key, "why": decision.message}
+        if claims:
+            told["gang"] = self.waiting_pods.describe(claims, joining=0)
+        logger.log(level, "Unable to schedule pod", extra=told)
+        queued.refused_for = decision.message
+        self._reporter.unschedulable(decision)
+        self.hand_over.give_back(queued)
+        self._requeue_or_preempt(queued, decision)
+
+    def _requeue_or_preempt(self, queued: QueuedPod, decision: Decision) -> None:
+        found = decision.preemption
+        if found is not None and not found.keeps_nomination and (found.nominated_node or queued.pod.nominated_node):
+            nominate(self.context, queued, found)
+            self.algorithm.forget_refusals()
+        if found is not None and found.victims:
+            found = self._without_waiting(queued, found)
+        given_up = found.claims if found is not None else None
+        if found is not None and (found.victims or (given_up is not None and given_up.acts)):
+            self._start(queued, self._preempt(queued, decision.rejectors, found))
+        else:
+            self._requeue(queued, decision.rejectors)
+
+    def _requeue(self, queued: QueuedPod, rejectors: frozenset[str]) -> None:
+        """Have a pod wait for events that may help it."""
+        profile = self.algorithm.profile(queued.pod)
+        if profile is None:
+            self.queue.rejected(queued, frozenset((NO_POLICY,)), self._clock(), wakes=NOTHING_WAKES)
+        else:
+            self.queue.rejected(queued, rejectors, self._clock(), wakes=profile.wakes)
+
+    def _without_waiting(self, queued: QueuedPod, found: Preemption) -> Preemption:
+        """Release victims that wait at Permit; return a preemption of the others, which are to be evicted."""
+        gone = self.waiting_pods.evict(found.victims, by=queued.pod)
+        for victim in found.victims:
+            if victim.uid in gone:
+                self._reporter.preempted(victim, by=queued.pod, node_name=found.nominated_node or "")
+        return replace(found, victims=tuple(victim for victim in found.victims if victim.uid not in gone))
+
+    async def _preempt(self, queued: QueuedPod, rejectors: frozenset[str], found: Preemption) -> None:
+        """Evict, with the pod in flight: the end of a victim is then an event that it will not miss.
+
+        Claims that are in the way lose their devices first; that, too, is an event.
+        """
+        if found.claims is not None:
+            await self._deallocate(found.claims)
+        if await evict_all(self.context, queued, found):
+            self._requeue(queued, rejectors)
+        else:
+            self.queue.failed(queued, self._clock())
+
+    async def _deallocate(self, given_up: Deallocation) -> None:
+        """Take the devices of one claim away, and delete claims that earlier attempts have left."""
+        for claim in given_up.one_of[:1]:
+            await self.context.claims.deallocate(claim)
+        for claim in given_up.delete:
+            await self.context.claims.delete(claim)
+
+    async def _binding_failed(self, assumed: AssumedPod, why: str, *, unreserves: bool = True) -> None:
+        """Forget an assumed pod, and put it back. unreserves: whether its claims are still to be given back."""
+        self._forget(assumed.queued.pod.uid)
+        if unreserves:
+            await self._unreserve(assumed)
+        self._attempt_failed(assumed.queued, why, began=assumed.began)
+
+    def _forget(self, uid: str) -> None:
+        """Free the room of a pod that was assumed and is not bound after all."""
+        self.event_handlers.take_back(uid)
+
+    async def _unreserve(self, assumed: AssumedPod) -> None:
+        """Give back the claims of a pod that is not bound after all."""
+        if assumed.devices is not None:
+            await self.context.claims.unreserve(assumed.devices)
+
+    def _attempt_failed(self, queued: QueuedPod, why: str, *, began: float) -> None:
+        """Put back a pod whose attempt ended with an error, and tell."""
+        self.queue.failed(queued, self._clock())
+        logger.warning("Error scheduling pod; retrying", extra={"pod": queued.pod.key, "why": why})
+        try:
+            failed = AttemptFailed(queued.pod, why, self._clock(), self._stopwatch() - began)
+            self.context.observer.on_failed(failed)
+            if self.queue.get(queued.pod.uid) is queued:
+                self._reporter.failed(queued.pod, why)
+        except Exception:
+            logger.exception("unexpected error in a report", extra={"pod": queued.pod.key})
+
+
+def _in_doubt(why: str) -> Unknown:
+    return Unknown(why, since=asyncio.get_running_loop().time())
