@@ -22,7 +22,8 @@ from kube_policy_scheduler.daemon.modes.extender_routes import ExtenderRoutes
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observer, Observers
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
-from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.queue import SchedulingQueue
@@ -94,16 +95,18 @@ class Stage:
         self.cluster = Cluster()
         nobody = cast(Any, object())
         self.scheduler = Scheduler(
-            self.cluster,
-            SchedulingQueue(),
-            cycle=Cycle(),
-            binder=nobody,
-            evictor=nobody,
-            volumes=nobody,
-            claims=nobody,
-            reporter=nobody,
-            observer=Observer(),
-            clock=lambda: NOW,
+            SchedulerContext(
+                self.cluster,
+                SchedulingQueue(),
+                cycle=Cycle(),
+                binder=nobody,
+                evictor=nobody,
+                volumes=nobody,
+                claims=nobody,
+                reporter=nobody,
+                observer=Observer(),
+                clock=lambda: NOW,
+            )
         )
         names = frozenset({"policy-scheduler"})
         loaded = load([Source("apps.policy", self.rules)], default_schedulers=names)
@@ -130,10 +133,10 @@ class Stage:
         )
 
     def add_whole_node(self, node: Json) -> None:
-        self.scheduler.informer.node_changed(msgspec.convert(node, objects.Node, strict=False))
+        self.scheduler.event_handlers.node_changed(msgspec.convert(node, objects.Node, strict=False))
 
     def add_pod(self, pod: Json) -> None:
-        self.scheduler.informer.pod_changed(msgspec.convert(pod, objects.Pod, strict=False))
+        self.scheduler.event_handlers.pod_changed(msgspec.convert(pod, objects.Pod, strict=False))
 
     def counted(self, verb: str, result: str) -> float | None:
         labels = {"verb": verb, "result": result}

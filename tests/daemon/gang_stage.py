@@ -15,7 +15,8 @@ from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.observing.observers import Observer
-from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.queue import SchedulingQueue
 from tests.simulation.chaos import policies_of
@@ -74,23 +75,25 @@ class GangStage:
         told: Any = self.told
         steady, ticks = asyncio.get_running_loop().time, itertools.count()
         self.scheduler = Scheduler(
-            Cluster(),
-            SchedulingQueue(),
-            cycle=Cycle(),
-            binder=told,
-            evictor=told,
-            volumes=told,
-            claims=told,
-            reporter=told,
-            observer=Observer(),
-            clock=lambda: START + steady(),
-            stopwatch=lambda: next(ticks) * 1e-5,
+            SchedulerContext(
+                Cluster(),
+                SchedulingQueue(),
+                cycle=Cycle(),
+                binder=told,
+                evictor=told,
+                volumes=told,
+                claims=told,
+                reporter=told,
+                observer=Observer(),
+                clock=lambda: START + steady(),
+                stopwatch=lambda: next(ticks) * 1e-5,
+            )
         )
         self.scheduler.use_policies(policies_of(policy))
         for number in range(nodes):
             status = {"allocatable": {"cpu": str(cpus), "memory": "256Gi", "pods": "1000"}}
             node = {"metadata": {"name": f"n{number}"}, "status": status}
-            self.scheduler.informer.node_changed(msgspec.convert(node, objects.Node))
+            self.scheduler.event_handlers.node_changed(msgspec.convert(node, objects.Node))
         self._task = asyncio.create_task(self.scheduler.run())
 
     def pod(self, name: str, *, job: str = "", size: int = 0, priority: int = 0, node: str = "") -> None:
@@ -103,7 +106,9 @@ class GangStage:
         }
         labels = {"job": job, "size": str(size)} if job else {}
         metadata = objects.ObjectMeta(name=name, namespace="default", uid=name, labels=labels, resource_version="1")
-        self.scheduler.informer.pod_changed(objects.Pod(metadata=metadata, spec=msgspec.convert(spec, objects.PodSpec)))
+        self.scheduler.event_handlers.pod_changed(
+            objects.Pod(metadata=metadata, spec=msgspec.convert(spec, objects.PodSpec))
+        )
 
 
 def calls_of(story: Callable[[int], Awaitable[object]], size: int) -> int:

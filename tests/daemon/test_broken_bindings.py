@@ -37,7 +37,7 @@ def test_pods_whose_bindings_break_take_no_room_of_others(fault: str) -> None:
         await calm.after(60.0)
         assert len(calm.on_nodes()) == 8
         assert places(calm) == set()
-        assert calm.process.scheduler.bindings.oldest_seconds == 0.0
+        assert calm.process.scheduler.in_flight.oldest_seconds == 0.0
 
     story(POLICY, tell, cpus=(4,))
 
@@ -55,8 +55,8 @@ def test_a_binding_that_breaks_whenever_it_is_asked_for_is_seen_and_ends_once_it
         await calm.after(290.0)
         calm.process.connection.plan = lambda verb, path: ""
         if verb == "GET":
-            assert calm.process.scheduler.bindings.oldest_seconds > 280.0
-            assert calm.process.scheduler.informer.assumed
+            assert calm.process.scheduler.in_flight.oldest_seconds > 280.0
+            assert calm.process.scheduler.context.assumed
         await calm.after(90.0)
         assert calm.on_nodes() == ["bad"]
         assert places(calm) == set()
@@ -108,14 +108,14 @@ def test_a_reporter_that_breaks_costs_no_pod_its_place(caplog: pytest.LogCapture
 def test_an_attempt_that_breaks_after_the_pod_has_its_place_gives_that_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async def tell(calm: Calm) -> None:
         scheduler = calm.process.scheduler
-        bind, broken = scheduler.bindings.bind, ["bad"]
+        bind, broken = scheduler.start_binding_cycle, ["bad"]
 
         def breaks(reserved: Any) -> None:
             if reserved.queued.pod.name in broken:
                 raise OurFaultError("drawn")
             bind(reserved)
 
-        monkeypatch.setattr(scheduler.bindings, "bind", breaks)
+        monkeypatch.setattr(scheduler, "start_binding_cycle", breaks)
         calm.pod("bad", millis=4000)
         await calm.after(2.0)
         calm.pod("good", millis=4000)

@@ -27,7 +27,7 @@ def logged(**more: Any) -> tuple[Stage, DecisionLog]:
         size=100, seed=0, replica="r1", detail_share=1.0, best_nodes=3, repeat_seconds=300,
         stopwatch=lambda: float(next(ticks)), counts=ClauseCounts(),
     )  # fmt: skip
-    policies = stage.scheduler.deciding.policies
+    policies = stage.scheduler.algorithm.policies
     log.use_policies(policies.policy_set, hash="abc")  # type: ignore[union-attr]
     stage.observer.add(log)
     return stage, log

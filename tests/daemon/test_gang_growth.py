@@ -39,9 +39,9 @@ async def there_is_room_for_half_of_it(size: int) -> None:
     for number in range(size):
         stage.pod(f"a{number}", job="a", size=size)
     await asyncio.sleep(30)
-    assert len(stage.scheduler.permitting.permit) == size // 2
+    assert len(stage.scheduler.waiting_pods.permit) == size // 2
     await asyncio.sleep(60)  # its time is up: it rests
-    assert len(stage.scheduler.permitting.permit) == 0
+    assert len(stage.scheduler.waiting_pods.permit) == 0
     await asyncio.sleep(60)
 
 

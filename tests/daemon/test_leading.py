@@ -26,7 +26,7 @@ def test_nothing_is_bound_after_a_sleep_before_the_lease_is_renewed(
         slept = 0.0
         server = ApiServer(Random(1))
         leading = Leading(SETTINGS, shares=False, identity="a", slept=lambda: slept)
-        scheduler: Any = SimpleNamespace(leading=False, passing=None, lead=lambda leading: None)
+        scheduler: Any = SimpleNamespace(lead=lambda leading: None)
         pods: Any = SimpleNamespace(position=0)
         connection: Any = Connection(server)
         leading.attach(scheduler, [pods, pods], transport=connection, random=Random(1))

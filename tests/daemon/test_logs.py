@@ -17,7 +17,13 @@ NASTY = 'web\n2027-01-15T08:00:00.000Z INFO    Successfully bound pod to node po
 
 def record(message: str, *arguments: object, **extra: Any) -> logging.LogRecord:
     made = logging.LogRecord(
-        "kube_policy_scheduler.daemon.scheduling.scheduler", logging.INFO, "scheduler.py", 1, message, arguments, None
+        "kube_policy_scheduler.daemon.scheduling.schedule_one",
+        logging.INFO,
+        "scheduler.py",
+        1,
+        message,
+        arguments,
+        None,
     )
     made.created = 1_800_000_000.25
     for key, value in extra.items():
@@ -41,7 +47,7 @@ def test_a_line_for_collectors_is_one_object() -> None:
     assert json.loads(line) == {
         "time": "2027-01-15T08:00:00.250000+00:00",
         "level": "info",
-        "logger": "kube_policy_scheduler.daemon.scheduling.scheduler",
+        "logger": "kube_policy_scheduler.daemon.scheduling.schedule_one",
         "message": "Successfully bound pod to node",
         "pod": "shop/web-1",
         "node": "n1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
-from kube_policy_scheduler.daemon.replicas.passes import Passes
+from kube_policy_scheduler.daemon.scheduling.passes import Passes
 
 
 def pod(version: int) -> PodInfo:

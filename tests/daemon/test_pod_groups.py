@@ -28,7 +28,7 @@ def coscheduling(name: str, size: int) -> CoschedulingPodGroup:
 
 
 def exists(calm: Calm, group: PodGroup | CoschedulingPodGroup) -> None:
-    calm.process.scheduler.informer.object_changed(group)
+    calm.process.scheduler.event_handlers.object_changed(group)
 
 
 def pods(calm: Calm, group: str, *names: str) -> None:
@@ -130,10 +130,10 @@ def test_what_is_written_on_a_group_wakes_nobody_and_a_new_size_does() -> None:
         exists(calm, group)
         pods(calm, "train", "a", "b")
         await calm.after(5)
-        before = calm.process.scheduler.informer.changes
+        before = calm.process.scheduler.context.wakeups.changes
         condition = PodCondition(type="PodGroupScheduled", status="False")
         exists(calm, msgspec.structs.replace(group, status=PodGroupStatus(conditions=[condition])))
-        assert calm.process.scheduler.informer.changes == before
+        assert calm.process.scheduler.context.wakeups.changes == before
         exists(calm, gang("train", 2))
         await calm.after(1)
         assert calm.on_nodes() == ["a", "b"]

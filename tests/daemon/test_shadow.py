@@ -10,12 +10,13 @@ import pytest
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.daemon.modes.shadow import ShadowScheduler
+from kube_policy_scheduler.daemon.modes.shadow import Nobody, ShadowScheduler
 from kube_policy_scheduler.daemon.modes.shadow_report import ShadowReport
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Compared, Observer, Observers
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
+from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.invariants import pod_violations
@@ -65,14 +66,22 @@ class Stage:
             stopwatch=lambda: 0.0,
         )
         self.cluster = Cluster()
+        nobody = Nobody()
         self.shadow = ShadowScheduler(
-            self.cluster,
-            SchedulingQueue(),
-            cycle=Cycle(),
-            observer=Observers([self.ear, self.report, self.log]),
+            SchedulerContext(
+                self.cluster,
+                SchedulingQueue(),
+                cycle=Cycle(),
+                binder=nobody,
+                evictor=nobody,
+                volumes=nobody,
+                claims=nobody,
+                reporter=nobody,
+                observer=Observers([self.ear, self.report, self.log]),
+                clock=lambda: self.now,
+                stopwatch=lambda: 0.0,
+            ),
             give_up_seconds=self.give_up_seconds,
-            clock=lambda: self.now,
-            stopwatch=lambda: 0.0,
         )
         self.use(self.rules)
 
@@ -90,16 +99,16 @@ class Stage:
             "metadata": {"name": name, "labels": labels},
             "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"}},
         }
-        self.shadow.informer.node_changed(msgspec.convert(node, objects.Node))
+        self.shadow.event_handlers.node_changed(msgspec.convert(node, objects.Node))
 
     def see(self, name: str, **changes: Json) -> None:
         """Show a pod as the watch does."""
-        self.shadow.informer.pod_changed(_pod(name, **changes))
+        self.shadow.event_handlers.pod_changed(_pod(name, **changes))
 
     def look(self) -> None:
         """Let the shadow decide what it can."""
         self.shadow._keep_queue()
-        self.shadow.decide_batch()
+        self.shadow.schedule_batch()
 
     def last(self) -> tuple[str, str, str]:
         """Return verdict, our node and theirs of the last comparison."""
@@ -193,7 +202,7 @@ def test_deciding_reserves_nothing(stage: Stage) -> None:
         stage.see(f"p{number}")
     stage.look()
     assert stage.cluster.pods == {}
-    assert stage.shadow.informer.assumed == {}
+    assert stage.shadow.context.assumed == {}
 
 
 def test_each_pod_is_compared_on_what_the_other_did_so_far(stage: Stage) -> None:
@@ -251,10 +260,10 @@ def test_pods_of_others_and_pods_that_came_bound_are_not_compared(stage: Stage) 
 def test_a_deleted_pod_is_counted_once_we_would_have_placed_it(stage: Stage) -> None:
     stage.see("p")
     stage.look()
-    stage.shadow.informer.pod_deleted(_pod("p"))
+    stage.shadow.event_handlers.pod_deleted(_pod("p"))
     assert stage.last() == ("gone", "fast", "")
     stage.see("undecided")
-    stage.shadow.informer.pod_deleted(_pod("undecided"))
+    stage.shadow.event_handlers.pod_deleted(_pod("undecided"))
     assert len(stage.ear.heard) == 1
 
 
@@ -279,7 +288,7 @@ def test_where_the_other_evicted_our_word_of_before_stands(stage: Stage) -> None
     stage.see("urgent", cpu="3", priority=10)
     stage.look()
     stage.see("urgent", cpu="3", priority=10, nominated="slow", version=2)
-    stage.shadow.informer.pod_deleted(_pod("on-slow", cpu="3", node="slow"))
+    stage.shadow.event_handlers.pod_deleted(_pod("on-slow", cpu="3", node="slow"))
     stage.look()
     assert "slow" in stage.cluster.nominated, "the room that the other keeps is kept"
     stage.see("urgent", cpu="3", priority=10, node="slow", version=3)
@@ -302,7 +311,7 @@ def test_other_policies_decide_anew_what_waits(stage: Stage) -> None:
     stage.look()
     stage.use('policy apps\nscore 1 if node.label.speed == "quick"\n')
     stage.look()
-    stage.shadow.informer.pod_deleted(_pod("p"))
+    stage.shadow.event_handlers.pod_deleted(_pod("p"))
     assert stage.last() == ("gone", "quick", "")
 
 
@@ -343,4 +352,4 @@ def test_the_decision_log_keeps_both_nodes(stage: Stage) -> None:
 
 async def test_a_shadow_has_no_hands(stage: Stage) -> None:
     with pytest.raises(AssertionError, match="binds nothing"):
-        await stage.shadow.bindings._binder.bind(namespace="d", name="p", uid="u", node="n")
+        await stage.shadow.context.binder.bind(namespace="d", name="p", uid="u", node="n")

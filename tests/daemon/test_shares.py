@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
-from kube_policy_scheduler.daemon.replicas.ring import Ring
-from kube_policy_scheduler.daemon.replicas.sharding import Sharding
+from kube_policy_scheduler.daemon.scheduling.sharding import Ring, Sharding
 from tests.simulation.chaos import compiled
 
 MEMBERS = st.frozensets(st.sampled_from([f"r{number}" for number in range(8)]), min_size=1, max_size=6)
@@ -53,13 +52,13 @@ def test_parts_are_about_equal() -> None:
 
 
 def test_nobody_owns_anything_before_the_members_are_known() -> None:
-    share = Sharding("a", unit=lambda pod: "u")
+    share = Sharding("a")
     assert not share.owns_node("n1")
     assert not share.is_ours(pod())
 
 
 def test_a_nomination_keeps_room_and_only_one_that_says_so_passes_the_pod_on() -> None:
-    share, other = Sharding("a", unit=lambda pod: "unit"), Sharding("b", unit=lambda pod: "unit")
+    share, other = Sharding("a"), Sharding("b")
     for each in (share, other):
         each.use(("a", "b"))
     mine, its = (share, other) if share.owns_unit(pod()) else (other, share)

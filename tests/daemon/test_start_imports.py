@@ -37,7 +37,7 @@ def imported() -> set[str]:
 
 def test_the_scheduler_itself_is_imported(imported: set[str]) -> None:
     assert {
-        "kube_policy_scheduler.daemon.scheduling.scheduler",
+        "kube_policy_scheduler.daemon.scheduling.schedule_one",
         "kube_policy_scheduler.lang.reading.parse",
         "kube_policy_scheduler.adapters.kube.reflector",
     } <= imported

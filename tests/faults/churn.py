@@ -33,7 +33,8 @@ from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observers
 from kube_policy_scheduler.daemon.observing.reporter import ApiReporter
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
-from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.invariants import violations
@@ -96,15 +97,17 @@ class Churn:
         self.cluster, self.queue = Cluster(), SchedulingQueue()
         groups = PodGroupStatusWriter(answers, find=partial(self.cluster.get, objects.PodGroup), random=random)
         self.scheduler = Scheduler(
-            self.cluster,
-            self.queue,
-            cycle=Cycle(seed=0),
-            binder=answers,
-            evictor=answers,
-            volumes=answers,
-            claims=answers,
-            reporter=ApiReporter(self.events, self.statuses, groups),
-            observer=self.observers,
+            SchedulerContext(
+                self.cluster,
+                self.queue,
+                cycle=Cycle(seed=0),
+                binder=answers,
+                evictor=answers,
+                volumes=answers,
+                claims=answers,
+                reporter=ApiReporter(self.events, self.statuses, groups),
+                observer=self.observers,
+            )
         )
         found = load([Source("p.policy", POLICY)]).policy_set
         assert found is not None
@@ -112,7 +115,7 @@ class Churn:
         self.scheduler.use_policies(policies)
         self.log.use_policies(policies.policy_set, hash="h")
         for number in range(NODES):
-            self.scheduler.informer.node_changed(_node(f"n{number}"))
+            self.scheduler.event_handlers.node_changed(_node(f"n{number}"))
         self.bound: deque[objects.Pod] = deque()
         self.pending: dict[str, objects.Pod] = {}
         self._made = 0
@@ -129,7 +132,7 @@ class Churn:
         pod = self.pending.pop(uid)
         spec = msgspec.structs.replace(pod.spec, node_name=node_name)
         seen = msgspec.structs.replace(pod, spec=spec)
-        self.scheduler.informer.pod_changed(seen)
+        self.scheduler.event_handlers.pod_changed(seen)
         self.bound.append(seen)
 
     def create(self) -> None:
@@ -153,7 +156,7 @@ class Churn:
         )
         pod = objects.Pod(metadata=metadata, spec=spec)
         self.pending[metadata.uid] = pod
-        self.scheduler.informer.pod_changed(pod)
+        self.scheduler.event_handlers.pod_changed(pod)
 
     async def run(self, pods: int, *, told: Callable[[int], None], every: int) -> None:
         """Create so many, and delete each some time later."""
@@ -165,21 +168,21 @@ class Churn:
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
                 while len(self.bound) > ALIVE:
-                    self.scheduler.informer.pod_deleted(self.bound.popleft())
+                    self.scheduler.event_handlers.pod_deleted(self.bound.popleft())
                 while len(self.pending) > ALIVE:
                     uid = next(iter(self.pending))
-                    self.scheduler.informer.pod_deleted(self.pending.pop(uid))
+                    self.scheduler.event_handlers.pod_deleted(self.pending.pop(uid))
                 if self._made % every == 0:
                     told(self._made)
             for uid in list(self.pending):
-                self.scheduler.informer.pod_deleted(self.pending.pop(uid))
+                self.scheduler.event_handlers.pod_deleted(self.pending.pop(uid))
             await self.scheduler.drained()
             while self.bound:
-                self.scheduler.informer.pod_deleted(self.bound.popleft())
+                self.scheduler.event_handlers.pod_deleted(self.bound.popleft())
             assert await self.statuses.drain(timeout_seconds=60.0)
             assert await self.events.drain(timeout_seconds=60.0)
             assert all(not task.done() for task in tasks), [task.exception() for task in tasks if task.done()]
-            assert violations(self.cluster, self.queue, self.scheduler.informer.assumed) == []
+            assert violations(self.cluster, self.queue, self.scheduler.context.assumed) == []
         finally:
             for task in tasks:
                 task.cancel()
@@ -212,7 +215,7 @@ def _node(name: str) -> objects.Node:
 
 def sizes(churn: Churn) -> dict[str, int]:
     """Return how many things are kept, by where."""
-    queue, informer, counters = churn.queue, churn.scheduler.informer, churn.cluster.counters
+    queue, handlers, counters = churn.queue, churn.scheduler.event_handlers, churn.cluster.counters
     kept: dict[str, Any] = {
         "pods": churn.cluster.pods,
         "placed on": churn.cluster._placed_on,
@@ -228,10 +231,10 @@ def sizes(churn: Churn) -> dict[str, int]:
         "to be asked again": queue._ask_again,
         "groups": queue._groups._groups,
         "waiting for": [uid for waiting in queue._unschedulable._by_event.values() for uid in waiting],
-        "assumed": informer.assumed,
-        "returns": informer._returns,
-        "foreign": informer._foreign,
-        "gangs tried": churn.scheduler.permitting.pacing,
+        "assumed": handlers.assumed,
+        "returns": handlers._returns,
+        "foreign": handlers._foreign,
+        "gangs tried": churn.scheduler.waiting_pods.pacing,
         "counters": counters._counters,
         "terms that came or went": counters._carried_log,
         "counted templates": counters._placed,

@@ -11,7 +11,7 @@ FOLLOWED: dict[str, list[str]] = {
     ],
     "watch-lines": [
         "kube_policy_scheduler.adapters.kube.decoding",
-        "kube_policy_scheduler.daemon.watching",
+        "kube_policy_scheduler.daemon.scheduling",
         "kube_policy_scheduler.cluster",
         "kube_policy_scheduler.framework",
     ],

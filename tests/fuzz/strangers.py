@@ -50,7 +50,7 @@ from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from tests.daemon.extender_stage import Stage
-from tests.daemon.test_informer import World, node, pod
+from tests.daemon.test_event_handlers import World, node, pod
 from tests.fuzz.examination import Wrong
 
 
@@ -98,11 +98,11 @@ class _Mirror:
 
 
 def examine_watch_lines(data: bytes) -> None:
-    """Take lines of watches through decoder, informer, columns and one decision."""
+    """Take lines of watches through decoder, event handlers, columns and one decision."""
     world = World()
     mirrors = {name: _Mirror(resource) for name, resource in RESOURCES.items()}
-    attach(cast(Any, list(mirrors.values())), world.informer)
-    world.informer.node_changed(node("first"))
+    attach(cast(Any, list(mirrors.values())), world.event_handlers.handler)
+    world.event_handlers.node_changed(node("first"))
     with nothing_breaks():
         for line in data.split(b"\n")[:MOST_LINES]:
             kind = _KIND.search(line)

@@ -71,7 +71,7 @@ def _claim_volume(name: str) -> Json:
 
 
 def _claims(stage: Stage, n: int, *, bound: bool, namespace: str = TENANT) -> None:
-    stage.informer.object_changed(
+    stage.event_handlers.object_changed(
         stage.thing(
             objects.StorageClass,
             {"metadata": {"name": "late"}, "provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer"},
@@ -79,9 +79,11 @@ def _claims(stage: Stage, n: int, *, bound: bool, namespace: str = TENANT) -> No
     )
     for number in range(n):
         name = f"claim{number}"
-        stage.informer.object_changed(stage.thing(objects.PersistentVolumeClaim, claim(name, namespace, bound=bound)))
+        stage.event_handlers.object_changed(
+            stage.thing(objects.PersistentVolumeClaim, claim(name, namespace, bound=bound))
+        )
         if bound:
-            stage.informer.object_changed(stage.thing(objects.PersistentVolume, volume(f"pv-{namespace}-{name}")))
+            stage.event_handlers.object_changed(stage.thing(objects.PersistentVolume, volume(f"pv-{namespace}-{name}")))
 
 
 def claim(name: str, namespace: str = TENANT, *, bound: bool) -> Json:
@@ -122,13 +124,13 @@ def _local_volumes(stage: Stage, n: int) -> None:
         body = volume(f"local{number}")
         expression = {"key": HOST, "operator": "In", "values": [f"n{number % 12}"]}
         body["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
-        stage.informer.object_changed(stage.thing(objects.PersistentVolume, body))
+        stage.event_handlers.object_changed(stage.thing(objects.PersistentVolume, body))
 
 
 def _shared_volumes(stage: Stage, n: int) -> None:
     _claims(stage, n, bound=False)
     for number in range(n):
-        stage.informer.object_changed(stage.thing(objects.PersistentVolume, volume(f"any{number}")))
+        stage.event_handlers.object_changed(stage.thing(objects.PersistentVolume, volume(f"any{number}")))
 
 
 def _placed(body: Body, *, namespace: Callable[[int], str] = lambda number: TENANT) -> Callable[[Stage, int], None]:
@@ -142,9 +144,9 @@ def _placed(body: Body, *, namespace: Callable[[int], str] = lambda number: TENA
 def _pending(body: Body) -> Callable[[Stage, int], None]:
     def make(stage: Stage, n: int) -> None:
         for number in range(n):
-            stage.informer.pod_changed(stage.pod(TENANT, body(number)))
+            stage.event_handlers.pod_changed(stage.pod(TENANT, body(number)))
         for _ in range(n):
-            stage.scheduler.decide_batch()
+            stage.scheduler.schedule_batch()
 
     return make
 
@@ -152,7 +154,7 @@ def _pending(body: Body) -> Callable[[Stage, int], None]:
 def _things(kind: type, body: Body) -> Callable[[Stage, int], None]:
     def make(stage: Stage, n: int) -> None:
         for number in range(n):
-            stage.informer.object_changed(stage.thing(kind, body(number)))
+            stage.event_handlers.object_changed(stage.thing(kind, body(number)))
 
     return make
 
@@ -164,7 +166,7 @@ def _huge(number: int) -> Json:
 def _stranded(stage: Stage, n: int) -> None:
     for number in range(n):
         pod = stage.pod(TENANT, _meta(labels={"own": str(number)}))
-        stage.informer.pod_changed(stage.on_node(pod, f"nowhere{number}"))
+        stage.event_handlers.pod_changed(stage.on_node(pod, f"nowhere{number}"))
 
 
 def _names(prefix: str) -> Callable[[int], list[str]]:

@@ -13,22 +13,22 @@ from tests.growth.stage import Meter, Stage
 
 async def life(stage: Stage, meter: Meter, who: str, pod: Any) -> None:
     """Let a pod come, be decided, be bound, and go, each a step."""
-    scheduler, informer = stage.scheduler, stage.informer
-    meter.step(f"{who} comes", lambda: informer.pod_changed(pod))
+    scheduler, event_handlers = stage.scheduler, stage.event_handlers
+    meter.step(f"{who} comes", lambda: event_handlers.pod_changed(pod))
     if scheduler.queue.has_active():
-        meter.step(f"{who} is decided", scheduler.decide_batch)
+        meter.step(f"{who} is decided", scheduler.schedule_batch)
     await scheduler.drained()
     node = stage.node_of(pod)
     if node is not None:
-        meter.step(f"{who} is bound", lambda: informer.pod_changed(stage.on_node(pod, node)))
-    meter.step(f"{who} goes", lambda: informer.pod_deleted(pod))
+        meter.step(f"{who} is bound", lambda: event_handlers.pod_changed(stage.on_node(pod, node)))
+    meter.step(f"{who} goes", lambda: event_handlers.pod_deleted(pod))
 
 
 async def beside(axis: Axis, n: int, meter: Meter) -> None:
     """Let a tenant with n things and a neighbour live side by side."""
     stage = Stage()
     for ns in ("neighbour", TENANT):
-        stage.informer.object_changed(stage.thing(objects.Namespace, {"metadata": {"name": ns}}))
+        stage.event_handlers.object_changed(stage.thing(objects.Namespace, {"metadata": {"name": ns}}))
     body: Any = {"metadata": {"labels": {"app": "web"}}}
     apart: Any = {
         "metadata": {"labels": {"app": "apart"}},
@@ -67,17 +67,17 @@ async def beside(axis: Axis, n: int, meter: Meter) -> None:
         await life(stage, meter, "own again", stage.pod(TENANT, mine))
         stage.place(stage.pod(TENANT, mine), 0)
         pending = stage.pod(TENANT, mine, {"metadata": {"name": "pending"}})
-        stage.informer.pod_changed(pending)
+        stage.event_handlers.pod_changed(pending)
         while stage.scheduler.queue.has_active():
-            stage.scheduler.decide_batch()
+            stage.scheduler.schedule_batch()
         await stage.scheduler.drained()
     await life(stage, meter, "known", stage.pod("neighbour", body))
     await life(stage, meter, "new", stage.pod("neighbour", body, {"metadata": {"labels": {"app": "new"}}}))
     await life(stage, meter, "apart", stage.pod("neighbour", apart))
     big: Any = {"spec": {"containers": [container(cpu="100000")], "priority": 2000}}
     await life(stage, meter, "refused", stage.pod("neighbour", big))
-    stage.informer.object_changed(stage.thing(objects.PersistentVolume, volume("pv-neighbour-c")))
-    stage.informer.object_changed(
+    stage.event_handlers.object_changed(stage.thing(objects.PersistentVolume, volume("pv-neighbour-c")))
+    stage.event_handlers.object_changed(
         stage.thing(
             objects.StorageClass,
             {"metadata": {"name": "late"}, "provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer"},
@@ -85,7 +85,7 @@ async def beside(axis: Axis, n: int, meter: Meter) -> None:
     )
     meter.step(
         "claim",
-        lambda: stage.informer.object_changed(
+        lambda: stage.event_handlers.object_changed(
             stage.thing(objects.PersistentVolumeClaim, claim("c", "neighbour", bound=True))
         ),
     )
@@ -95,16 +95,16 @@ async def beside(axis: Axis, n: int, meter: Meter) -> None:
         "stores",
         stage.pod("neighbour", {"spec": {"volumes": [{"name": "c", "persistentVolumeClaim": {"claimName": "c"}}]}}),
     )
-    meter.step("node", lambda: stage.informer.node_changed(stage.node(3, fresh="yes")))
+    meter.step("node", lambda: stage.event_handlers.node_changed(stage.node(3, fresh="yes")))
     meter.step(
         "namespace",
-        lambda: stage.informer.object_changed(
+        lambda: stage.event_handlers.object_changed(
             stage.thing(objects.Namespace, {"metadata": {"name": "neighbour", "labels": {"x": "y"}}})
         ),
     )
     await life(stage, meter, "after", stage.pod("neighbour", body))
-    meter.step("node gone", lambda: stage.informer.node_deleted(stage.node(4)))
-    meter.step("node back", lambda: stage.informer.node_changed(stage.node(4)))
+    meter.step("node gone", lambda: stage.event_handlers.node_deleted(stage.node(4)))
+    meter.step("node back", lambda: stage.event_handlers.node_changed(stage.node(4)))
 
 
 class _Unmeasured(Meter):

@@ -20,7 +20,8 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
-from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.queue import SchedulingQueue
@@ -82,22 +83,25 @@ class Stage:
         self.now = NOW
         ticks = itertools.count()
         self.scheduler = Scheduler(
-            Cluster(),
-            SchedulingQueue(),
-            cycle=Cycle(),
-            binder=quiet,
-            evictor=quiet,
-            volumes=quiet,
-            reporter=quiet,
-            observer=quiet,
-            clock=lambda: self.now,
-            stopwatch=lambda: next(ticks) * 1.0,  # each batch is one decision
+            SchedulerContext(
+                Cluster(),
+                SchedulingQueue(),
+                cycle=Cycle(),
+                binder=quiet,
+                evictor=quiet,
+                volumes=quiet,
+                claims=quiet,
+                reporter=quiet,
+                observer=quiet,
+                clock=lambda: self.now,
+                stopwatch=lambda: next(ticks) * 1.0,  # each batch is one decision
+            )
         )
         self.scheduler.use_policies(_compiled(policy))
-        self.informer = self.scheduler.informer
+        self.event_handlers = self.scheduler.event_handlers
         self._serial = itertools.count()
         for number in range(NODES):
-            self.informer.node_changed(self.node(number))
+            self.event_handlers.node_changed(self.node(number))
 
     # --- things ---------------------------------------------------------------------------------------
 
@@ -138,13 +142,13 @@ class Stage:
     def place(self, pod: Any, node: int = 0) -> Any:
         """Let a pod be seen on a node."""
         bound = self.on_node(pod, f"n{node % NODES}")
-        self.informer.pod_changed(bound)
+        self.event_handlers.pod_changed(bound)
         return bound
 
     async def settle(self) -> None:
         """Decide and bind until nothing is left that can be decided."""
         while self.scheduler.queue.has_active():
-            self.scheduler.decide_batch()
+            self.scheduler.schedule_batch()
         await self.scheduler.drained()
 
     def node_of(self, pod: Any) -> str | None:

@@ -210,7 +210,7 @@ main()
 def test_a_loop_without_which_nothing_can_be_trusted_ends_the_process_with_its_reason(
     cluster: Cluster, scheduler: StartScheduler
 ) -> None:
-    broken = BROKEN.format(module="scheduling.scheduler", name="Scheduler", method="run")
+    broken = BROKEN.format(module="scheduling.schedule_one", name="Scheduler", method="run")
     process = scheduler("--leader-election", command=("-c", broken)).start()
     assert process.exit_code() == 1
     (reason,) = [entry for entry in process.log_entries() if entry["message"].startswith("stopping: ")]
@@ -220,7 +220,7 @@ def test_a_loop_without_which_nothing_can_be_trusted_ends_the_process_with_its_r
 def test_a_loop_that_others_can_do_without_begins_again_and_is_counted(
     cluster: Cluster, scheduler: StartScheduler
 ) -> None:
-    broken = BROKEN.format(module="scheduling.recounting", name="Recounting", method="run")
+    broken = BROKEN.format(module="scheduling.cache_comparer", name="CacheComparer", method="run")
     process = scheduler(command=("-c", broken)).start_ready()
     eventually(lambda: 'policy_scheduler_loop_breaks_total{loop="recount"} 1.0' in process.get("/metrics")[1])
     eventually(lambda: 'policy_scheduler_loop_up{loop="recount"} 1.0' in process.get("/metrics")[1])

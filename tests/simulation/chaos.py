@@ -172,7 +172,7 @@ class Chaos(ABC):
         if self.server.pods:
             name = self.random.choice(list(self.server.pods))
             uid = self.server.pods[name]["metadata"]["uid"]
-            if any(uid in replica.scheduler.informer.assumed for replica in self.replicas):
+            if any(uid in replica.scheduler.context.assumed for replica in self.replicas):
                 self._met("pod deleted while assumed")
             self.server.delete_pod(name)
 
@@ -283,7 +283,7 @@ class Chaos(ABC):
     def _fill(self, replica: Replica) -> None:
         if replica not in self.replicas or not replica.connection.is_cut:
             return  # whoever decides now may do so in this moment
-        sharding = replica.scheduler.deciding.sharding
+        sharding = replica.scheduler.context.sharding
         for node in self.server.nodes:
             millis = self.server.free_millis(node) - self.random.choice((0, 0, 500))
             is_its = sharding is None or sharding.owns_node(node)
@@ -381,7 +381,7 @@ class Chaos(ABC):
             for queued in replica.scheduler.queue:
                 if queued.pod.name == name:
                     found.append(f"{replica.name}: {queued.place.value} {replica.told.why.get(name)}")
-            if any(pod.name == name for pod in replica.scheduler.informer.passes.shown()):
+            if any(pod.name == name for pod in replica.scheduler.event_handlers.passes.shown()):
                 found.append(f"{replica.name}: passed on")
         return found or ["not queued"]
 

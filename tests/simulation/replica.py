@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -19,8 +18,9 @@ from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSe
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
 from kube_policy_scheduler.daemon.replicas.leading import Leading
-from kube_policy_scheduler.daemon.replicas.sharding import Sharding
-from kube_policy_scheduler.daemon.scheduling.scheduler import Scheduler
+from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
+from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.watching.freshness import Freshness
 from kube_policy_scheduler.daemon.watching.resources import attach, reflectors
 from kube_policy_scheduler.framework.cycle import Cycle
@@ -108,9 +108,6 @@ class Replica:
             self.leading.attach(
                 self.scheduler, self.reflectors, transport=self._transport, random=Random(f"{seed} candidate")
             )
-            if shares:
-                unit = partial(self.scheduler.deciding.unit, by_pod=False)
-                self.scheduler.deciding.sharding = Sharding(name, unit=unit)
             background = [self.statuses.run(), *(reflector.run() for reflector in self.reflectors)]
             self._tasks = [asyncio.create_task(work) for work in background]
             self._deciding: asyncio.Task[Any] | None = None
@@ -133,24 +130,28 @@ class Replica:
         self.reflectors = reflectors(transport, random=random, on_malformed=_no_object_is, few_objects=few)[:2]
         view = Freshness(self.reflectors, is_reachable=lambda: self.connection.is_reachable, clock=steady)
         self.scheduler = Scheduler(
-            Cluster(),
-            SchedulingQueue(),
-            cycle=Cycle(seed=1 if shares else seed),
-            binder=self,
-            evictor=Evictor(
-                transport, controller="policy-scheduler", clock=clock, may_evict=lambda: may_act() and view()
+            SchedulerContext(
+                Cluster(),
+                SchedulingQueue(),
+                cycle=Cycle(seed=1 if shares else seed),
+                binder=self,
+                evictor=Evictor(
+                    transport, controller="policy-scheduler", clock=clock, may_evict=lambda: may_act() and view()
+                ),
+                volumes=self.told,
+                claims=self.told,
+                reporter=self.told,
+                observer=self.told,
+                nominator=self.statuses if shares else None,
+                sharding=Sharding(self.name) if shares else None,
+                view=view,
+                clock=clock,
+                stopwatch=lambda: next(ticks) * 0.0005,  # a batch ends after some ten decisions
             ),
-            volumes=self.told,
-            claims=self.told,
-            reporter=self.told,
-            observer=self.told,
-            nominator=self.statuses if shares else None,
-            view=view,
-            clock=clock,
-            stopwatch=lambda: next(ticks) * 0.0005,  # a batch ends after some ten decisions
+            leading=not self.leading.is_needed,
         )
         clock.on_set(self.scheduler.clock_was_set)
-        attach(self.reflectors, self.scheduler.informer)
+        attach(self.reflectors, self.scheduler.event_handlers.handler)
 
     async def _run(self) -> None:
         await asyncio.gather(*(reflector.synced.wait() for reflector in self.reflectors))
@@ -180,7 +181,7 @@ class Replica:
         pod = cluster.pods.get(uid)
         if pod is None or "job" not in pod.labels or self._refused_at == asyncio.get_running_loop().time():
             return  # not of a group, or one that was released with it was refused before this one began
-        waiting = set(self.scheduler.permitting.permit)
+        waiting = set(self.scheduler.waiting_pods.permit)
         members = [p for p in cluster.pods.values() if p.labels.get("job") == pod.labels["job"]]
         placed = sum(member.uid not in waiting for member in members)
         if placed < int(pod.labels["size"]):
@@ -190,7 +191,7 @@ class Replica:
     def _judge_fence(self, verb: str, path: str) -> None:
         """Whoever changes a pod holds the Lease in that moment, by the API server's own word."""
         if verb == "GET":
-            if path.startswith("/api/v1/pods?") and "limit=1&" not in f"{path}&" and self.scheduler.informer.assumed:
+            if path.startswith("/api/v1/pods?") and "limit=1&" not in f"{path}&" and self.scheduler.context.assumed:
                 self.server.met["relist while binding"] += 1
         elif self._elects and "/pods/" in path:
             holder = self.server.holders.get(LEASE)
@@ -224,12 +225,12 @@ class Replica:
         found = violations(
             scheduler.cluster,
             scheduler.queue,
-            scheduler.informer.assumed,
+            scheduler.context.assumed,
             is_under_way=scheduler.is_under_way,
         )
         waiting = {q.pod.uid for q in scheduler.queue if q.place is Place.PERMIT}
-        if waiting != set(scheduler.permitting.permit):
-            found.append(f"at permit: {sorted(scheduler.permitting.permit)}, in the queue: {sorted(waiting)}")
+        if waiting != set(scheduler.waiting_pods.permit):
+            found.append(f"at permit: {sorted(scheduler.waiting_pods.permit)}, in the queue: {sorted(waiting)}")
         found += self.told.found
         found += [repr(task.exception()) for task in (*self._tasks, self._term) if _is_broken(task)]
         return [f"{self.name}: {text}" for text in found]
@@ -246,7 +247,7 @@ class Replica:
         self.connection.close()
         for task in (*self._tasks, self._term):
             task.cancel()
-        self.scheduler.bindings.cancel()
+        self.scheduler.in_flight.cancel()
         if self.machine.is_stopped:
             self.machine.go_on()
 

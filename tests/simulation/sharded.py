@@ -81,7 +81,7 @@ class SharedSimulation(Chaos):
         found = []
         acting = [r for r in self.replicas if r.scheduler.leading and r.leading.may_act()]
         for node in self.server.nodes:
-            owners = [r.name for r in acting if r.scheduler.deciding.sharding.owns_node(node)]  # type: ignore[union-attr]
+            owners = [r.name for r in acting if r.scheduler.context.sharding.owns_node(node)]  # type: ignore[union-attr]
             if len(owners) > 1:
                 found.append(f"{node} has the owners {owners}")
         for replica in self.replicas:

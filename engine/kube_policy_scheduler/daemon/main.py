@@ -54,7 +54,7 @@ IMPORTED_MEANWHILE = (
     "aiohttp.web",
     "prometheus_client",
     "kube_policy_scheduler.adapters.kube.binding",
-    "kube_policy_scheduler.daemon.scheduling.scheduler",
+    "kube_policy_scheduler.daemon.scheduling.schedule_one",
     "kube_policy_scheduler.daemon.serving.server",
     "kube_policy_scheduler.daemon.daemon",
 )

@@ -19,8 +19,9 @@ import numpy as np
 from kube_policy_scheduler.adapters.kube.connection import Answer, Connection
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.daemon.main import main
-from kube_policy_scheduler.daemon.scheduling.binding import Bindings, Reserved
-from kube_policy_scheduler.daemon.watching.informer import Informer
+from kube_policy_scheduler.daemon.scheduling.assumed_pods import AssumedPod
+from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
+from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 
 Passed = Mapping[str, Mapping[str, float]]
 """When a pod passed each stage, by its name."""
@@ -36,23 +37,23 @@ def _note(name: str, stage: str) -> None:
 
 def _watch_stages() -> None:
     """Have the daemon's own steps tell when a pod comes to them."""
-    pod_changed, bind, exchange = Informer.pod_changed, Bindings.bind, Connection.exchange
+    pod_changed, bind, exchange = EventHandlers.pod_changed, Scheduler.start_binding_cycle, Connection.exchange
 
-    def received(self: Informer, pod: Pod) -> None:
+    def received(self: EventHandlers, pod: Pod) -> None:
         _note(pod.metadata.name, "received")
         pod_changed(self, pod)
 
-    def decided(self: Bindings, reserved: Reserved) -> None:
-        _note(reserved.queued.pod.name, "decided")
-        bind(self, reserved)
+    def decided(self: Scheduler, assumed: AssumedPod) -> None:
+        _note(assumed.queued.pod.name, "decided")
+        bind(self, assumed)
 
     async def sent(self: Connection, request: bytes, *, timeout_seconds: float) -> Answer:
         if (found := BINDING.match(request)) is not None:
             _note(found[1].decode(), "sent")
         return await exchange(self, request, timeout_seconds=timeout_seconds)
 
-    Informer.pod_changed = received  # type: ignore[method-assign]
-    Bindings.bind = decided  # type: ignore[method-assign]
+    EventHandlers.pod_changed = received  # type: ignore[method-assign]
+    Scheduler.start_binding_cycle = decided  # type: ignore[method-assign]
     Connection.exchange = sent  # type: ignore[method-assign]
 
 

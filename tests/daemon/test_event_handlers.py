@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 from hypothesis import given, settings
@@ -11,7 +12,11 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.daemon.watching.informer import Informer
+from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
+from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
+from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
+from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.invariants import violations
 from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
 
@@ -19,26 +24,31 @@ OURS = "policy-scheduler"
 
 
 class World:
-    """An informer with everything around it, at a time that the test sets."""
+    """Event handlers with everything around them, at a time that the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.cluster, self.queue = Cluster(), SchedulingQueue()
         self.served = {OURS}
-        self.woken = 0
-        self.informer = Informer(
+        nobody: Any = None
+        context = SchedulerContext(
             self.cluster,
             self.queue,
-            serves=lambda pod: pod.scheduler_name in self.served,
+            cycle=Cycle(),
+            binder=nobody,
+            evictor=nobody,
+            volumes=nobody,
+            claims=nobody,
+            reporter=nobody,
+            observer=nobody,
             clock=lambda: self.now,
-            wake=self._wake,
         )
-
-    def _wake(self) -> None:
-        self.woken += 1
+        algorithm = Algorithm(context)
+        algorithm.policies = cast(Any, SimpleNamespace(serves=lambda pod: pod.scheduler_name in self.served))
+        self.event_handlers = EventHandlers(context, algorithm, WaitingPods(context, algorithm))
 
     def problems(self) -> list[str]:
-        return violations(self.cluster, self.queue, self.informer.assumed)
+        return violations(self.cluster, self.queue, self.event_handlers.assumed)
 
 
 def node(name: str, *, cpu: str = "4") -> objects.Node:
@@ -65,42 +75,42 @@ def pod(name: str, *, on: str = "", scheduler: str = OURS, phase: str = "Pending
 
 def test_only_pods_of_our_scheduler_are_queued() -> None:
     world = World()
-    world.informer.pods_replaced([pod("a"), pod("b", scheduler="default-scheduler"), pod("c", on="n1")])
+    world.event_handlers.pods_replaced([pod("a"), pod("b", scheduler="default-scheduler"), pod("c", on="n1")])
 
     assert [queued.pod.name for queued in world.queue] == ["a"]
 
 
 def test_pods_bound_by_anyone_count_on_their_nodes_also_if_the_node_comes_later() -> None:
     world = World()
-    world.informer.pod_changed(pod("a", on="n1", scheduler="default-scheduler"))
-    world.informer.node_changed(node("n1"))
+    world.event_handlers.pod_changed(pod("a", on="n1", scheduler="default-scheduler"))
+    world.event_handlers.node_changed(node("n1"))
 
     assert world.cluster.nodes.requested("cpu").tolist() == [1000]
 
 
 def test_a_pod_that_turns_terminal_frees_its_room() -> None:
     world = World()
-    world.informer.node_changed(node("n1"))
-    world.informer.pod_changed(pod("a", on="n1"))
-    world.informer.pod_changed(pod("a", on="n1", phase="Succeeded"))
+    world.event_handlers.node_changed(node("n1"))
+    world.event_handlers.pod_changed(pod("a", on="n1"))
+    world.event_handlers.pod_changed(pod("a", on="n1", phase="Succeeded"))
 
     assert world.cluster.nodes.requested("cpu").tolist() == [0]
 
 
 def test_a_policy_set_that_serves_another_scheduler_takes_its_waiting_pods() -> None:
     world = World()
-    world.informer.pods_replaced([pod("a"), pod("b", scheduler="batch")])
+    world.event_handlers.pods_replaced([pod("a"), pod("b", scheduler="batch")])
     world.served = {"batch"}
-    world.informer.policies_changed()
+    world.event_handlers.policies_changed()
 
     assert [queued.pod.name for queued in world.queue] == ["b"]
 
 
 def test_a_relist_without_a_pod_means_that_it_is_gone() -> None:
     world = World()
-    world.informer.nodes_replaced([node("n1")])
-    world.informer.pods_replaced([pod("a", on="n1"), pod("b")])
-    world.informer.pods_replaced([pod("c")])
+    world.event_handlers.nodes_replaced([node("n1")])
+    world.event_handlers.pods_replaced([pod("a", on="n1"), pod("b")])
+    world.event_handlers.pods_replaced([pod("c")])
 
     assert world.cluster.pods == {}
     assert [queued.pod.name for queued in world.queue] == ["c"]
@@ -108,10 +118,10 @@ def test_a_relist_without_a_pod_means_that_it_is_gone() -> None:
 
 def test_a_pod_of_another_scheduler_that_is_gone_is_not_queued_by_policies_that_serve_that_one() -> None:
     world = World()
-    world.informer.pods_replaced([pod("a", scheduler="batch"), pod("b", scheduler="batch")])
-    world.informer.pods_replaced([pod("b", scheduler="batch")])  # a reflector that started over
+    world.event_handlers.pods_replaced([pod("a", scheduler="batch"), pod("b", scheduler="batch")])
+    world.event_handlers.pods_replaced([pod("b", scheduler="batch")])  # a reflector that started over
     world.served = {OURS, "batch"}
-    world.informer.policies_changed()
+    world.event_handlers.policies_changed()
 
     assert [queued.pod.name for queued in world.queue] == ["b"]
 
@@ -120,7 +130,7 @@ def test_a_pod_of_another_scheduler_that_is_gone_is_not_queued_by_policies_that_
 @given(st.data())
 def test_whatever_the_watch_says_the_columns_equal_a_recount(data: st.DataObject) -> None:
     world = World()
-    informer = world.informer
+    handlers = world.event_handlers
     flying: list[Any] = []
     names = st.sampled_from([f"p{i}" for i in range(6)])
     nodes = st.sampled_from([f"n{i}" for i in range(4)])
@@ -143,7 +153,7 @@ def test_whatever_the_watch_says_the_columns_equal_a_recount(data: st.DataObject
         if world.cluster.nodes.size and data.draw(st.booleans()):
             host = data.draw(st.sampled_from(world.cluster.nodes.names))
             world.cluster.place(queued.pod, host)
-            informer.assumed[queued.pod.uid] = host
+            handlers.assumed[queued.pod.uid] = host
             flying.append(queued)
         else:
             world.queue.rejected(queued, frozenset({"NodeResourcesFit"}), world.now)
@@ -151,16 +161,16 @@ def test_whatever_the_watch_says_the_columns_equal_a_recount(data: st.DataObject
     def refused() -> None:
         if flying:
             queued = flying.pop(data.draw(st.integers(0, len(flying) - 1)))
-            if informer.assumed.pop(queued.pod.uid, None) is not None:
+            if handlers.assumed.pop(queued.pod.uid, None) is not None:
                 world.cluster.displace(queued.pod.uid)
             world.queue.failed(queued, world.now)
 
     steps: dict[str, Callable[[], Any]] = {
-        "pod": lambda: informer.pod_changed(a_pod()),
-        "pod deleted": lambda: informer.pod_deleted(pod(data.draw(names))),
-        "node": lambda: informer.node_changed(node(data.draw(nodes), cpu=data.draw(st.sampled_from(["4", "8"])))),
-        "node deleted": lambda: informer.node_deleted(node(data.draw(nodes))),
-        "relist": lambda: informer.pods_replaced(list({p.metadata.uid: p for p in (a_pod(), a_pod())}.values())),
+        "pod": lambda: handlers.pod_changed(a_pod()),
+        "pod deleted": lambda: handlers.pod_deleted(pod(data.draw(names))),
+        "node": lambda: handlers.node_changed(node(data.draw(nodes), cpu=data.draw(st.sampled_from(["4", "8"])))),
+        "node deleted": lambda: handlers.node_deleted(node(data.draw(nodes))),
+        "relist": lambda: handlers.pods_replaced(list({p.metadata.uid: p for p in (a_pod(), a_pod())}.values())),
         "assume": assume,
         "refused": refused,
     }
@@ -170,4 +180,4 @@ def test_whatever_the_watch_says_the_columns_equal_a_recount(data: st.DataObject
         assert world.problems() == []
     places = world.queue.counts()
     assert sum(places.values()) == len(world.queue)
-    assert places[Place.IN_FLIGHT] <= len(flying) + len(informer.assumed)
+    assert places[Place.IN_FLIGHT] <= len(flying) + len(handlers.assumed)

@@ -9,27 +9,22 @@ from collections.abc import Callable
 
 import pytest
 
-from kube_policy_scheduler.daemon.scheduling.recounting import Recounting
+from kube_policy_scheduler.daemon.scheduling.cache_comparer import CacheComparer
 from kube_policy_scheduler.framework.invariants import violations
 from tests.simulation.calm import Calm, story
 
 POLICY = "score node.free.cpu\n"
 
 
-def recounting_of(
+def comparer_of(
     calm: Calm, found: Counter[str], *, step_seconds: float = 0.0, is_current: Callable[[], bool] = lambda: True
-) -> Recounting:
+) -> CacheComparer:
     scheduler = calm.process.scheduler
     steps = itertools.count()
-    return Recounting(
-        scheduler.cluster,
-        scheduler.queue,
-        informer=scheduler.informer,
-        is_under_way=scheduler.is_under_way,
-        settle=scheduler.bindings.settle,
+    return CacheComparer(
+        scheduler,
         is_current=is_current,
         found=lambda kind: found.update([kind]),
-        clock=calm.server.now,
         stopwatch=lambda: next(steps) * step_seconds,
     )
 
@@ -37,18 +32,18 @@ def recounting_of(
 def test_a_column_that_is_wrong_is_found_told_and_counted_anew(caplog: pytest.LogCaptureFixture) -> None:
     async def tell(calm: Calm) -> None:
         found: Counter[str] = Counter()
-        recounting = recounting_of(calm, found)
+        comparer = comparer_of(calm, found)
         calm.pod("a", millis=1000)
         calm.pod("b", millis=3000)
         await calm.after(3)
-        recounting.look()
+        comparer.look()
         assert not found
         cluster = calm.process.scheduler.cluster
         for column in (cluster.nodes.requested("cpu"), cluster.nodes.pod_count, cluster.nodes.allocatable("memory")):
             column[0] += 1
         cluster.priorities.update(0, 0, [("cpu", 500)], 1)
         assert violations(cluster, calm.process.scheduler.queue, {})
-        recounting.look()
+        comparer.look()
         assert found == {"node": 4}
         assert violations(cluster, calm.process.scheduler.queue, {}) == []
         calm.pod("c", millis=3000)
@@ -63,13 +58,13 @@ def test_a_column_that_is_wrong_is_found_told_and_counted_anew(caplog: pytest.Lo
 def test_room_that_a_waiting_pod_takes_is_given_back() -> None:
     async def tell(calm: Calm) -> None:
         found: Counter[str] = Counter()
-        recounting = recounting_of(calm, found)
+        comparer = comparer_of(calm, found)
         calm.pod("big", millis=9000)
         await calm.after(3)
         scheduler = calm.process.scheduler
         (queued,) = scheduler.queue
         scheduler.cluster.place(queued.pod, "n0")  # as if a binding had broken and its room were forgotten
-        recounting.look()
+        comparer.look()
         assert found == {"pod": 1}
         await calm.after(3)
         calm.pod("a", millis=4000)
@@ -82,15 +77,15 @@ def test_room_that_a_waiting_pod_takes_is_given_back() -> None:
 def test_a_pod_that_the_queue_would_never_find_is_told() -> None:
     async def tell(calm: Calm) -> None:
         found: Counter[str] = Counter()
-        recounting = recounting_of(calm, found)
+        comparer = comparer_of(calm, found)
         calm.process.scheduler.lead(False)
         calm.pod("a")
         await calm.after(3)
-        recounting.look()
+        comparer.look()
         assert not found
         (queued,) = calm.process.scheduler.queue
         queued.ticket += 1
-        recounting.look()
+        comparer.look()
         assert found == {"queue": 1}
         assert calm.process.scheduler.queue.misplaced() == ["pod default/a says that it is active, and is not there"]
         queued.ticket -= 1
@@ -104,7 +99,7 @@ def test_a_pod_in_flight_that_nobody_is_at_is_told_and_the_api_server_asked_what
 ) -> None:
     async def tell(calm: Calm) -> None:
         found: Counter[str] = Counter()
-        recounting = recounting_of(calm, found)
+        comparer = comparer_of(calm, found)
         scheduler = calm.process.scheduler
         scheduler.lead(False)
         calm.pod("lost", millis=3000)
@@ -112,21 +107,21 @@ def test_a_pod_in_flight_that_nobody_is_at_is_told_and_the_api_server_asked_what
         queued = scheduler.queue.pop(calm.server.now())
         assert queued is not None
         scheduler.cluster.place(queued.pod, "n0")
-        scheduler.informer.assumed[queued.pod.uid] = "n0"
+        scheduler.context.assumed[queued.pod.uid] = "n0"
         assert "pod default/lost is in flight, and nobody is at it" in violations(
             scheduler.cluster,
             scheduler.queue,
-            scheduler.informer.assumed,
+            scheduler.context.assumed,
             is_under_way=scheduler.is_under_way,
         )
         if was_bound:
             for stream in calm.process.connection.streams:
                 stream.spoil("silence")
             calm.server.bind_pod("lost", "n0")
-        recounting.look()
+        comparer.look()
         assert found == {"binding": 1}
         await calm.after(3)
-        recounting.look()
+        comparer.look()
         assert found == {"binding": 1}
         assert calm.on_nodes() == ["lost"]
         assert not list(scheduler.queue)
@@ -138,13 +133,13 @@ def test_a_pod_in_flight_that_nobody_is_at_is_told_and_the_api_server_asked_what
 def test_a_pod_in_flight_without_a_place_is_put_back() -> None:
     async def tell(calm: Calm) -> None:
         found: Counter[str] = Counter()
-        recounting = recounting_of(calm, found)
+        comparer = comparer_of(calm, found)
         scheduler = calm.process.scheduler
         scheduler.lead(False)
         calm.pod("lost", millis=3000)
         await calm.after(3)
         assert scheduler.queue.pop(calm.server.now()) is not None
-        recounting.look()
+        comparer.look()
         assert found == {"binding": 1}
         scheduler.lead(True)
         await calm.after(15)
@@ -157,26 +152,26 @@ def test_a_binding_that_the_watch_never_shows_is_told_once_if_the_watch_shows_wh
     async def tell(calm: Calm) -> None:
         found: Counter[str] = Counter()
         is_current = True
-        recounting = recounting_of(calm, found, is_current=lambda: is_current)
+        comparer = comparer_of(calm, found, is_current=lambda: is_current)
         scheduler = calm.process.scheduler
         calm.pod("a")
         await calm.after(3)
-        scheduler.informer.assumed[calm.server.pods["a"]["metadata"]["uid"]] = (
+        scheduler.context.assumed[calm.server.pods["a"]["metadata"]["uid"]] = (
             "n0"  # as if its event had been overlooked
         )
-        recounting.look()
+        comparer.look()
         is_current = False
         for _ in range(10):
             await calm.after(200)
-            recounting.look()
+            comparer.look()
         assert not found
         is_current = True
         await calm.after(850)
-        recounting.look()
+        comparer.look()
         assert not found
         await calm.after(100)
-        recounting.look()
-        recounting.look()
+        comparer.look()
+        comparer.look()
         assert found == {"binding": 1}
 
     story(POLICY, tell, cpus=(4,))
@@ -185,18 +180,18 @@ def test_a_binding_that_the_watch_never_shows_is_told_once_if_the_watch_shows_wh
 def test_how_long_the_oldest_is_in_flight_and_assumed_is_known() -> None:
     async def tell(calm: Calm) -> None:
         scheduler = calm.process.scheduler
-        bindings, assumed = scheduler.bindings, scheduler.informer.assumed
+        in_flight, assumed = scheduler.in_flight, scheduler.context.assumed
         calm.process.connection.plan = lambda verb, path: "429 with Retry-After" if verb == "POST" else ""
         calm.pod("slow")
         await calm.after(30)
         calm.server.clock_ahead = 3600.0
         await calm.after(30)
-        assert (len(bindings), len(assumed)) == (1, 1)
-        assert 55 < bindings.oldest_seconds <= 60
+        assert (len(in_flight), len(assumed)) == (1, 1)
+        assert 55 < in_flight.oldest_seconds <= 60
         assert 55 < assumed.oldest_seconds <= 60
         calm.process.connection.plan = lambda verb, path: ""
         await calm.after(15)
-        assert (bindings.oldest_seconds, assumed.oldest_seconds) == (0.0, 0.0)
+        assert (in_flight.oldest_seconds, assumed.oldest_seconds) == (0.0, 0.0)
 
     story(POLICY, tell, cpus=(4,))
 
@@ -205,15 +200,15 @@ def test_a_look_takes_no_longer_than_it_may_and_all_are_seen_in_the_end() -> Non
     async def tell(calm: Calm) -> None:
         found: Counter[str] = Counter()
         await calm.after(3)
-        recounting = recounting_of(calm, found, step_seconds=0.0009)  # three steps a look
+        comparer = comparer_of(calm, found, step_seconds=0.0009)  # three steps a look
         calm.process.scheduler.cluster.nodes.pod_count[7] += 1
         looks = 0
-        while not recounting.rounds:
-            recounting.look()
+        while not comparer.rounds:
+            comparer.look()
             looks += 1
         assert 3 <= looks <= 12
-        while recounting.rounds < 2:
-            recounting.look()
+        while comparer.rounds < 2:
+            comparer.look()
         assert found == {"node": 1}
 
     story(POLICY, tell, cpus=(4,) * 8)
@@ -222,7 +217,7 @@ def test_a_look_takes_no_longer_than_it_may_and_all_are_seen_in_the_end() -> Non
 def test_under_load_and_changes_there_is_nothing_to_find() -> None:
     async def tell(calm: Calm) -> None:
         found: Counter[str] = Counter()
-        recounting = recounting_of(calm, found, step_seconds=0.0005)
+        comparer = comparer_of(calm, found, step_seconds=0.0005)
         for number in range(60):
             calm.pod(f"p{number}", millis=500)
             if number % 3 == 0 and calm.on_nodes():
@@ -232,9 +227,9 @@ def test_under_load_and_changes_there_is_nothing_to_find() -> None:
             if number % 20 == 15:
                 calm.server.set_node("n1", cpu=4, labels={})
             for _ in range(5):
-                recounting.look()
+                comparer.look()
                 await asyncio.sleep(0.02)
-        assert recounting.rounds > 3
+        assert comparer.rounds > 3
         assert not found
 
     story(POLICY, tell, cpus=(4, 4, 4))
