@@ -15,6 +15,7 @@ from kube_policy_scheduler.daemon.observing.live_metrics import SignalRow
 from kube_policy_scheduler.daemon.observing.observers import Held
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
 from kube_policy_scheduler.daemon.serving.status_snapshot import Onlooker, Replica, Snapshot, Sources, take
+from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.queue import Membership, SchedulingQueue
 from kube_policy_scheduler.policy.gang_state import GangState
 from tests.daemon.deciding_stage import NOW, Stage, policies, reading
@@ -97,10 +98,10 @@ class Scene:
                 self.queue.hold(queued, Membership(why=why), NOW)
                 self.log.on_held(Held(pod=pod, why=why, at=NOW, policy="web", attempts=1, queued=NOW))
             elif kind == 1 and number > 8:
-                self.queue.rejected(queued, frozenset({"NodeResourcesFit"}), NOW)
+                self.queue.rejected(queued, frozenset({"NodeResourcesFit"}), NOW, wakes=kubernetes_profile().wakes)
             else:
                 decision = self.stage.decide(pod, self.log)
-                self.queue.rejected(queued, decision.rejectors, NOW)
+                self.queue.rejected(queued, decision.rejectors, NOW, wakes=kubernetes_profile().wakes)
 
     def _reload(self) -> None:
         problem = "web.policy:7:8: error[P0101]: unknown name `laod`\n  |\n7 | filter laod ?? 1 < 0.9\n  |        ^^^^"

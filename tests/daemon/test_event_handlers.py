@@ -18,6 +18,7 @@ from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.invariants import violations
+from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
 
 OURS = "policy-scheduler"
@@ -156,7 +157,7 @@ def test_whatever_the_watch_says_the_columns_equal_a_recount(data: st.DataObject
             handlers.assumed[queued.pod.uid] = host
             flying.append(queued)
         else:
-            world.queue.rejected(queued, frozenset({"NodeResourcesFit"}), world.now)
+            world.queue.rejected(queued, frozenset({"NodeResourcesFit"}), world.now, wakes=kubernetes_profile().wakes)
 
     def refused() -> None:
         if flying:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.daemon.serving.state_dump import MOST_PODS, dump_in_steps
+from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.queue import SchedulingQueue
 from tests.daemon.deciding_stage import NOW, Stage, finished, policies
 
@@ -29,7 +30,7 @@ def test_places_assumed_pods_and_nominations_are_told() -> None:
     queue.add(waits, NOW - 5)
     taken = queue.pop(NOW)
     assert taken is not None
-    queue.rejected(taken, frozenset({"NodeResourcesFit"}), NOW)
+    queue.rejected(taken, frozenset({"NodeResourcesFit"}), NOW, wakes=kubernetes_profile().wakes)
     state = dumped(made, queue, assumed={placed.uid: "n0"})
     assert state["assumed"] == {"shop/placed": "n0"}
     assert state["nominated"] == {"n1": ["shop/nominated"]}

@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.cycle import NO_NODES, Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
-from kube_policy_scheduler.framework.events import cares
+from kube_policy_scheduler.framework.events import wake_events
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 
@@ -182,7 +182,7 @@ def test_a_pod_that_met_no_nodes_is_woken_by_the_first_one() -> None:
     cluster = Cluster()
     decision = Cycle().decide(Frame(pod(cluster, "a"), cluster, 0.0), kubernetes_profile())
 
-    assert cares(decision.rejectors, {}) is None
+    assert wake_events(decision.rejectors, {}) is None
 
 
 def test_a_nominated_node_is_taken_without_comparing() -> None:

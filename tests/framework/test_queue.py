@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.queue import Place, SchedulingQueue, Turn, priority_turn
 
 FIT = frozenset({"NodeResourcesFit"})
+WAKES = kubernetes_profile().wakes
 
 
 def make_pod(
@@ -48,7 +50,7 @@ def test_a_rejected_pod_waits_for_an_event_that_its_rejector_cares_for() -> None
     queue.add(make_pod("a"), 0.0)
     queued = queue.pop(0.0)
     assert queued is not None
-    queue.rejected(queued, FIT, 0.0)
+    queue.rejected(queued, FIT, 0.0, wakes=WAKES)
 
     assert queue.happened(ClusterEvent.NODE_TAINT, 20.0) == 0
     assert queue.pop(20.0) is None
@@ -62,7 +64,7 @@ def test_an_event_during_the_attempt_is_not_missed() -> None:
     queued = queue.pop(0.0)
     assert queued is not None
     queue.happened(ClusterEvent.POD_DELETE, 0.0)
-    queue.rejected(queued, FIT, 0.0)
+    queue.rejected(queued, FIT, 0.0, wakes=WAKES)
 
     assert queued.place is Place.BACKOFF
 
@@ -89,7 +91,7 @@ def test_an_idle_queue_does_not_make_a_woken_pod_sit_out_its_backoff() -> None:
     queue.add(make_pod("a"), 0.0)
     queued = queue.pop(0.0)
     assert queued is not None
-    queue.rejected(queued, FIT, 0.0)
+    queue.rejected(queued, FIT, 0.0, wakes=WAKES)
     queue.happened(ClusterEvent.POD_DELETE, 0.1)
 
     assert queued.place is Place.BACKOFF
@@ -114,7 +116,7 @@ def test_a_pod_that_no_event_concerned_is_tried_again_after_five_minutes() -> No
     queue.add(make_pod("a"), 0.0)
     queued = queue.pop(0.0)
     assert queued is not None
-    queue.rejected(queued, FIT, 0.0)
+    queue.rejected(queued, FIT, 0.0, wakes=WAKES)
 
     assert queue.flush_leftovers(300.0) == 0
     assert queue.flush_leftovers(301.0) == 1
@@ -127,7 +129,7 @@ def test_a_pod_removed_in_flight_does_not_come_back() -> None:
     queued = queue.pop(0.0)
     assert queued is not None
     queue.remove("a")
-    queue.rejected(queued, FIT, 0.0)
+    queue.rejected(queued, FIT, 0.0, wakes=WAKES)
 
     assert len(queue) == 0
     assert queue.pop(100.0) is None
@@ -159,7 +161,7 @@ def test_every_pending_pod_is_in_exactly_one_place(steps: list[tuple[str, int]])
             case "reject" | "fail":
                 if flying:
                     queued = flying.pop()
-                    queue.rejected(queued, FIT, now) if step == "reject" else queue.failed(queued, now)
+                    queue.rejected(queued, FIT, now, wakes=WAKES) if step == "reject" else queue.failed(queued, now)
             case "event":
                 queue.happened(ClusterEvent.POD_DELETE, now)
             case "flush":
@@ -204,7 +206,7 @@ def flood(queue: SchedulingQueue, templates: Templates, *, pods: int) -> None:
     for number in range(pods):
         queue.add(make_pod(f"flood{number}", templates=templates), 0.0)
     while (queued := queue.pop(1.0)) is not None:
-        queue.rejected(queued, FIT, 1.0)
+        queue.rejected(queued, FIT, 1.0, wakes=WAKES)
     queue.happened(ClusterEvent.POD_DELETE, 100.0)
 
 
@@ -228,7 +230,7 @@ def test_a_flood_does_not_delay_another_tenants_rejected_pod_either() -> None:
         queued = queue.pop(101.0)
         assert queued is not None
         if queued.pod.name == "again":
-            queue.rejected(queued, FIT, 101.0)
+            queue.rejected(queued, FIT, 101.0, wakes=WAKES)
     queue.happened(ClusterEvent.POD_DELETE, 120.0)
 
     assert "again" in popped(queue, 120.0)[:3]

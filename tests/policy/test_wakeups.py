@@ -23,7 +23,10 @@ E = ClusterEvent
     ],
 )
 def test_a_clause_is_woken_by_what_it_depends_on(clause: str, wakes: set[E], sleeps: set[E]) -> None:
-    (events,) = policy(clause).profile.wakes.values()
+    profile = policy(clause).profile
+    (name,) = profile.clauses
+    events = profile.wakes[name]
 
+    assert events is not None
     assert wakes <= events
     assert not sleeps & events

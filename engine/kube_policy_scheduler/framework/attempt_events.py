@@ -34,4 +34,4 @@ class AttemptEvents:
 
 
 def _helps(queued: QueuedPod, event: ClusterEvent) -> bool:
-    return event in ALWAYS or queued.cares is None or event in queued.cares
+    return event in ALWAYS or queued.wake_events is None or event in queued.wake_events

@@ -1,7 +1,7 @@
-"""What happens in a cluster that may make a rejected pod schedulable, and which plugins care.
+"""What happens in a cluster that may make a rejected pod schedulable.
 
-Names and table follow kube-scheduler's cluster events and queueing hints (coarser: by kind of event, not by
-content). Policy clauses say themselves what may help them; a plugin that nobody knows is woken by everything.
+Names follow kube-scheduler's cluster events. Each filter says itself which events may help against its refusals
+(`FilterPlugin.events`), as kube-scheduler's queueing hints do, but by kind of event and not by content.
 """
 
 from __future__ import annotations
@@ -58,46 +58,26 @@ def node_events(changes: frozenset[str]) -> frozenset[ClusterEvent]:
     return frozenset(_NODE_CHANGES[change] for change in changes if change in _NODE_CHANGES)
 
 
-_E = ClusterEvent
-WAKES: dict[str, frozenset[ClusterEvent]] = {
-    "NodeResourcesFit": frozenset({_E.POD_DELETE, _E.POD_UPDATE, _E.NODE_ADD, _E.NODE_ALLOCATABLE, _E.DEVICE_CLASS}),
-    "DeviceShares": frozenset({_E.POD_DELETE, _E.POD_UPDATE, _E.NODE_ADD, _E.NODE_ALLOCATABLE}),
-    "NodePorts": frozenset({_E.POD_DELETE, _E.NODE_ADD}),
-    "NodeAffinity": frozenset({_E.NODE_ADD, _E.NODE_LABEL}),
-    "TaintToleration": frozenset({_E.NODE_ADD, _E.NODE_TAINT}),
-    "NodeUnschedulable": frozenset({_E.NODE_ADD, _E.NODE_TAINT}),
-    "NodeName": frozenset({_E.NODE_ADD}),
-    "PodTopologySpread": frozenset(
-        {_E.POD_ADD, _E.POD_UPDATE, _E.POD_DELETE, _E.NODE_ADD, _E.NODE_DELETE, _E.NODE_LABEL, _E.NODE_TAINT}
-    ),
-    "InterPodAffinity": frozenset({_E.POD_ADD, _E.POD_UPDATE, _E.POD_DELETE, _E.NODE_ADD, _E.NODE_LABEL, _E.NAMESPACE}),
-    "VolumeRestrictions": frozenset({_E.POD_DELETE, _E.NODE_ADD, _E.STORAGE}),
-    "NodeVolumeLimits": frozenset({_E.POD_DELETE, _E.STORAGE}),
-    "VolumeBinding": frozenset({_E.STORAGE, _E.NODE_ADD, _E.NODE_LABEL}),
-    "VolumeZone": frozenset({_E.STORAGE, _E.NODE_ADD, _E.NODE_LABEL}),
-    "NodeDeclaredFeatures": frozenset({_E.NODE_ADD, _E.NODE_FEATURE}),
-    "DynamicResources": frozenset(
-        {_E.NODE_ADD, _E.NODE_LABEL, _E.NODE_ALLOCATABLE, _E.RESOURCE_CLAIM, _E.RESOURCE_SLICE, _E.DEVICE_CLASS}
-    ),
-    "": frozenset({_E.NODE_ADD, _E.NODE_LABEL, _E.STORAGE}),  # PreFilter named the only nodes that can be meant
-}
-
-
-ALWAYS = frozenset({_E.TIMEOUT, _E.POLICY})
+ALWAYS = frozenset({ClusterEvent.TIMEOUT, ClusterEvent.POLICY})
 """Events that may help any pod."""
 
+NARROWED = ""
+"""The rejector of nodes that PreFilter left out, as the pod can be meant for others only."""
+NARROWED_EVENTS = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL, ClusterEvent.STORAGE})
 
-def cares(rejectors: frozenset[str], clauses: Mapping[str, frozenset[ClusterEvent]]) -> frozenset[ClusterEvent] | None:
-    """Return the events that may help a pod that these plugins and clauses rejected; None: any event may.
+
+def wake_events(
+    rejectors: frozenset[str], wakes: Mapping[str, frozenset[ClusterEvent]]
+) -> frozenset[ClusterEvent] | None:
+    """Return the events that may help a pod that these filters rejected; None: any event may.
 
     Args:
-        rejectors: names of plugins of Kubernetes, and of clauses.
-        clauses: the events that may help against clauses, by name.
+        rejectors: names of filters.
+        wakes: by the name of a filter, the events that may help against it; one that is not there, any may.
     """
     found: frozenset[ClusterEvent] = frozenset()
     for name in rejectors:
-        own = clauses.get(name)
-        events = own if own is not None else WAKES.get(name)
+        events = wakes.get(name)
         if events is None:
             return None
         found |= events

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Protocol, TypeAlias
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.status import Refusal, Status
 
@@ -62,6 +63,11 @@ class FilterPlugin(Protocol):
     @property
     def scope(self) -> Scope:
         """Return what the answers depend on."""
+        ...
+
+    @property
+    def events(self) -> frozenset[ClusterEvent] | None:
+        """Return the events after which a pod that it refused may fit; None: any may."""
         ...
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.device_choice import DeviceRule
-from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.events import NARROWED, NARROWED_EVENTS, ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Weighted
 
@@ -37,11 +37,22 @@ class Profile:
     """Whether PostFilter is asked at all."""
     preemption: PreemptionRule | None = None
     """Who may evict, and who may be evicted, beside Kubernetes' own rules."""
-    wakes: Mapping[str, frozenset[ClusterEvent]] = field(default_factory=dict)
-    """The events that may help a pod that a clause refused, by the clause's name."""
+    clauses: frozenset[str] = frozenset()
+    """The names of the filters that are clauses of a policy."""
     ties: Ties = Ties.HASH
     """Which of several best nodes is taken."""
     devices: DeviceRule = DeviceRule.FULLEST
     """Which device of the node a share is taken of."""
     by_template: bool = True
     """Whether pods of one template are answered alike at one moment, but for their volumes and nominations."""
+    wakes: Mapping[str, frozenset[ClusterEvent]] = field(init=False)
+    """By the name of a filter, the events after which a pod that it refused may fit; not there: any may."""
+
+    def __post_init__(self) -> None:
+        wakes = {NARROWED: NARROWED_EVENTS}
+        for plugin in self.filters:
+            wakes[plugin.name] = wakes.get(plugin.name, frozenset()) | (plugin.events or frozenset())
+        for plugin in self.filters:
+            if plugin.events is None:
+                wakes.pop(plugin.name, None)
+        object.__setattr__(self, "wakes", wakes)

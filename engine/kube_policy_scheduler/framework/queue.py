@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.attempt_events import AttemptEvents
 from kube_policy_scheduler.framework.backoff_queue import BackoffQueue, backoff_end
-from kube_policy_scheduler.framework.events import ClusterEvent, cares
+from kube_policy_scheduler.framework.events import ClusterEvent, wake_events
 from kube_policy_scheduler.framework.permit import Group, Placed
 from kube_policy_scheduler.framework.queued_groups import Membership, QueuedGroups, ShortGroups
 from kube_policy_scheduler.framework.queued_pod import Place, QueuedPod, Turn, gates, priority_sort, priority_turn
@@ -220,12 +220,13 @@ class SchedulingQueue:
     ) -> None:
         """Put back a pod that fits nowhere: it waits for an event, or backs off if one came meanwhile.
 
-        wakes: which events may help against rejectors that are no plugins of Kubernetes.
+        wakes: by the name of a rejector, the events that may help; one that is not there, any event may
+            (`Profile.wakes`).
         """
         if not self._land(queued, now):
             return
         queued.rejectors = rejectors
-        queued.cares = cares(rejectors, wakes or {})
+        queued.wake_events = wake_events(rejectors, wakes or {})
         queued.rejections += 1
         queued.errors = 0
         if self._events.may_help(queued):
@@ -293,7 +294,7 @@ class SchedulingQueue:
                 return self.recheck(queued)
             case Place.IN_FLIGHT:
                 self._events.note(event)
-            case Place.UNSCHEDULABLE if queued.cares is None or event in queued.cares:
+            case Place.UNSCHEDULABLE if queued.wake_events is None or event in queued.wake_events:
                 self._wake(queued, now)
                 return True
         return False

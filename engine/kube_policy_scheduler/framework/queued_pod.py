@@ -39,7 +39,7 @@ class QueuedPod:
     errors: int = 0
     """Consecutive internal errors."""
     rejectors: frozenset[str] = frozenset()
-    cares: frozenset[ClusterEvent] | None = None
+    wake_events: frozenset[ClusterEvent] | None = None
     """The events that may help it where it is unschedulable; None: any."""
     held_because: str = ""
     refused_for: str = ""

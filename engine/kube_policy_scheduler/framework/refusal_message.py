@@ -16,7 +16,7 @@ CLAUSE_NAMED = "policy clause "
 def refusing_clauses(diagnosis: Diagnosis, profile: Profile) -> list[str]:
     """Return the names of the clauses that stand between the pod and a node, in the order in which they were asked."""
     rejectors = diagnosis.rejectors()
-    return [plugin.name for plugin in profile.filters if plugin.name in rejectors and plugin.name in profile.wakes]
+    return [plugin.name for plugin in profile.filters if plugin.name in rejectors and plugin.name in profile.clauses]
 
 
 def refusal_message(diagnosis: Diagnosis, profile: Profile, *, after: str = "") -> str:

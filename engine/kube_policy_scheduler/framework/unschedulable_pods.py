@@ -22,7 +22,7 @@ class UnschedulablePods:
         return iter(self._pods.values())
 
     def add(self, queued: QueuedPod) -> None:
-        """Let a pod wait for the events that it cares for."""
+        """Let a pod wait for the events that may help it."""
         queued.place = Place.UNSCHEDULABLE
         self._pods[queued.pod.uid] = queued
         for event in _wake_keys(queued):
@@ -52,4 +52,4 @@ class UnschedulablePods:
 
 
 def _wake_keys(queued: QueuedPod) -> tuple[ClusterEvent | None, ...]:
-    return (None,) if queued.cares is None else tuple(queued.cares)
+    return (None,) if queued.wake_events is None else tuple(queued.wake_events)

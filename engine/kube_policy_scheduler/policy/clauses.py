@@ -10,11 +10,18 @@ import numpy as np
 
 from kube_policy_scheduler.builtins.pods import MemberSet
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 from kube_policy_scheduler.lang.compiling.columns import full
-from kube_policy_scheduler.lang.compiling.compiled import CompiledQuota, CompiledScore, CompiledTest
+from kube_policy_scheduler.lang.compiling.compiled import (
+    CompiledClause,
+    CompiledGrouping,
+    CompiledQuota,
+    CompiledScore,
+    CompiledTest,
+)
 from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.policy.holdings import held, worth
 
@@ -36,12 +43,57 @@ def _code(depends: Depends) -> Code:
     return Code.UNSCHEDULABLE if helps else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
 
 
+_E = ClusterEvent
+_PODS = frozenset({_E.POD_ADD, _E.POD_UPDATE, _E.POD_DELETE})
+_NODE_FACTS = frozenset(
+    {
+        _E.NODE_ADD,
+        _E.NODE_ALLOCATABLE,
+        _E.NODE_LABEL,
+        _E.NODE_TAINT,
+        _E.NODE_CONDITION,
+        _E.NODE_ANNOTATION,
+        _E.NODE_FEATURE,
+        _E.NODE_IMAGES,
+    }
+)
+_BY_DEPENDENCE: tuple[tuple[Depends, frozenset[ClusterEvent]], ...] = (
+    (Depends.NODE, _NODE_FACTS),
+    (Depends.ROW, _PODS | {_E.NODE_ADD, _E.NODE_ALLOCATABLE}),
+    (
+        Depends.CLUSTER,
+        _PODS
+        | {_E.NODE_ADD, _E.NODE_DELETE, _E.NODE_LABEL, _E.NAMESPACE, _E.WORKLOAD, _E.STORAGE}
+        | {_E.RESOURCE_CLAIM, _E.RESOURCE_SLICE, _E.DEVICE_CLASS},
+    ),
+    (Depends.FEASIBLE, _PODS | _NODE_FACTS | {_E.NODE_DELETE}),
+    (Depends.SIGNAL, frozenset({_E.SIGNALS, _E.NODE_ADD})),
+    (Depends.CLOCK, frozenset({_E.CLOCK})),
+)
+
+
+def events_of(clause: CompiledClause) -> frozenset[ClusterEvent]:
+    """Return the events that may change the clause's answer; a change of the pod itself is none of them."""
+    counts = isinstance(clause, CompiledQuota | CompiledGrouping)
+    return _events(clause.depends | Depends.CLUSTER if counts else clause.depends)
+
+
+@cache
+def _events(depends: Depends) -> frozenset[ClusterEvent]:
+    found: frozenset[ClusterEvent] = frozenset()
+    for dependence, events in _BY_DEPENDENCE:
+        if depends & dependence:
+            found |= events
+    return found
+
+
 class FilterClause:
     """`filter`: nodes pass where it holds; where it has no answer they do not, for a reason of its own."""
 
     def __init__(self, clause: CompiledTest) -> None:
         self.clause = clause
         self.name = clause.name
+        self.events = events_of(clause)
         self.scope = scope_of(clause.depends)
         self._code = _code(clause.depends)
 
@@ -79,6 +131,7 @@ class RequireClause:
     def __init__(self, clause: CompiledTest) -> None:
         self.clause = clause
         self.name = clause.name
+        self.events = events_of(clause)
         self.scope = scope_of(clause.depends)
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
@@ -107,6 +160,7 @@ class LimitClause:
     def __init__(self, clause: CompiledQuota) -> None:
         self.clause = clause
         self.name = clause.name
+        self.events = events_of(clause)
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Refuse the pod, or have nothing more to say."""

@@ -23,6 +23,7 @@ from kube_policy_scheduler.framework.plugins.node_affinity import NodeAffinity
 from kube_policy_scheduler.framework.status import Code, Refusal
 from kube_policy_scheduler.lang.checked import ClauseKind
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGrouping
+from kube_policy_scheduler.policy.clauses import events_of
 
 
 class _Grouping:
@@ -31,6 +32,7 @@ class _Grouping:
     def __init__(self, clause: CompiledGrouping) -> None:
         self.clause = clause
         self.name = clause.name
+        self.events = events_of(clause)
 
     def _applies(self, frame: Frame) -> bool:
         return self.clause.condition is None or bool(self.clause.condition(frame))

@@ -35,7 +35,6 @@ from kube_policy_scheduler.policy.canary import takes
 from kube_policy_scheduler.policy.clauses import FilterClause, LimitClause, RequireClause, ScoreClause
 from kube_policy_scheduler.policy.gangs import claim_of
 from kube_policy_scheduler.policy.groupings import GroupingScore, SpreadFilter
-from kube_policy_scheduler.policy.wakeups import wake_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +179,7 @@ def make_policy(compiled: CompiledPolicy) -> Policy:
         preemption=rule,
         ties=Ties(compiled.ties) if compiled.ties else Ties.HASH,
         devices=DeviceRule(compiled.devices) if compiled.devices else DeviceRule.FULLEST,
-        wakes=wake_table(clauses),
+        clauses=frozenset(clause.name for clause in clauses),
         by_template=not any(clause.depends & (Depends.POD | Depends.CLOCK) for clause in clauses),
     )
     return Policy(compiled, profile)

@@ -142,6 +142,7 @@ class NodeOwnership:
 
     name = "NodeOwnership"
     scope = Scope.CLUSTER
+    events = None
 
     def __init__(self, sharding: Sharding) -> None:
         self._sharding = sharding

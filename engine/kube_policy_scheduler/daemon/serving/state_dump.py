@@ -93,7 +93,7 @@ def dump_in_steps(
                 "queuedSeconds": round(now - queued.queued, 3),
                 "rejectors": sorted(queued.rejectors),
                 "heldBecause": queued.held_because,
-                "waitsFor": None if queued.cares is None else sorted(event.value for event in queued.cares),
+                "waitsFor": None if queued.wake_events is None else sorted(event.value for event in queued.wake_events),
             }
             named.append({name: value for name, value in known.items() if value not in ([], "", None)})
     resources = ("cpu", "memory", "ephemeral-storage")

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready, Scope, Skip
 from kube_policy_scheduler.framework.status import Code, Refusal
@@ -23,6 +24,8 @@ class Filter:
     scope: ClassVar[Scope] = Scope.TEMPLATE
     code: ClassVar[Code] = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     reason: ClassVar[str] = ""
+    events: ClassVar[frozenset[ClusterEvent] | None] = None
+    """The events after which a pod that it refused may fit; None: any may."""
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Have no objection."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from kube_policy_scheduler.cluster.devices import SHARE_SUFFIX, Ask, DeviceTable, ask_of
 from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
@@ -33,6 +34,9 @@ class DeviceShares(Filter):
 
     name = "DeviceShares"
     scope = Scope.ROW
+    events = frozenset(
+        {ClusterEvent.POD_DELETE, ClusterEvent.POD_UPDATE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_ALLOCATABLE}
+    )
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Skip pods that want no device."""

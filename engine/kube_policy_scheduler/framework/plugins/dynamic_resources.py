@@ -31,6 +31,7 @@ from kube_policy_scheduler.framework.dynamic_resources.pod_claims import (
     check_allocatable,
     find_claims,
 )
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized
@@ -108,6 +109,16 @@ class DynamicResources(Filter, Score):
 
     name = "DynamicResources"
     scope = Scope.CLUSTER
+    events = frozenset(
+        {
+            ClusterEvent.NODE_ADD,
+            ClusterEvent.NODE_LABEL,
+            ClusterEvent.NODE_ALLOCATABLE,
+            ClusterEvent.RESOURCE_CLAIM,
+            ClusterEvent.RESOURCE_SLICE,
+            ClusterEvent.DEVICE_CLASS,
+        }
+    )
     normalizes = True
 
     # --- PreFilter -----------------------------------------------------------------------------------

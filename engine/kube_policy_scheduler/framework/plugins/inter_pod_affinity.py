@@ -23,6 +23,7 @@ from kube_policy_scheduler.cluster.counter import Counter
 from kube_policy_scheduler.cluster.counters import CarriedTowards
 from kube_policy_scheduler.cluster.domains import DomainTotals, topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable, Rows
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
 from kube_policy_scheduler.framework.plugins.base import MAX_SCORE
@@ -67,6 +68,16 @@ class InterPodAffinity:
 
     name: ClassVar[str] = "InterPodAffinity"
     scope: ClassVar[Scope] = Scope.CLUSTER
+    events = frozenset(
+        {
+            ClusterEvent.POD_ADD,
+            ClusterEvent.POD_UPDATE,
+            ClusterEvent.POD_DELETE,
+            ClusterEvent.NODE_ADD,
+            ClusterEvent.NODE_LABEL,
+            ClusterEvent.NAMESPACE,
+        }
+    )
     normalizes: ClassVar[bool] = True
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:

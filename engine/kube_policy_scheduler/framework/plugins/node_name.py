@@ -9,6 +9,7 @@ from typing import Any
 
 from kube_policy_scheduler.cluster.node_selectors import NAME_FIELD, FieldTest
 from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
@@ -19,6 +20,7 @@ class NodeName(Filter):
 
     name = "NodeName"
     scope = Scope.CLUSTER  # the template leaves the node's name out
+    events = frozenset({ClusterEvent.NODE_ADD})
     reason = "node(s) didn't match the requested node name"
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:

@@ -9,6 +9,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.ports import WILDCARD, HostPort, host_ports
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
@@ -20,6 +21,7 @@ class NodePorts(Filter):
 
     name = "NodePorts"
     scope = Scope.ROW
+    events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD})
     code = Code.UNSCHEDULABLE
     reason = "node(s) didn't have free ports for the requested pod ports"
 

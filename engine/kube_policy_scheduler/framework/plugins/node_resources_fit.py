@@ -11,6 +11,7 @@ from kube_policy_scheduler.cluster.device_classes import class_by_resource, may_
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.requests import is_extended
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
@@ -44,6 +45,15 @@ class NodeResourcesFit(Filter):
 
     name = "NodeResourcesFit"
     scope = Scope.ROW
+    events = frozenset(
+        {
+            ClusterEvent.POD_DELETE,
+            ClusterEvent.POD_UPDATE,
+            ClusterEvent.NODE_ADD,
+            ClusterEvent.NODE_ALLOCATABLE,
+            ClusterEvent.DEVICE_CLASS,
+        }
+    )
 
     def __init__(
         self, *, ignored_resources: frozenset[str] = frozenset(), ignored_groups: frozenset[str] = frozenset()

@@ -12,6 +12,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.attached_volumes import VolumeId, csi_volumes
 from kube_policy_scheduler.cluster.claims import not_made_for
 from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.status import Code, Refusal
@@ -34,6 +35,7 @@ class NodeVolumeLimits:
 
     name: ClassVar[str] = "NodeVolumeLimits"
     scope: ClassVar[Scope] = Scope.CLUSTER
+    events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.STORAGE})
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Find the pod's CSI volumes; skip pods without any."""

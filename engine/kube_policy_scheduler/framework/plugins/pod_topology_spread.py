@@ -14,6 +14,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.domains import DomainTotals, topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.selectors import SelectorError
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
 from kube_policy_scheduler.framework.plugins.pod_topology_spread_score import PreparedScore, SoftSpread
@@ -55,6 +56,17 @@ class PodTopologySpread:
 
     name: ClassVar[str] = "PodTopologySpread"
     scope: ClassVar[Scope] = Scope.CLUSTER
+    events = frozenset(
+        {
+            ClusterEvent.POD_ADD,
+            ClusterEvent.POD_UPDATE,
+            ClusterEvent.POD_DELETE,
+            ClusterEvent.NODE_ADD,
+            ClusterEvent.NODE_DELETE,
+            ClusterEvent.NODE_LABEL,
+            ClusterEvent.NODE_TAINT,
+        }
+    )
     normalizes: ClassVar[bool] = True
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:

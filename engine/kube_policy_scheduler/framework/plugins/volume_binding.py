@@ -34,6 +34,7 @@ from kube_policy_scheduler.cluster.node_lookup import rows_of_volume
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.object_store import key_of, storage_class
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.volume_matching import (
@@ -104,6 +105,7 @@ class VolumeBinding:
 
     name: ClassVar[str] = "VolumeBinding"
     scope: ClassVar[Scope] = Scope.CLUSTER
+    events = frozenset({ClusterEvent.STORAGE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Sort the claims; refuse the pod where one is missing, lost, going, or should be bound but is not."""

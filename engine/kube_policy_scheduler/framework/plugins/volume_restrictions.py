@@ -13,6 +13,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.disks import DiskKey, DiskUse, disk_uses
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.object_store import key_of
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
@@ -40,6 +41,7 @@ class VolumeRestrictions:
 
     name: ClassVar[str] = "VolumeRestrictions"
     scope: ClassVar[Scope] = Scope.CLUSTER
+    events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD, ClusterEvent.STORAGE})
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Look for conflicts; skip pods that can have none."""

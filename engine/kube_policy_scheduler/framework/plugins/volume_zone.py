@@ -12,6 +12,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.claims import WAIT_FOR_FIRST_CONSUMER
 from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
 from kube_policy_scheduler.cluster.object_store import key_of, storage_class
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
@@ -41,6 +42,7 @@ class VolumeZone:
 
     name: ClassVar[str] = "VolumeZone"
     scope: ClassVar[Scope] = Scope.CLUSTER
+    events = frozenset({ClusterEvent.STORAGE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Find the volumes' labels; skip pods whose volumes have none."""
