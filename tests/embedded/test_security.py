@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_policy_scheduler.embedded import EmbeddedCluster, Permission, SecuritySettings, User, service_account
+from kube_policy_scheduler.embedded import EmbeddedCluster, SecuritySettings, User, service_account
 from tests.embedded.rest import Answer, Client
 
 ROBOT = service_account("kube-system", "robot")
@@ -154,15 +154,3 @@ def test_a_token_request_gives_a_token_of_the_service_account(cluster: EmbeddedC
     answer = admin.send("POST", "/api/v1/namespaces/kube-system/serviceaccounts/robot/token", {"spec": {}})
     robot = Asker(cluster, token=answer.body["status"]["token"])
     assert "kube-system:robot" in robot.send("GET", "/api/v1/pods").body["message"]
-
-
-def test_the_log_knows_what_was_used_and_what_was_denied(cluster: EmbeddedCluster) -> None:
-    robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
-    allow(cluster, ROBOT, resources=["pods"], verbs=["list"])
-    robot.send("GET", "/api/v1/pods")
-    robot.send("GET", "/api/v1/pods")
-    robot.send("GET", "/api/v1/nodes")
-    assert cluster.requests.used(ROBOT.name) == {Permission("list", "", "pods")}
-    assert cluster.requests.denied() == {Permission("list", "", "nodes")}
-    assert cluster.requests.count(user=ROBOT.name, resource="pods", code=200) == 2
-    assert [record.code for record in cluster.requests.latest()] == [200, 200, 403]

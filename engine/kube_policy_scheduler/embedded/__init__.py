@@ -11,10 +11,8 @@ JSON only (protobuf is read), and its controllers do no rolling updates.
 """
 
 from kube_policy_scheduler.embedded.access import SecuritySettings, User, service_account
-from kube_policy_scheduler.embedded.audit import Permission, Record, RequestLog
 from kube_policy_scheduler.embedded.cluster import ClusterThread, EmbeddedCluster
 from kube_policy_scheduler.embedded.controllers import ControllerSettings
-from kube_policy_scheduler.embedded.faults import Fault, FaultInjector
 from kube_policy_scheduler.embedded.kubelets import KubeletSettings
 from kube_policy_scheduler.embedded.server import ServerSettings
 
@@ -22,12 +20,7 @@ __all__ = [
     "ClusterThread",
     "ControllerSettings",
     "EmbeddedCluster",
-    "Fault",
-    "FaultInjector",
     "KubeletSettings",
-    "Permission",
-    "Record",
-    "RequestLog",
     "SecuritySettings",
     "ServerSettings",
     "User",

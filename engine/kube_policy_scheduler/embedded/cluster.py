@@ -16,12 +16,10 @@ from kube_policy_scheduler.cluster import defaulting
 from kube_policy_scheduler.embedded import access, certificates, fixtures
 from kube_policy_scheduler.embedded.access import ADMIN, Authorizer, Guard, SecuritySettings, Tokens, User
 from kube_policy_scheduler.embedded.api import Api
-from kube_policy_scheduler.embedded.audit import RequestLog
 from kube_policy_scheduler.embedded.certificates import CertificateAuthority
 from kube_policy_scheduler.embedded.controllers import Controllers, ControllerSettings
-from kube_policy_scheduler.embedded.faults import FaultInjector
 from kube_policy_scheduler.embedded.kubelets import KubeletSettings, SimulatedKubelets
-from kube_policy_scheduler.embedded.server import Server, ServerSettings
+from kube_policy_scheduler.embedded.server import Intercept, Server, ServerSettings
 
 Result = TypeVar("Result")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -32,8 +30,8 @@ class EmbeddedCluster:
     """A Kubernetes API server with simulated nodes, in this process.
 
     Use it as an async context manager in the loop that is to serve it, or call `in_thread` from code that
-    has no loop. `kubelets=None` and `controllers=None` leave objects as the API server
-    alone would.
+    has no loop. `kubelets=None` and `controllers=None` leave objects as the API server alone would. `intercept` sees
+    each request for a resource before it is carried out, and may refuse it.
     """
 
     def __init__(
@@ -43,21 +41,19 @@ class EmbeddedCluster:
         kubelets: KubeletSettings | None = KubeletSettings(),  # noqa: B008 - frozen
         controllers: ControllerSettings | None = ControllerSettings(),  # noqa: B008 - frozen
         security: SecuritySettings = SecuritySettings(),  # noqa: B008 - frozen
+        intercept: Intercept | None = None,
         history_limit: int = 20_000,
     ) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self.api = Api(history_limit=history_limit)
-        self.faults = FaultInjector()
-        self.requests = RequestLog()
         self._guard = Guard(security, Authorizer(self.api.store))
         self._authority = CertificateAuthority() if security.tls else None
         self._server = Server(
             self.api,
             server or ServerSettings(),
             guard=self._guard,
-            fault_injector=self.faults,
-            request_log=self.requests,
+            intercept=intercept,
             ssl_context=self._authority.server_context() if self._authority is not None else None,
         )
         self._kubelets = SimulatedKubelets(self.api, kubelets) if kubelets else None

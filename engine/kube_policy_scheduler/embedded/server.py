@@ -6,28 +6,27 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 from urllib.parse import unquote
 
 import orjson
 from aiohttp import web
 
-from kube_policy_scheduler.embedded import dispatch, errors, faults, non_resources, requests
+from kube_policy_scheduler.embedded import dispatch, errors, non_resources, requests
 from kube_policy_scheduler.embedded.access import Guard, User
 from kube_policy_scheduler.embedded.api import Api
-from kube_policy_scheduler.embedded.audit import Permission, Record, RequestLog
 from kube_policy_scheduler.embedded.dispatch import Answer, Call
-from kube_policy_scheduler.embedded.faults import Fault, FaultInjector
 from kube_policy_scheduler.embedded.requests import NonResource, Target
 from kube_policy_scheduler.embedded.selection import Selection
-from kube_policy_scheduler.embedded.watches import Watch, WatchOptions, expired_line
+from kube_policy_scheduler.embedded.watches import Watch, WatchOptions
 
 _LOG = logging.getLogger(__name__)
 _MAX_BODY_BYTES = 3 * 1024 * 1024
 """As the API server's own limit for a request."""
-_NO_ANSWER = 0
-"""The code recorded where the connection was ended instead of answered."""
+Intercept: TypeAlias = Callable[[Target], None]
+"""Is told what a request asks for before it is carried out; an `ApiError` that it raises is the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +54,13 @@ class Server:
         settings: ServerSettings,
         *,
         guard: Guard,
-        fault_injector: FaultInjector,
-        request_log: RequestLog,
+        intercept: Intercept | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self._api = api
         self._settings = settings
         self._guard = guard
-        self._faults = fault_injector
-        self._log = request_log
+        self._intercept = intercept
         self._ssl_context = ssl_context
         self._runner: web.ServerRunner | None = None
         self._watches: set[asyncio.Task[object]] = set()
@@ -120,57 +117,31 @@ class Server:
     async def _serve_resource(
         self, request: web.BaseRequest, target: Target, query: Mapping[str, str]
     ) -> web.StreamResponse:
-        user, code = "", _NO_ANSWER
         try:
-            identified = self._identify(request)
-            user = identified.name
-            self._guard.check(identified, target)
-            response = await self._answer(request, target, query, identified)
-            code = response.status
-            return response
-        except errors.ApiError as error:
-            code = error.code
+            user = self._identify(request)
+            self._guard.check(user, target)
+            if self._intercept is not None:
+                self._intercept(target)
+            return await self._answer(request, target, query, user)
+        except (ConnectionError, _Ended, errors.ApiError):
             raise
         except Exception as error:
-            if isinstance(error, ConnectionError | _Ended):
-                raise
             _LOG.exception("request failed: %s %s", request.method, request.path)
-            code = 500
             return _failure(errors.internal(f"{type(error).__name__}: {error}"))
-        finally:
-            self._log.add(Record(user, Permission.of(target), target.namespace or "", target.name, code))
 
     async def _answer(
         self, request: web.BaseRequest, target: Target, query: Mapping[str, str], user: User
     ) -> web.StreamResponse:
-        fault = self._faults.take(target)
-        if fault is not None:
-            await self._begin_fault(request, target, fault)
         if target.verb == "watch":
-            return await self._watch(request, Call(target, query, b"", "", _accept(request), user), fault)
+            return await self._watch(request, Call(target, query, b"", "", _accept(request), user))
         content = await request.read() if request.body_exists else b""
         if len(content) > _MAX_BODY_BYTES:
             raise errors.ApiError(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
         headers = request.headers
         call = Call(target, query, content, headers.get("Content-Type", ""), _accept(request), user)
-        answer = dispatch.serve(self._api, call, self._guard)
-        if fault is not None and fault.effect in ("cut", "drop-answer"):
-            await _end(request, answer.body if fault.effect == "cut" else None)
-        return _response(answer)
+        return _response(dispatch.serve(self._api, call, self._guard))
 
-    async def _begin_fault(self, request: web.BaseRequest, target: Target, fault: Fault) -> None:
-        match fault.effect:
-            case "status":
-                raise faults.failure(fault, target)
-            case "hang":
-                await asyncio.sleep(3600 if fault.seconds is None else fault.seconds)
-                await _end(request, None)
-            case "latency":
-                await asyncio.sleep(fault.seconds or 0)
-            case _:
-                pass
-
-    async def _watch(self, request: web.BaseRequest, call: Call, fault: Fault | None) -> web.StreamResponse:
+    async def _watch(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         target = call.target
         watch = Watch(
             self._api.store,
@@ -187,35 +158,15 @@ class Server:
         assert task is not None
         self._watches.add(task)
         try:
-            if fault is not None and fault.effect == "gone-event":
-                await response.write(expired_line(1, oldest=2))
-            else:
-                async with contextlib.aclosing(watch.chunks()) as chunks:
-                    sent = 0
-                    async for chunk in chunks:
-                        if fault is not None and fault.effect == "cut" and sent + len(chunk) > fault.after_bytes:
-                            await response.write(chunk[: len(chunk.rstrip(b"\n").rpartition(b"\n")[0]) + 20])
-                            await _end(request, None)
-                        await response.write(chunk)
-                        sent += len(chunk)
+            async with contextlib.aclosing(watch.chunks()) as chunks:
+                async for chunk in chunks:
+                    await response.write(chunk)
             await response.write_eof()
         except ConnectionResetError:
             raise _Ended from None  # whoever watched is gone
         finally:
             self._watches.discard(task)
         return response
-
-
-async def _end(request: web.BaseRequest, body: bytes | None) -> None:
-    """Close a connection, after half an answer if a body is given."""
-    transport = request.transport
-    if transport is not None:
-        if body:
-            head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
-            transport.write(head + body[: len(body) // 2])
-            await asyncio.sleep(0)
-        transport.close()
-    raise _Ended
 
 
 def _accept(request: web.BaseRequest) -> str:

@@ -104,7 +104,7 @@ class Watch:
         A version that is too old is no error of the request: the answer is 200 and one event, as the API server has it.
         """
         if self._oldest is not None:
-            yield expired_line(self._shown, oldest=self._oldest)
+            yield _expired_line(self._shown, oldest=self._oldest)
             return
         loop = asyncio.get_running_loop()
         options = self._options
@@ -123,7 +123,7 @@ class Watch:
                 try:
                     changes = self._collection.changes_from(self._cursor, limit=_BATCH)
                 except Compacted as error:
-                    yield expired_line(self._shown, oldest=error.oldest)
+                    yield _expired_line(self._shown, oldest=error.oldest)
                     return
                 self._cursor += len(changes)
                 for chunk in _chunks(self._lines(changes)):
@@ -179,7 +179,7 @@ def _next_bookmark(now: float, end: float, period_seconds: float) -> float:
     return last if now < last < due else due
 
 
-def expired_line(asked: int, *, oldest: int) -> bytes:
+def _expired_line(asked: int, *, oldest: int) -> bytes:
     """Return the event that ends a watch whose position is no longer kept."""
     return _line(b"ERROR", orjson.dumps(errors.too_old(asked, oldest).status()))
 

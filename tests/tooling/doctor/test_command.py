@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from kube_policy_scheduler.cli.main import run
-from kube_policy_scheduler.embedded import EmbeddedCluster, Fault, SecuritySettings, User
+from kube_policy_scheduler.embedded import EmbeddedCluster, SecuritySettings, User
 from tests.deploy.manifests import objects
+from tests.embedded.refusals import Refusals
 from tests.integration.objects import ZONE, node, pod
 from tests.prometheus_server import PrometheusServer
 
@@ -24,12 +26,13 @@ score -promql("twice") ?? 0
 score -promql("nothing_at_all") ?? 0
 score -promql("old") ?? 0
 """
+REFUSALS = Refusals()
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
     secured = SecuritySettings(tls=True, rbac=True)
-    with EmbeddedCluster(kubelets=None, controllers=None, security=secured).in_thread() as running:
+    with EmbeddedCluster(kubelets=None, controllers=None, security=secured, intercept=REFUSALS).in_thread() as running:
         running.load(node(f"n{i}", labels={ZONE: "ab"[i % 2], "disk": "ssd" if i else "hdd"}) for i in range(3))
         running.load([pod("web"), pod("other", scheduler="default-scheduler")])
         running.load(one for one in objects() if one["kind"] in ("ClusterRole", "ClusterRoleBinding"))
@@ -123,13 +126,13 @@ def test_a_server_that_cannot_be_asked_is_no_pass(
 ) -> None:
     policy = tmp_path / "b.policy"
     policy.write_text("filter node.ready\nscore node.free.cpu\n")
-    cluster.faults.add(Fault("status", resource="selfsubjectaccessreviews", code=500, times=None))
+    REFUSALS.add("create", "selfsubjectaccessreviews", times=math.inf)
     try:
         asked = ["--policies", str(policy), "--kubeconfig", kubeconfig]
         found = examined(capsys, *asked, code=1)  # all nodes are as free: that is a warning
         assert found["permissions", "this account"][0] == "could-not-check"
     finally:
-        cluster.faults.clear()
+        REFUSALS.clear()
 
 
 def test_a_prometheus_that_is_away_is_could_not_check(

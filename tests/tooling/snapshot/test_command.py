@@ -14,18 +14,20 @@ import pytest
 
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.documents.fixtures import read_objects
-from kube_policy_scheduler.embedded import EmbeddedCluster, Fault, SecuritySettings, User
+from kube_policy_scheduler.embedded import EmbeddedCluster, SecuritySettings, User
+from tests.embedded.refusals import Refusals
 from tests.integration.objects import ZONE, node, pod
 from tests.prometheus_server import PrometheusServer
 
 POLICY = 'score -promql("load") ?? 0\nscore 10 if node.label.disk == "ssd"\n'
 SECRET = "correct-horse"
+REFUSALS = Refusals()
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
     secured = SecuritySettings(tls=True, rbac=True)
-    with EmbeddedCluster(kubelets=None, controllers=None, security=secured).in_thread() as running:
+    with EmbeddedCluster(kubelets=None, controllers=None, security=secured, intercept=REFUSALS).in_thread() as running:
         shape = {"memory": "64Gi", "pods": "200"}
         disks = ["ssd", "ssd", "ssd", "hdd", "hdd"]
         running.load(node(f"blade-{i}", labels={ZONE: "ab"[i % 2], "disk": disks[i]}, **shape) for i in range(5))
@@ -117,12 +119,12 @@ def test_the_same_cluster_gives_the_same_bytes_but_for_the_time(kubeconfig: str,
 def test_a_list_that_the_server_forgot_is_begun_anew(
     cluster: EmbeddedCluster, kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster.faults.add(Fault("status", verb="list", resource="pods", code=410, skip=1))  # the second page
+    REFUSALS.add("list", "pods", code=410, skip=1)  # the second page
     file = tmp_path / "cluster.json"
 
     assert run(["snapshot", "--kubeconfig", kubeconfig, "-o", str(file)]) == 0
 
-    cluster.faults.clear()
+    REFUSALS.clear()
     names = [one.value["metadata"]["name"] for one in read_objects(file) if one.value["kind"] == "Pod"]
     assert len(names) == len(set(names)) == 522
 
