@@ -151,7 +151,7 @@ def evaluate(value: typed.Typed, table: Table, row: int) -> Any:
             if decisive in truths:
                 return decisive
             return None if None in truths else not decisive
-        case typed.Choose(condition=condition, then=then, otherwise=otherwise):
+        case typed.Conditional(condition=condition, then=then, otherwise=otherwise):
             which = of(condition)
             return None if which is None else of(then) if which else of(otherwise)
         case typed.Otherwise(left=left, right=right):
@@ -162,11 +162,11 @@ def evaluate(value: typed.Typed, table: Table, row: int) -> Any:
         case typed.Element(list=list_, position=position):
             items = of(list_)
             return items[position] if items is not None and position < len(items) else None
-        case typed.Listed(items=items):
+        case typed.ListOf(items=items):
             return tuple(of(item) for item in items)
         case typed.Apply(kernel=kernel, arguments=arguments):
             return _call(kernel, arguments, [of(argument) for argument in arguments], value)
-        case typed.Fold() | typed.Unknown():
+        case typed.Aggregate() | typed.Unknown():
             raise AssertionError(value)
         case _:
             assert_never(value)

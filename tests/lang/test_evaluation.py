@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.builtins import numbers, texts
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.lang import syntax, typed
-from kube_policy_scheduler.lang.checking.infer import Inference
+from kube_policy_scheduler.lang.checking.inference import Inference
 from kube_policy_scheduler.lang.checking.scope import ANYWHERE
 from kube_policy_scheduler.lang.compiling.expressions import Compiler
 from kube_policy_scheduler.lang.reading.parse import parse
@@ -28,7 +28,7 @@ def infer(text: str) -> tuple[typed.Typed, Inference]:
     inference = Inference(ENVIRONMENT)
     tree = file.statements[0]
     assert isinstance(tree, syntax.Let)
-    return inference.top(tree.value, ANYWHERE), inference
+    return inference.infer_root(tree.value, ANYWHERE), inference
 
 
 def value_of(text: str, table: Table) -> list[Any]:

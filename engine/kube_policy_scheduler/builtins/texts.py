@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from kube_policy_scheduler.builtins.patterns import pattern
-from kube_policy_scheduler.lang.signature import ConstantText, Number, Takes, Text, TextList, Truth, builtin
+from kube_policy_scheduler.lang.signature import ConstantText, Number, Text, TextList, Truth, TypeSpec, builtin
 from kube_policy_scheduler.lang.types import Kind
 
-Pattern = Annotated[Any, Takes(Kind.TEXT, constant=True, prepare=pattern)]
+Pattern = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare=pattern)]
 """A regular expression, compiled when the policy is checked."""
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Annotated, Any
 
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.lang.signature import Duration, Number, Takes, Truth, builtin
+from kube_policy_scheduler.lang.signature import Duration, Number, Truth, TypeSpec, builtin
 from kube_policy_scheduler.lang.types import Depends, Kind, Shape
 
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
@@ -43,9 +43,9 @@ def minute_of_day(text: str) -> int:
     return int(match[1]) * 60 + int(match[2])
 
 
-Zone = Annotated[Any, Takes(Kind.TEXT, constant=True, prepare=zone_named)]
+Zone = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare=zone_named)]
 """The name of a time zone."""
-TimeOfDay = Annotated[Any, Takes(Kind.TEXT, constant=True, prepare=minute_of_day)]
+TimeOfDay = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare=minute_of_day)]
 
 
 @builtin(depends=Depends.CLOCK, shape=Shape.DECISION, bounds=(0, 1e11))

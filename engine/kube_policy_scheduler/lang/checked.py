@@ -9,8 +9,17 @@ from typing import Any, TypeAlias
 
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.lang import syntax
-from kube_policy_scheduler.lang.checking.infer import Definition
 from kube_policy_scheduler.lang.typed import Typed
+
+
+@dataclass(slots=True)
+class Definition:
+    """A `let`, `def` or `metric`, and what became of it."""
+
+    tree: syntax.Definition
+    value: Typed | None = None
+    levels: int = 0
+    used: bool = False
 
 
 class ClauseKind(Enum):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.lang.signature import Builtin, FloatColumn, Takes, takes
+from kube_policy_scheduler.lang.signature import Builtin, FloatColumn, TypeSpec, takes
 from kube_policy_scheduler.lang.types import Depends, Info, Kind, Shape, Type, resource_unit
 
 
@@ -54,7 +54,7 @@ class Field:
 
     path: str
     doc: str
-    gives: Takes
+    gives: TypeSpec
     shape: Shape
     depends: Depends
     key: Key | None

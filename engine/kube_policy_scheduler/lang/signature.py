@@ -20,7 +20,7 @@ Truths: TypeAlias = BoolColumn | bool
 
 
 @dataclass(frozen=True, slots=True)
-class Takes:
+class TypeSpec:
     """What an annotation says of a parameter, of a builtin's result, or of a field."""
 
     kind: Kind
@@ -52,30 +52,30 @@ class Takes:
         return f"maybe {name}" if self.maybe else f"constant {name}" if self.constant and not self.word else name
 
 
-Number: TypeAlias = Annotated[Numbers, Takes(Kind.NUMBER)]
+Number: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER)]
 """A plain number."""
-Same: TypeAlias = Annotated[Numbers, Takes(Kind.NUMBER, unit=None)]
+Same: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, unit=None)]
 """A number of any unit, the same wherever `Same` stands in a signature."""
-MaybeNumber: TypeAlias = Annotated[Numbers, Takes(Kind.NUMBER, maybe=True)]
-Duration: TypeAlias = Annotated[Numbers, Takes(Kind.NUMBER, unit=SECONDS)]
-Truth: TypeAlias = Annotated[Truths, Takes(Kind.TRUTH)]
-Text: TypeAlias = Annotated[Any, Takes(Kind.TEXT)]
+MaybeNumber: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, maybe=True)]
+Duration: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, unit=SECONDS)]
+Truth: TypeAlias = Annotated[Truths, TypeSpec(Kind.TRUTH)]
+Text: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT)]
 """In a builtin, one `str`: the compiler asks it once per distinct text. In a field, `Texts` or `str`."""
-MaybeText: TypeAlias = Annotated[Any, Takes(Kind.TEXT, maybe=True)]
-TextList: TypeAlias = Annotated[Any, Takes(Kind.LIST, item=Kind.TEXT)]
-Amount: TypeAlias = Annotated[Numbers, Takes(Kind.NUMBER, per_resource=True)]
+MaybeText: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT, maybe=True)]
+TextList: TypeAlias = Annotated[Any, TypeSpec(Kind.LIST, item=Kind.TEXT)]
+Amount: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, per_resource=True)]
 """Of a field asked for a resource: an amount of it."""
-ConstantText: TypeAlias = Annotated[str, Takes(Kind.TEXT, constant=True)]
-ConstantDuration: TypeAlias = Annotated[float, Takes(Kind.NUMBER, unit=SECONDS, constant=True)]
-ResourceWord: TypeAlias = Annotated[str, Takes(Kind.TEXT, constant=True, word=True)]
+ConstantText: TypeAlias = Annotated[str, TypeSpec(Kind.TEXT, constant=True)]
+ConstantDuration: TypeAlias = Annotated[float, TypeSpec(Kind.NUMBER, unit=SECONDS, constant=True)]
+ResourceWord: TypeAlias = Annotated[str, TypeSpec(Kind.TEXT, constant=True, word=True)]
 
-Share: TypeAlias = Annotated[Numbers, Takes(Kind.NUMBER, unit=SHARE)]
+Share: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, unit=SHARE)]
 """A number from 0 to 1 by its nature."""
 
-NumberReader: TypeAlias = Annotated[Callable[[Any], Numbers], Takes(Kind.NUMBER)]
+NumberReader: TypeAlias = Annotated[Callable[[Any], Numbers], TypeSpec(Kind.NUMBER)]
 """What a staged builtin returns: evaluates a frame to a number; likewise the two below."""
-MaybeNumberReader: TypeAlias = Annotated[Callable[[Any], Numbers], Takes(Kind.NUMBER, maybe=True)]
-TruthReader: TypeAlias = Annotated[Callable[[Any], Truths], Takes(Kind.TRUTH)]
+MaybeNumberReader: TypeAlias = Annotated[Callable[[Any], Numbers], TypeSpec(Kind.NUMBER, maybe=True)]
+TruthReader: TypeAlias = Annotated[Callable[[Any], Truths], TypeSpec(Kind.TRUTH)]
 
 Bounds: TypeAlias = Callable[..., tuple[float, float]]
 """From the (low, high) of each number argument to that of the result."""
@@ -86,7 +86,7 @@ class Parameter:
     """One parameter of a builtin."""
 
     name: str
-    takes: Takes
+    takes: TypeSpec
     required: bool
     named_only: bool
     variadic: bool
@@ -109,7 +109,7 @@ class Builtin:
     name: str
     doc: str
     parameters: tuple[Parameter, ...]
-    gives: Takes
+    gives: TypeSpec
     kernel: Callable[..., Any]
     reads_frame: bool
     """The kernel's first argument is the frame."""
@@ -176,7 +176,7 @@ def builtin(
     return make
 
 
-def takes(hint: Any) -> Takes:
+def takes(hint: Any) -> TypeSpec:
     """Return what an annotation says.
 
     Raises:
@@ -184,7 +184,7 @@ def takes(hint: Any) -> Takes:
     """
     if get_origin(hint) is Annotated:
         for extra in get_args(hint)[1:]:
-            if isinstance(extra, Takes):
+            if isinstance(extra, TypeSpec):
                 return extra
     raise TypeError(f"{hint!r} says nothing about the language; use the aliases of {__name__}")
 

@@ -121,7 +121,7 @@ class Logic:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choose:
+class Conditional:
     """`if condition then then else otherwise`"""
 
     info: Info
@@ -162,7 +162,7 @@ class Element:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Listed:
+class ListOf:
     """`[a, b]` with an item that is not constant."""
 
     info: Info
@@ -171,7 +171,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fold:
+class Aggregate:
     """`count(p in node.pods where …)` and its like."""
 
     info: Info
@@ -212,12 +212,12 @@ Typed: TypeAlias = (
     | Contained
     | Not
     | Logic
-    | Choose
+    | Conditional
     | Otherwise
     | Missing
     | Element
-    | Listed
-    | Fold
+    | ListOf
+    | Aggregate
     | Reference
     | Unknown
 )
@@ -240,13 +240,13 @@ def parts(typed: Typed) -> tuple[Typed, ...]:
             return item, list_
         case Logic(operands=operands):
             return operands
-        case Choose(condition=condition, then=then, otherwise=otherwise):
+        case Conditional(condition=condition, then=then, otherwise=otherwise):
             return condition, then, otherwise
         case Element(list=list_):
             return (list_,)
-        case Listed(items=items):
+        case ListOf(items=items):
             return items
-        case Fold(value=value, where=where):
+        case Aggregate(value=value, where=where):
             return tuple(part for part in (value, where) if part is not None)
         case Reference(value=value):
             return (value,)
@@ -268,10 +268,10 @@ def cost(typed: Typed, known: dict[int, int]) -> int:
     """Return how many operations one evaluation takes; what is used twice counts twice."""
     found = known.get(id(typed))
     if found is None:
-        own = _FOLD_COST if isinstance(typed, Fold) else 1
+        own = _AGGREGATE_COST if isinstance(typed, Aggregate) else 1
         found = known[id(typed)] = own + sum(cost(part, known) for part in parts(typed))
     return found
 
 
-_FOLD_COST = 20
+_AGGREGATE_COST = 20
 """Operations that an aggregate stands for: its domains are added up, its members looked up."""

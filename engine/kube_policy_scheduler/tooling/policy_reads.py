@@ -84,7 +84,7 @@ def _reads(policy: Policy) -> Iterator[KeyRead]:
                         yield from _compared(policy, mine, other, negated)
                 case typed.Contained(item=item, list=items, negated=negated):
                     yield from _compared(policy, item, items, negated)
-                case typed.Fold(topology=str() as topology, span=span) if topology != "*":
+                case typed.Aggregate(topology=str() as topology, span=span) if topology != "*":
                     yield KeyRead(policy.name, "node", "label", topology, span)
                 case _:
                     yield from _read(policy, part)

@@ -1,20 +1,31 @@
-"""One policy, statement by statement: syntax to checked clauses."""
+"""One policy, statement by statement: syntax to checked clauses. Reports, and goes on."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Label, Source, Span, closest, in_order
-from kube_policy_scheduler.lang import checked, codes_syntax, syntax, typed
+from kube_policy_scheduler.lang import checked, codes_syntax, expressions, syntax, typed
 from kube_policy_scheduler.lang import codes_meaning as meaning
 from kube_policy_scheduler.lang import codes_policy as codes
-from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind
+from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Definition
 from kube_policy_scheduler.lang.checking import operators
-from kube_policy_scheduler.lang.checking.clauses import ClauseChecks
-from kube_policy_scheduler.lang.checking.infer import MAX_POLICY_ERRORS, Definition, Inference
+from kube_policy_scheduler.lang.checking.inference import MAX_POLICY_ERRORS, Inference, constant_of
+from kube_policy_scheduler.lang.checking.missing import cause_of, remedy, why
 from kube_policy_scheduler.lang.checking.scope import Scope
+from kube_policy_scheduler.lang.checking.units import common_unit, in_unit
 from kube_policy_scheduler.lang.environment import Environment
+from kube_policy_scheduler.lang.formatting.show import clause_text
+from kube_policy_scheduler.lang.reading.literals import label_problem
+from kube_policy_scheduler.lang.types import BYTES, NUMBER, PLAIN, SECONDS, Depends, Info, Kind, Unit
+
+SETTLED = Depends.TEMPLATE | Depends.POD
+"""What does not change after the pod arrived."""
+DEFAULT_GANG_SECONDS = 300.0
+"""How long a gang waits for its last member: long enough for an autoscaler to bring a node."""
 
 
 def check(
@@ -40,9 +51,16 @@ def check(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Checker(ClauseChecks):
-    """Checks one policy."""
+class _Checker:
+    """Checks one policy, with one inference."""
 
+    inference: Inference
+    said: dict[str, Span] = field(default_factory=dict)
+    """What can be said only once, and where it was."""
+    names: dict[str, Span] = field(default_factory=dict)
+    """Names given with `as`."""
+    texts: Counter[str] = field(default_factory=Counter)
+    """How many clauses without a name say the same."""
     source: Source
     name: str
     scheduler: str | None = None
@@ -92,7 +110,7 @@ class _Checker(ClauseChecks):
                 parameters = {p.name: operators.unknown(p.span) for p in definition.tree.parameters}
                 if not definition.used and self.inference.enter(definition.tree.name, definition.tree.name_span):
                     scope = Scope("def", scores=True, parameters=parameters)
-                    self.inference.top(definition.tree.value, scope)
+                    self.inference.infer_root(definition.tree.value, scope)
                     self.inference.active.pop()
             elif definition.value is None:
                 self.inference.value_of(definition, definition.tree.span)
@@ -190,3 +208,276 @@ class _Checker(ClauseChecks):
             steps=self.inference.all_steps + self.inference.steps,
             inputs=frozenset(self.inference.inputs),
         )
+
+    # --- clauses ---------------------------------------------------------------------------------------
+
+    def clause(self, tree: syntax.Clause) -> checked.Clause | None:
+        """Return what a clause means; None where it was said before and can be said only once."""
+        name = self.named(tree)
+        match tree:
+            case syntax.Require(value=value, condition=condition):
+                scope = self.pod_scope("require")
+                test, when = self.truth(value, scope), self.condition(condition, scope)
+                return self._test(ClauseKind.REQUIRE, tree, name, test, when)
+            case syntax.Filter(value=value, condition=condition):
+                scope = Scope("filter")
+                clause = self._test(
+                    ClauseKind.FILTER, tree, name, self.truth(value, scope), self.condition(condition, scope)
+                )
+                self._answers(clause)
+                return clause
+            case syntax.Score(value=value, condition=condition):
+                scope = Scope("score", scores=True)
+                result = self._score_value(self.inference.infer_root(value, scope))
+                return self._test(
+                    ClauseKind.SCORE, tree, name, result, self.condition(condition, scope), weight=tree.weight
+                )
+            case syntax.Hold(condition=condition):
+                return self._test(ClauseKind.HOLD, tree, name, self.truth(condition, self.pod_scope("hold")), None)
+            case syntax.Order():
+                return self._order(tree, name)
+            case syntax.Spread() | syntax.Pack():
+                return self._grouping(tree, name)
+            case syntax.Limit():
+                return self._limit(tree, name)
+            case syntax.Gang():
+                return self._gang(tree, name)
+            case syntax.Preempt():
+                return self._preempt(tree, name)
+            case _:
+                assert_never(tree)
+
+    def _test(
+        self,
+        kind: ClauseKind,
+        tree: syntax.Require | syntax.Filter | syntax.Score | syntax.Hold,
+        name: str,
+        value: typed.Typed,
+        condition: typed.Typed | None,
+        *,
+        weight: expressions.Expr | None = None,
+    ) -> checked.Test:
+        return checked.Test(kind, tree, name, value, condition, self.number(weight, "weight", low=0))
+
+    def _score_value(self, value: typed.Typed) -> typed.Typed:
+        info = value.info
+        if operators.has_unknown(value):
+            return value
+        if info.type.kind is Kind.TRUTH:
+            message = "a score is a number, this is true or false"
+            advice = f"write `score 1 if {' '.join(value.span.text.split())}`"
+            self.found.append(meaning.WRONG_TYPE.at(value.span, message, help=advice))
+        elif info.type.kind is not Kind.NUMBER:
+            self.found.append(operators.wrong_type(value, "a number"))
+        elif info.type.unit.bytes or info.type.unit.seconds:
+            shown = " ".join(value.span.text.split())
+            one = {BYTES: "1Gi", SECONDS: "1h"}.get(info.type.unit)
+            advice = f"write `{shown} / {one}`, or `scale({shown}, …)`" if one else "divide it by an amount of its kind"
+            message = f"a score is a plain number, this is {info.type}"
+            self.found.append(meaning.SCORE_UNIT.at(value.span, message, help=advice))
+        return value
+
+    def _answers(self, clause: checked.Test) -> None:
+        """Report a filter that may have no answer for a node."""
+        for value in (clause.value, clause.condition):
+            if value is not None and value.info.maybe:
+                cause = cause_of(value)
+                shown = " ".join(cause.span.text.split())
+                message = f"`{shown}` can be missing, and then this filter has no answer"
+                advice = f"say what then holds: `{remedy(cause)}`"
+                self.found.append(meaning.MISSING.at(cause.span, message, help=advice, notes=why(cause)))
+
+    def _order(self, tree: syntax.Order, name: str) -> checked.Clause | None:
+        if not self.once("order by", tree.span):
+            return None
+        keys = []
+        for key in tree.keys:
+            value = self.settled(self.inference.infer_root(key.value, self.pod_scope("order by")), "order by")
+            if value.info.type.kind in (Kind.LIST, Kind.PODS):
+                self.found.append(operators.wrong_type(value, "a number or text to order by"))
+            keys.append((value, key.descending))
+        return checked.Ordering(ClauseKind.ORDER, tree, name, tuple(keys))
+
+    def _grouping(self, tree: syntax.Spread | syntax.Pack, name: str) -> checked.Clause:
+        spreads = isinstance(tree, syntax.Spread)
+        kind = ClauseKind.SPREAD if spreads else ClauseKind.PACK
+        topology = self._topology(tree.topology)
+        skew = domains = None
+        if isinstance(tree, syntax.Spread):
+            skew = int(self.whole(tree.max_skew, "max skew", low=1)) if tree.max_skew else None
+            domains = int(self.whole(tree.min_domains, "min domains", low=1)) if tree.min_domains else None
+        return checked.Grouping(
+            kind,
+            tree,
+            name,
+            self.key(tree.key, kind.value),
+            topology,
+            skew,
+            domains,
+            self.condition(tree.condition, self.pod_scope(kind.value)),
+            self.number(tree.weight, "weight", low=0),
+        )
+
+    def _topology(self, tree: syntax.Topology | None) -> str | None:
+        if tree is None:
+            return None
+        topologies = self.inference.environment.topologies
+        if tree.key in topologies:
+            return topologies[tree.key]
+        problem = label_problem(tree.key, of="key")
+        if problem:
+            self.found.append(meaning.BAD_ARGUMENT.at(tree.span, f"`{tree.key}` can't be a label key", help=problem))
+        return tree.key
+
+    def _limit(self, tree: syntax.Limit, name: str) -> checked.Clause:
+        scope = self.pod_scope("limit")
+        measure = self._measure(tree.measure)
+        bound = self.inference.infer_root(tree.bound, scope)
+        if not operators.has_unknown(bound):
+            if bound.info.type.kind is not Kind.NUMBER:
+                self.found.append(operators.wrong_type(bound, "a number"))
+            elif measure is None or not operators.has_unknown(measure):
+                counted = measure or typed.Constant(Info(NUMBER), tree.measure.span, 0.0)
+                common_unit(counted, bound, "compare {left} with {right}", self.found, bound.span)
+        condition = self.condition(tree.condition, scope)
+        return checked.Quota(ClauseKind.LIMIT, tree, name, measure, self.key(tree.key, "limit"), bound, condition)
+
+    def _measure(self, tree: expressions.Expr) -> typed.Typed | None:
+        if isinstance(tree, expressions.Call) and not tree.named:
+            if tree.function == "count" and not tree.arguments:
+                return None
+            if tree.function == "sum" and len(tree.arguments) == 1:
+                scope = Scope("limit", nodes=False, bare_item=True)
+                value = self.inference.infer_root(tree.arguments[0], scope)
+                if not operators.has_unknown(value) and value.info.type.kind is not Kind.NUMBER:
+                    self.found.append(operators.wrong_type(value, "a number"))
+                return value
+        message = "`limit` adds up `sum(…)` or `count()` over pods"
+        self.found.append(codes.MEASURE.at(tree.span, message, help="write `limit sum(request.cpu) by … to …`"))
+        return operators.unknown(tree.span)
+
+    def _gang(self, tree: syntax.Gang, name: str) -> checked.Clause:
+        scope = self.pod_scope("gang")
+        size = self.inference.infer_root(tree.size, scope)
+        if not operators.has_unknown(size):
+            if size.info.type.kind is not Kind.NUMBER:
+                self.found.append(operators.wrong_type(size, "a number of pods"))
+            else:
+                in_unit(size, PLAIN, self.found)
+        within = self.number(tree.within, "within", low=1, unit=SECONDS, default=DEFAULT_GANG_SECONDS)
+        condition = self.condition(tree.condition, scope)
+        return checked.Gang(ClauseKind.GANG, tree, name, self.key(tree.key, "gang"), size, within, condition)
+
+    def _preempt(self, tree: syntax.Preempt, name: str) -> checked.Clause | None:
+        if not self.once("preempt", tree.span):
+            return None
+        condition = self.condition(tree.condition, self.pod_scope("preempt"))
+        evict = None
+        if tree.evict is not None:
+            scope = Scope("evict where", nodes=False, items=frozenset({"victim"}), item_depends=SETTLED)
+            evict = self.truth(tree.evict, scope)
+        return checked.Preemption(ClauseKind.PREEMPT, tree, name, condition, evict)
+
+    # --- what clauses are made of ----------------------------------------------------------------------
+
+    @property
+    def found(self) -> list[Diagnostic]:
+        """Return what is wrong so far."""
+        return self.inference.found
+
+    def pod_scope(self, statement: str) -> Scope:
+        """Return the scope of a statement that speaks about the pod alone."""
+        return Scope(statement, nodes=False)
+
+    def truth(self, tree: expressions.Expr, scope: Scope) -> typed.Typed:
+        """Return what a condition means."""
+        return operators.truth(self.inference.infer_root(tree, scope), self.found)
+
+    def condition(self, tree: expressions.Expr | None, scope: Scope) -> typed.Typed | None:
+        """Return what stands after `if`, where something does."""
+        return None if tree is None else self.truth(tree, scope)
+
+    def key(self, tree: expressions.Expr, statement: str) -> typed.Typed:
+        """Return what stands after `by`: a text of the pod's template."""
+        value = self.inference.infer_root(tree, self.pod_scope(statement))
+        if operators.has_unknown(value):
+            return value
+        if value.info.type.kind is not Kind.TEXT or value.info.depends & ~Depends.TEMPLATE:
+            message = f"`{statement}` groups pods by a text of their template, this is not one"
+            advice = "write a label such as `pod.label.tenant`, or `pod.namespace`"
+            self.found.append(meaning.KEY.at(value.span, message, help=advice))
+            return operators.unknown(tree.span)
+        return value
+
+    def settled(self, value: typed.Typed, statement: str) -> typed.Typed:
+        """Return a value, reporting it where it changes after the pod arrived."""
+        if value.info.depends & ~SETTLED:
+            message = f"`{statement}` is settled when the pod arrives, but this changes afterwards"
+            advice = "use what the pod itself says: labels, namespace, priority, `pod.created`, `pod.queued`"
+            self.found.append(codes.UNSTABLE.at(_unsettled(value).span, message, help=advice))
+        return value
+
+    def number(
+        self, tree: expressions.Expr | None, what: str, *, low: float, unit: Unit = PLAIN, default: float = 1.0
+    ) -> float:
+        """Return a constant, or the default after reporting that it is none."""
+        if tree is None:
+            return default
+        value = self.inference.infer_root(tree, Scope(what, nodes=False))
+        if operators.has_unknown(value):
+            return default
+        constant = constant_of(value)
+        if value.info.type.kind is not Kind.NUMBER:
+            self.found.append(operators.wrong_type(value, f"a number as `{what}`"))
+        elif constant is None:
+            message = f"`{what}` must be a number written out"
+            self.found.append(meaning.NOT_CONSTANT.at(tree.span, message, help="write the number itself here"))
+        elif in_unit(value, unit, self.found):
+            if constant >= low:
+                return float(constant)
+            advice = "negate the expression instead" if what == "weight" else "write a larger number"
+            message = f"`{what}` must be {low:g} or more, this is {constant:g}"
+            self.found.append(codes.NUMBER.at(tree.span, message, help=advice))
+        return default
+
+    def whole(self, tree: expressions.Expr, what: str, *, low: float) -> float:
+        """Return a constant whole number."""
+        value = self.number(tree, what, low=low)
+        if value != int(value):
+            message = f"`{what}` must be a whole number, this is {value:g}"
+            self.found.append(codes.NUMBER.at(tree.span, message, help=f"write {round(value)}"))
+        return value
+
+    def once(self, what: str, span: Span) -> bool:
+        """Return whether something is said for the first time, reporting it where it is not."""
+        earlier = self.said.setdefault(what, span)
+        if earlier is span:
+            return True
+        label = Label(earlier, "said here before")
+        self.found.append(codes.REPEATED.at(span, f"`{what}` is said twice", help="remove one of them", labels=[label]))
+        return False
+
+    def named(self, tree: syntax.Clause) -> str:
+        """Return what a clause is called: the name that it gives itself, else what it says."""
+        given: str | None = getattr(tree, "name", None)
+        if given is None:
+            return self._told_apart(clause_text(tree))
+        earlier = self.names.setdefault(given, tree.span)
+        if earlier is not tree.span:
+            label = Label(earlier, "used here before")
+            message = f"two clauses are called `{given}`"
+            self.found.append(codes.SAME_CLAUSE.at(tree.span, message, help="rename one of them", labels=[label]))
+        return given
+
+    def _told_apart(self, text: str) -> str:
+        """Return a name that no clause before has: its text, from the second one on with a number."""
+        self.texts[text] += 1
+        return text if self.texts[text] == 1 else f"{text} #{self.texts[text]}"
+
+
+def _unsettled(value: typed.Typed) -> typed.Typed:
+    """Return the innermost part that changes after the pod arrived."""
+    for part in typed.parts(value):
+        if part.info.depends & ~SETTLED:
+            return _unsettled(part)
+    return value

@@ -64,7 +64,7 @@ def _turn(value: typed.Typed) -> str:
             return ""
 
 
-def bad(*values: typed.Typed) -> bool:
+def has_unknown(*values: typed.Typed) -> bool:
     """Return whether one of the values is unknown, so that nothing more is to be said."""
     return any(value.info.type.kind is Kind.UNKNOWN for value in values)
 
@@ -75,10 +75,10 @@ def arithmetic(
     """Return `left operator right`."""
     numbers = True
     for value in (left, right):
-        if not bad(value) and value.info.type.kind is not Kind.NUMBER:
+        if not has_unknown(value) and value.info.type.kind is not Kind.NUMBER:
             found.append(wrong_type(value, "a number"))
             numbers = False
-    if bad(left, right) or not numbers:
+    if has_unknown(left, right) or not numbers:
         return unknown(span)
     if operator in "*/":
         unit: Unit | None = left.info.type.unit.times(right.info.type.unit, sign=1 if operator == "*" else -1)
@@ -106,7 +106,7 @@ def _scaled(unit: Unit, left: typed.Typed, right: typed.Typed, operator: str) ->
 
 def negative(operand: typed.Typed, found: list[Diagnostic], *, span: Span) -> typed.Typed:
     """Return `-operand`."""
-    if bad(operand):
+    if has_unknown(operand):
         return unknown(span)
     if operand.info.type.kind is not Kind.NUMBER:
         found.append(wrong_type(operand, "a number"))
@@ -122,7 +122,7 @@ def comparison(
     operator: str, left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, span: Span, at: Span
 ) -> typed.Typed:
     """Return `left operator right` for one of `== != < <= > >=`."""
-    if bad(left, right):
+    if has_unknown(left, right):
         return unknown(span)
     a, b = left.info.type.kind, right.info.type.kind
     shape, maybe, depends = joined(left, right)
@@ -161,7 +161,7 @@ def contained(
     item: typed.Typed, list_: typed.Typed, found: list[Diagnostic], *, negated: bool, span: Span
 ) -> typed.Typed:
     """Return `item in list`."""
-    if bad(item, list_):
+    if has_unknown(item, list_):
         return unknown(span)
     if list_.info.type.kind is not Kind.LIST:
         found.append(wrong_type(list_, "a list after `in`", advice='write it like ["a", "b"]'))
@@ -189,7 +189,7 @@ def truth(value: typed.Typed, found: list[Diagnostic]) -> typed.Typed:
 
 def missing(operand: typed.Typed, *, negated: bool, span: Span) -> typed.Typed:
     """Return `operand is missing`."""
-    if bad(operand):
+    if has_unknown(operand):
         return unknown(span)
     info = Info(TRUTH, operand.info.shape, False, operand.info.depends)
     return typed.Missing(info, span, negated, operand)
@@ -209,15 +209,15 @@ def choose(
     """Return `if condition then … else …`."""
     condition = truth(condition, found)
     merged = merge(then, other, found, at=other.span, doing="choose between {left} and {right}")
-    if merged is None or bad(condition):
+    if merged is None or has_unknown(condition):
         return unknown(span)
     shape, maybe, depends = joined(condition, then, other)
-    return typed.Choose(replace(merged, shape=shape, maybe=maybe, depends=depends), span, condition, then, other)
+    return typed.Conditional(replace(merged, shape=shape, maybe=maybe, depends=depends), span, condition, then, other)
 
 
 def merge(left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, at: Span, doing: str) -> Info | None:
     """Return what is known of a value that is one of two, or None after reporting that it can't be."""
-    if bad(left, right):
+    if has_unknown(left, right):
         return None
     x, y = left.info, right.info
     if x.type.kind is not y.type.kind or (x.type.kind is Kind.LIST and x.type.item is not y.type.item):

@@ -5,33 +5,37 @@ What is one value per decision is a Python number, bool or str; what is one per 
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checking import intervals
-from kube_policy_scheduler.lang.compiling.apply import apply
-from kube_policy_scheduler.lang.compiling.choices import choose, otherwise
 from kube_policy_scheduler.lang.compiling.columns import (
+    FALSE,
     MISSING,
     TRUE,
+    as_texts,
+    by_value,
     contained_in_lists,
     contained_text,
     divide,
     finite,
+    full,
     is_nan,
+    map_texts,
     remainder,
     same_text,
+    select_text,
     texts_of,
     to_kleene,
 )
-from kube_policy_scheduler.lang.compiling.folds import fold
-from kube_policy_scheduler.lang.compiling.truth import logic, negation, presence
-from kube_policy_scheduler.lang.environment import Pods
-from kube_policy_scheduler.lang.types import Kind, Shape
+from kube_policy_scheduler.lang.environment import Members, Pods, Texts
+from kube_policy_scheduler.lang.types import Info, Kind, Shape
 
 Evaluate: TypeAlias = Callable[[Any], Any]
 """From a frame (or an `Item`) to a value."""
@@ -87,7 +91,7 @@ class Compiler:
             case typed.Reference(value=inner):
                 return self.compile(inner)
             case typed.Apply(arguments=arguments):
-                return apply(value, [self.compile(argument) for argument in arguments])
+                return apply_call(value, [self.compile(argument) for argument in arguments])
             case typed.Negative(operand=operand):
                 x = self.compile(operand)
                 return lambda frame: -x(frame)
@@ -103,19 +107,19 @@ class Compiler:
                 return negation(self.compile(operand), maybe=operand.info.maybe)
             case typed.Logic():
                 return logic(self, value)
-            case typed.Choose():
-                return choose(self, value)
+            case typed.Conditional():
+                return conditional(self, value)
             case typed.Otherwise():
                 return otherwise(self, value)
             case typed.Missing():
                 return presence(self, value)
             case typed.Element():
                 return self._element(value)
-            case typed.Listed(items=items):
+            case typed.ListOf(items=items):
                 made = [self.compile(item) for item in items]
                 return lambda frame: tuple(item(frame) for item in made)
-            case typed.Fold():
-                return fold(self, value)
+            case typed.Aggregate():
+                return aggregate(self, value)
             case typed.Unknown():
                 raise ValueError(f"{value.span}: an expression with errors can't be compiled")
             case _:
@@ -187,7 +191,7 @@ class Compiler:
     def _contained(self, value: typed.Contained) -> Evaluate:
         x, items = self.compile(value.item), self.compile(value.list)
         numeric = value.item.info.type.kind is Kind.NUMBER
-        if isinstance(value.list, typed.Listed) and (numeric or value.list.info.shape is not Shape.DECISION):
+        if isinstance(value.list, typed.ListOf) and (numeric or value.list.info.shape is not Shape.DECISION):
             return self._contained_listed(value, value.list)
         if value.item.info.type.kind is Kind.TEXT:
             if value.list.info.shape is Shape.NODE:
@@ -216,7 +220,7 @@ class Compiler:
 
         return three_valued
 
-    def _contained_listed(self, value: typed.Contained, listed: typed.Listed) -> Evaluate:
+    def _contained_listed(self, value: typed.Contained, listed: typed.ListOf) -> Evaluate:
         """Return `x in [a, b]` as what it means, `x == a or x == b`, where a or b is not constant."""
         tests: list[typed.Typed] = []
         for item in listed.items:
@@ -265,3 +269,292 @@ class Compiler:
             inner = evaluate
             return lambda item: inner(item) == TRUE, captured
         return evaluate, captured
+
+
+# --- calls of builtins -----------------------------------------------------------------------------------
+
+
+def apply_call(value: typed.Apply, arguments: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """Return the callable of a call, from those of its arguments."""
+    kernel, reads_frame = value.kernel, value.builtin.reads_frame or value.builtin.staged
+    if any(argument.info.type.kind is Kind.TEXT for argument in value.arguments):
+        return _by_text(value, arguments)
+    if reads_frame:
+        if not arguments:
+            return kernel
+        return lambda frame: kernel(frame, *(argument(frame) for argument in arguments))
+    if len(arguments) == 1:
+        only = arguments[0]
+        return lambda frame: kernel(only(frame))
+    return lambda frame: kernel(*(argument(frame) for argument in arguments))
+
+
+def _by_text(value: typed.Apply, arguments: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    kernel = value.kernel
+    texts = [at for at, argument in enumerate(value.arguments) if argument.info.type.kind is Kind.TEXT]
+    gives = value.info.type.kind
+    absent: Any = {Kind.TRUTH: False, Kind.NUMBER: float("nan"), Kind.LIST: ()}.get(gives)
+    frames = value.builtin.reads_frame
+
+    def call(frame: Any) -> Any:
+        given = [argument(frame) for argument in arguments]
+        inner = partial(kernel, frame) if frames else kernel
+        columns = [at for at in texts if isinstance(given[at], Texts)]
+        if not columns:
+            return absent if any(given[at] is None for at in texts) else inner(*given)
+        others = [value for at, value in enumerate(given) if at not in columns]
+        if len(columns) == 1 and not any(other is None or isinstance(other, np.ndarray) for other in others):
+            return _one_column(inner, given, columns[0], gives, absent)
+        return _row_by_row(inner, given, texts, gives, absent, frame.size)
+
+    return call
+
+
+def _one_column(kernel: Callable[..., Any], given: list[Any], at: int, gives: Kind, absent: Any) -> Any:
+    column: Texts = given[at]
+    before, after = given[:at], given[at + 1 :]
+
+    def one(text: str) -> Any:
+        return kernel(*before, text, *after)
+
+    match gives:
+        case Kind.TEXT:
+            return map_texts(column, one)
+        case Kind.TRUTH:
+            return by_value(column, one, absent=absent, dtype=np.bool_)
+        case Kind.NUMBER:
+            return by_value(column, one, absent=absent, dtype=np.float64)
+        case _:
+            made = [*(one(text) for text in column.values), absent]
+            return [made[code] for code in column.codes.tolist()]
+
+
+def _row_by_row(
+    kernel: Callable[..., Any], given: list[Any], texts: list[int], gives: Kind, absent: Any, size: int
+) -> Any:
+    """Ask the kernel for each row: where two texts, or a text and a number, both differ by node."""
+    columns: list[list[Any]] = []
+    for at, value in enumerate(given):
+        if at in texts:
+            coded = as_texts(value, size)
+            words: list[str | None] = [*coded.values, None]
+            columns.append([words[code] for code in coded.codes.tolist()])
+        else:
+            columns.append(value.tolist() if isinstance(value, np.ndarray) else [value] * size)
+    rows = [absent if any(row[at] is None for at in texts) else kernel(*row) for row in zip(*columns, strict=True)]
+    match gives:
+        case Kind.TEXT:
+            return texts_of(rows)
+        case Kind.LIST:
+            return rows
+        case _:
+            return np.array(rows, np.bool_ if gives is Kind.TRUTH else np.float64)
+
+
+# --- choices ---------------------------------------------------------------------------------------------
+
+
+def conditional(compiler: Compiler, value: typed.Conditional) -> Evaluate:
+    """Return the callable of `if … then … else …`; where the condition is missing, so is the result."""
+    condition, kind = compiler.kleene(value.condition), value.info.type.kind
+    node = value.info.shape is Shape.NODE
+    truth = kind is Kind.TRUTH and value.info.maybe
+    then = compiler.kleene(value.then) if truth else compiler.compile(value.then)
+    other = compiler.kleene(value.otherwise) if truth else compiler.compile(value.otherwise)
+    absent: Any = MISSING if kind is Kind.TRUTH else float("nan") if kind is Kind.NUMBER else None
+
+    def chosen_by(frame: Any) -> Any:
+        which = condition(frame)
+        if not isinstance(which, np.ndarray):
+            chosen = absent if which == MISSING else then(frame) if which == TRUE else other(frame)
+            if not node:
+                return chosen
+            return as_texts(chosen, frame.size) if kind is Kind.TEXT else full(chosen, frame.size)
+        if kind is Kind.TEXT:
+            chosen = select_text(which == TRUE, then(frame), other(frame), frame.size)
+            return select_text(which != MISSING, chosen, None, frame.size)
+        if kind is Kind.LIST:
+            rows = zip(which.tolist(), _rows(then(frame), frame.size), _rows(other(frame), frame.size), strict=True)
+            return [a if w == TRUE else b if w == FALSE else () for w, a, b in rows]
+        picked = np.where(which == TRUE, then(frame), other(frame))
+        if kind is Kind.TRUTH:
+            return np.where(which == MISSING, np.uint8(MISSING), picked) if truth else picked
+        return np.where(which == MISSING, np.nan, picked)
+
+    return chosen_by
+
+
+def otherwise(compiler: Compiler, value: typed.Otherwise) -> Evaluate:
+    """Return the callable of `left ?? right`."""
+    kind, node = value.info.type.kind, value.info.shape is Shape.NODE
+    if not value.left.info.maybe:
+        return compiler.compile(value.left)
+    if kind is Kind.TRUTH:
+        return _otherwise_truth(compiler, value)
+    x, y = compiler.compile(value.left), compiler.compile(value.right)
+
+    def defaulted(frame: Any) -> Any:
+        left = x(frame)
+        if kind is Kind.TEXT:
+            if isinstance(left, Texts):
+                return select_text(left.codes >= 0, left, y(frame), len(left.codes))
+            chosen = y(frame) if left is None else left
+            return as_texts(chosen, frame.size) if node else chosen
+        missing = is_nan(left)
+        if isinstance(left, np.ndarray):
+            return np.where(missing, y(frame), left) if missing.any() else left
+        chosen = y(frame) if missing else left
+        return full(chosen, frame.size) if node else chosen
+
+    return defaulted
+
+
+def _otherwise_truth(compiler: Compiler, value: typed.Otherwise) -> Evaluate:
+    x, y, maybe = compiler.kleene(value.left), compiler.kleene(value.right), value.info.maybe
+    node = value.info.shape is Shape.NODE
+
+    def defaulted(frame: Any) -> Any:
+        left, right = x(frame), y(frame)
+        if node:
+            column = full(left, frame.size)
+            chosen: Any = np.where(column == MISSING, right, column)
+        else:
+            chosen = right if left == MISSING else left
+        return chosen if maybe else chosen == TRUE
+
+    return defaulted
+
+
+def _rows(value: Any, size: int) -> Any:
+    return value if isinstance(value, list) else [value] * size
+
+
+# --- truth -----------------------------------------------------------------------------------------------
+
+
+def logic(compiler: Compiler, value: typed.Logic) -> Evaluate:
+    """Return the callable of a chain of `and` or of `or`."""
+    both = value.operator == "and"
+    if not value.info.maybe:
+        return _plain_logic([compiler.compile(o) for o in value.operands], both, value.info.shape)
+    operands = [compiler.kleene(o) for o in value.operands]
+    if value.info.shape is Shape.NODE:
+        combine: Callable[[Any, Any], Any] = np.minimum if both else np.maximum
+    else:
+        combine = min if both else max
+
+    def chain(frame: Any) -> Any:
+        result = operands[0](frame)
+        for operand in operands[1:]:
+            result = combine(result, operand(frame))
+        return result
+
+    if value.info.shape is not Shape.NODE:
+        return chain
+    return lambda frame: np.asarray(chain(frame), np.uint8)
+
+
+def presence(compiler: Compiler, value: typed.Missing) -> Evaluate:
+    """Return the callable of `x is missing`, or `x is not missing`."""
+    x, info, there = compiler.compile(value.operand), value.operand.info, value.negated
+    match info.type.kind:
+        case Kind.TEXT if info.maybe:
+
+            def absent(frame: Any) -> Any:
+                text = x(frame)
+                if isinstance(text, Texts):
+                    return text.codes >= 0 if there else text.codes < 0
+                return (text is not None) is there
+
+            return absent
+        case Kind.NUMBER if info.maybe:
+            nothing: Evaluate = lambda frame: is_nan(x(frame))  # noqa: E731
+            return negation(nothing, maybe=False) if there else nothing
+        case Kind.TRUTH if info.maybe:
+            compare = operator.ne if there else operator.eq
+            return lambda frame: compare(x(frame), MISSING)
+        case _ if info.shape is Shape.NODE:
+            return lambda frame: np.full(frame.size, there, np.bool_)
+        case _:
+            return lambda frame: there
+
+
+def negation(evaluate: Evaluate, *, maybe: bool) -> Evaluate:
+    """Return the callable of `not x`."""
+    if maybe:
+        return lambda frame: TRUE - evaluate(frame)
+
+    def negated(frame: Any) -> Any:
+        value = evaluate(frame)
+        return ~value if isinstance(value, np.ndarray) else not value
+
+    return negated
+
+
+def _plain_logic(operands: list[Evaluate], both: bool, shape: Shape) -> Evaluate:
+    if shape is not Shape.NODE:
+        if both:
+            return lambda frame: all(operand(frame) for operand in operands)
+        return lambda frame: any(operand(frame) for operand in operands)
+    combine: Callable[[Any, Any], Any] = operator.and_ if both else operator.or_
+    if len(operands) == 2:
+        first, second = operands
+        return lambda frame: combine(first(frame), second(frame))
+
+    def logic(frame: Any) -> Any:
+        result = operands[0](frame)
+        for operand in operands[1:]:
+            result = combine(result, operand(frame))
+        return result
+
+    return logic
+
+
+# --- aggregates ------------------------------------------------------------------------------------------
+
+_EVERYONE = "every pod"
+
+
+def aggregate(compiler: Compiler, value: typed.Aggregate) -> Evaluate:
+    """Return the callable of an aggregate: what it goes over is a set that the environment keeps an index of."""
+    pods, topology, function = compiler.pods, value.topology, value.function
+    where = value.where
+    if function in ("any", "all") and value.value is not None:
+        test = value.value
+        if function == "all":
+            # what is not surely true is an exception
+            test = typed.Not(test.info, test.span, test)
+            if test.info.maybe:
+                info = Info(test.info.type, test.info.shape, False, test.info.depends)
+                true = typed.Constant(Info(test.info.type), test.span, True)
+                test = typed.Otherwise(info, test.span, test, true)
+        if where is None:
+            where = test
+        else:
+            info = Info(test.info.type, Shape.ITEM, where.info.maybe or test.info.maybe)
+            where = typed.Logic(info, value.span, "and", (where, test))
+    members = _members(compiler, where)
+    if function == "count":
+        return lambda frame: pods.count(frame, members(frame), topology=topology)
+    if function == "any":
+        return lambda frame: pods.count(frame, members(frame), topology=topology) > 0
+    if function == "all":
+        return lambda frame: pods.count(frame, members(frame), topology=topology) == 0
+    values = _members(compiler, value.value)
+    return lambda frame: pods.fold(frame, members(frame), values(frame), function=function, topology=topology)
+
+
+def _members(compiler: Compiler, value: typed.Typed | None) -> Callable[[Any], Members]:
+    if value is None:
+        everyone = Members(_EVERYONE, (), lambda item: True)
+        return lambda frame: everyone
+    evaluate, captured = compiler.item(value)
+    if not captured:
+        constant = Members(value, (), evaluate)
+        return lambda frame: constant
+    return lambda frame: Members(value, tuple(_comparable(capture(frame)) for capture in captured), evaluate)
+
+
+def _comparable(value: Any) -> Any:
+    """Return a captured value as one that equals itself: all missing numbers are one object."""
+    return math.nan if isinstance(value, float) and value != value else value

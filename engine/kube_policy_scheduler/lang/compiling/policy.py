@@ -44,7 +44,7 @@ def compile_policy(policy: CheckedPolicy, environment: Environment) -> CompiledP
     return CompiledPolicy(
         name=policy.name,
         scheduler=policy.scheduler,
-        governs=maker.yes(policy.governs),
+        governs=maker.compile_condition(policy.governs),
         priority=policy.priority,
         canary=policy.canary,
         clauses=clauses,
@@ -79,7 +79,7 @@ class _Maker:
                     topology=clause.topology,
                     max_skew=clause.max_skew,
                     min_domains=clause.min_domains,
-                    condition=self.yes(clause.condition),
+                    condition=self.compile_condition(clause.condition),
                     weight=clause.weight,
                 )
             case checked.Ordering():
@@ -93,7 +93,7 @@ class _Maker:
                     measure=of_pod,
                     measure_members=_constant(Members(measure, (), of_pod)) if of_pod is not None else None,
                     bound=self._compiler.compile(clause.bound),
-                    condition=self.yes(clause.condition),
+                    condition=self.compile_condition(clause.condition),
                 )
             case checked.Gang():
                 return CompiledGang(
@@ -101,14 +101,14 @@ class _Maker:
                     key=self._compiler.compile(clause.key),
                     size=self._compiler.compile(clause.size),
                     within_seconds=clause.within_seconds,
-                    condition=self.yes(clause.condition),
+                    condition=self.compile_condition(clause.condition),
                 )
             case checked.Preemption():
                 return CompiledPreemption(
-                    **common, condition=self.yes(clause.condition), evict=self._evict(clause.evict)
+                    **common, condition=self.compile_condition(clause.condition), evict=self._evict(clause.evict)
                 )
 
-    def yes(self, value: typed.Typed | None) -> Evaluate | None:
+    def compile_condition(self, value: typed.Typed | None) -> Evaluate | None:
         """Return the callable of a truth about the pod; what is missing is not so."""
         if value is None:
             return None

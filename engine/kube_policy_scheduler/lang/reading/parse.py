@@ -14,9 +14,7 @@ from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span, in_order
 from kube_policy_scheduler.lang import codes_syntax as codes
 from kube_policy_scheduler.lang import syntax
 from kube_policy_scheduler.lang.reading.layout import Line, lay_out
-from kube_policy_scheduler.lang.reading.lower_expressions import Expressions
-from kube_policy_scheduler.lang.reading.lower_statements import Statements
-from kube_policy_scheduler.lang.reading.lowering import Lowering, lowering
+from kube_policy_scheduler.lang.reading.lowering import Expressions, Lowering, Statements, lowering
 from kube_policy_scheduler.lang.reading.parse_errors import explain, unknown_statement
 from kube_policy_scheduler.lang.reading.parse_tables import parser
 from kube_policy_scheduler.lang.statements import KEYWORDS

@@ -1,8 +1,13 @@
-"""Lark's "unexpected token" in the words of someone who does not know the grammar."""
+"""Lark's "unexpected token" in the words of someone who does not know the grammar.
+
+Where a statement stops being one, what was probably meant there, and the diagnostic that says so.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from dataclasses import dataclass
 
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
@@ -11,10 +16,188 @@ from kube_policy_scheduler.lang import codes_syntax as codes
 from kube_policy_scheduler.lang.reading import foreign
 from kube_policy_scheduler.lang.reading.layout import Line
 from kube_policy_scheduler.lang.reading.literals import OBJECT_NAME
-from kube_policy_scheduler.lang.reading.lookalikes import lookalike
-from kube_policy_scheduler.lang.reading.parse_advice import ONE_WORD, advice_for
-from kube_policy_scheduler.lang.reading.parse_place import WORD, Place
-from kube_policy_scheduler.lang.statements import BY_KEYWORD, KEYWORDS, WORDS
+from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES, EXAMPLES, KEYWORDS, WORDS
+from kube_policy_scheduler.wording import listed
+
+_LETTERS = {
+    **dict(zip("аеорсухіјѕһԁԛԝАВЕКМНОРСТХІЈЅ", "aeopcyxijshdqwABEKMHOPCTXIJS", strict=True)),
+    **dict(zip("οναρΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ovapABEZHIKMNOPTYX", strict=True)),
+    "ı": "i",
+}
+"""Cyrillic and Greek letters that most typefaces draw as Latin ones."""
+_SIGNS = {
+    "‐": "-", "‑": "-", "‒": "-", "–": "-", "—": "-", "−": "-", "×": "*", "·": "*", "∗": "*", "÷": "/", "∕": "/",
+    "≤": "<=", "≥": ">=", "≠": "!=", "∧": "and", "∨": "or", "¬": "not", "∈": "in", "∉": "not in",
+    "‚": ",", "、": ",", "，": ",",
+}  # fmt: skip
+
+
+def lookalike(char: str) -> tuple[str, str] | None:
+    """Return what is wrong with a character and what to write for it, or None if nothing is known about it."""
+    if char.isascii():
+        return None
+    name = unicodedata.name(char, "")
+    if unicodedata.category(char) in ("Zs", "Zl", "Zp"):
+        named = name.lower()
+        article = "an" if named[:1] in "aeiou" else "a"
+        return f"{article} {named} (U+{ord(char):04X}) is no space here", " "
+    plain = _LETTERS.get(char) or unicodedata.normalize("NFKC", char)
+    if char in _SIGNS:
+        return f"`{char}` ({name}) has no meaning here", _SIGNS[char]
+    if plain.isascii() and plain.isprintable() and len(plain) == 1:
+        return f"`{char}` ({name}) looks like `{plain}`, but is another character", plain
+    return None
+
+
+# --- where it stops --------------------------------------------------------------------------------------
+
+WORD = re.compile(r"[A-Za-z_]\w*|\d+|.")
+"""A word, the digits of a number, or one other character."""
+_OPERANDS = frozenset({"NUMBER", "STRING", "LPAR", "LSQB", "TRUE", "FALSE", "POD"})
+_OPERATORS = frozenset({"PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "EQ", "NE", "LT", "LE", "GT", "GE", "AND", "OR"})
+_QUIET = _OPERANDS | _OPERATORS | {
+    "DOT", "OTHERWISE", "IN", "NOT", "IS", "MATCHES", "NOTIN", "MISSING", "LABEL", "NAME", "$END", "FOR", "WHERE",
+}  # fmt: skip
+"""Terminals not worth naming one by one."""
+_NAMED = {
+    "RPAR": "`)`", "RSQB": "`]`", "COMMA": "`,`", "LPAR": "`(`", "ASSIGN": "`=`", "STRING": 'a text in quotes',
+    "OBJECT_NAME": "a name", "LABEL_KEY": "the key of a label", "LABEL_VALUE": "the value of a label",
+    "MEMBER": "a name", "NAME": "a name",
+}  # fmt: skip
+_SUFFIXES = frozenset(clause.split()[0].upper() for clause in CLAUSES) - {"EVERY", "STALE", "DEFAULT", "BY"}
+_LAST_WORD = re.compile(r"([A-Za-z_]\w*)\s*$")
+
+_NEAR = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a statement stops being one."""
+
+    source: Source
+    line: Line
+    at: int
+    """Offset in the line."""
+    word: str
+    """What stands there."""
+    accepts: frozenset[str]
+    """Terminals that could stand there."""
+
+    @property
+    def keyword(self) -> str:
+        """Return the word that the statement begins with."""
+        found = WORD.match(self.line.text)
+        return found[0] if found else ""
+
+    @property
+    def before(self) -> str:
+        """Return the statement up to the place."""
+        return self.line.text[: self.at]
+
+    @property
+    def near(self) -> str:
+        """Return the last characters before the place: what is looked for at their end is not looked for in more."""
+        return self.line.text[max(0, self.at - _NEAR) : self.at]
+
+    @property
+    def last(self) -> str:
+        """Return the word before the place; "" where something else stands there."""
+        found = _LAST_WORD.search(self.near)
+        return found[1] if found else ""
+
+    @property
+    def span(self) -> Span:
+        """Return the range of the word at the place."""
+        return self.range(self.at, self.at + len(self.word))
+
+    def range(self, start: int, end: int) -> Span:
+        """Return the range between two offsets of the line."""
+        return Span(self.source, self.line.start + start, self.line.start + end)
+
+    def example(self) -> str:
+        """Return how the statement is written, as help."""
+        return f"for example: {EXAMPLES[self.keyword]}" if self.keyword in EXAMPLES else ""
+
+    def unexpected(self, advice: str, *, fix: Fix | None = None) -> Diagnostic:
+        """Return the diagnostic of a word that cannot stand here."""
+        message = f"unexpected `{self.word}`: {self.expected()}"
+        return codes.UNEXPECTED.at(self.span, message, help=advice, fix=fix)
+
+    def expected(self) -> str:
+        """Return what could stand here; of suffixes, those that the statement takes."""
+        accepts = self.accepts
+        if not ("THEN" in accepts or re.search(r"\bthen\b", self.before)):
+            taken = BY_KEYWORD[self.keyword].clauses if self.keyword in BY_KEYWORD else ()
+            accepts -= _SUFFIXES - {clause.split()[0].upper() for clause in taken} - {"IF"}
+        parts = []
+        quiet = _QUIET
+        if "NUMBER" in accepts:
+            parts.append("a value")
+            quiet |= {"IF"}
+        elif accepts >= {"AND", "PLUS"}:
+            parts.append("an operator")
+        elif "AND" in accepts:
+            parts.append("`and`, `or`")
+        named = sorted(accepts - quiet if parts else accepts - {"$END"})
+        parts += [_NAMED.get(name, f"`{name.lower().replace('_', ' ')}`") for name in named][:8]
+        if "$END" in accepts:
+            parts.append("the end of the line")
+        if not parts:
+            return "nothing can stand here"
+        return "expected " + listed(parts, "or")
+
+
+# --- what was probably meant -----------------------------------------------------------------------------
+
+_METHOD = re.compile(r"([\w.]+)\.([A-Za-z_]\w*)\s*$")
+ONE_WORD = "a name is one word without quotes: letters, digits and `-`"
+
+
+def advice_for(place: Place) -> str:
+    """Return what is probably meant; "" where nothing is known."""
+    word, last, text = place.word.lower(), place.last, place.line.text
+    if place.word == "(" and (method := _METHOD.search(place.near)):
+        if method[1].endswith(".pods") or method[2] in ("any", "all", "filter", "count", "exists"):
+            return f"there are no methods: write `any(p in {method[1]} where …)`"
+        if method[2] == "label":
+            return f'write `{method[1]}.label["KEY"]`'
+        return f"there are no methods: write `{method[2].lower()}({method[1]}, …)`"
+    if last == "else" and place.keyword == "score":
+        return "write `score if COND then A else B`"
+    if last == "else" and place.word[0].isalpha():
+        reason = text[place.at :].strip().replace('"', "")
+        return f'write `else "{reason}"`'
+    if place.keyword in ("policy", "scheduler") or last == "as" or re.search(r"\bas\s+\S+\s*$", place.near):
+        return ONE_WORD
+    if place.keyword == "use" and last == "use" and place.word[0].isalpha():
+        file = text[place.at :].strip()
+        return "write `use kubernetes`" if word in ("k8s", "kube", "default", "defaults") else f'write `use "{file}"`'
+    if place.keyword == "for" and "PODS" in place.accepts:
+        return "a policy is for pods, and its statements for every node: `for pods where …`, `filter …`"
+    if place.keyword == "for" and "WHERE" in place.accepts:
+        return "write `for pods where …`, such as `for pods where pod label app=web`"
+    if place.keyword == "hold" and "NUMBER" not in place.accepts and last == "hold":
+        return f"write `hold if {'not ' if word == 'until' else ''}…`"
+    if word == "by" and last in ("avg", "sum", "min", "max", "count", "topk", "quantile"):
+        return f'a query stands in quotes: `promql("{last} by (node) (…)")`'
+    if word == "by" and last in ("spread", "pack"):
+        return f"`{last}` is a statement of its own, with a weight: `{last} by pod.label.app weight 2`"
+    if "BY" in place.accepts and last == place.keyword and place.word[0].isalpha() and word not in ("over", "size"):
+        return f"write `{place.keyword} by {text[place.at :].strip()}`"
+    if last == "evict":
+        return f"write `evict where {text[place.at :].strip()}`"
+    if last == "stale":
+        return f"write `stale after {text[place.at :].strip()}`"
+    if last == "label" and place.word == "(":
+        return "write `label KEY=VALUE`"
+    if last in ("has", "exists") and "AND" in place.accepts:
+        return foreign.WORDS[last]
+    if last in ("is", "not") and word in foreign.WORDS:
+        return foreign.WORDS[word]
+    return foreign.WORDS.get(word, "") if "AND" in place.accepts or "$END" in place.accepts else ""
+
+
+# --- diagnostics -----------------------------------------------------------------------------------------
 
 _COMPARATORS = frozenset({"EQ", "NE", "LT", "LE", "GT", "GE", "IN", "MATCHES"})
 _NUMBER_BEFORE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s+$")

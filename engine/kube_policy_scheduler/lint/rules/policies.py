@@ -8,7 +8,7 @@ from functools import lru_cache
 from kube_policy_scheduler.diagnostics import Edit, Fix, Label, Span, closest
 from kube_policy_scheduler.lang import syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Gang, Quota
-from kube_policy_scheduler.lang.checking.binding import constant_of
+from kube_policy_scheduler.lang.checking.inference import constant_of
 from kube_policy_scheduler.lang.load import Checked
 from kube_policy_scheduler.lint.facts import Effort, Facts, always, assume, holding, known_of, never, nothing_of
 from kube_policy_scheduler.lint.overlap import meeting

@@ -55,7 +55,7 @@ class Answers:
             if equality is not None and (active & (self.truth(equality, frame) == TRUE)).any():
                 self.see(site, Outcome.EQUAL)
         match value:
-            case typed.Choose(condition=condition, then=then, otherwise=otherwise):
+            case typed.Conditional(condition=condition, then=then, otherwise=otherwise):
                 self.visit(condition, frame, active)
                 which = self.truth(condition, frame)
                 self.visit(then, frame, active & (which == TRUE))
@@ -67,7 +67,7 @@ class Answers:
                 self.visit(left, frame, active)
                 if left.info.maybe:
                     self.visit(right, frame, active & self._missing(left, frame))
-            case typed.Fold(where=where, value=of_each):
+            case typed.Aggregate(where=where, value=of_each):
                 items: Sequence[Any] = [Item(template) for template in templates(frame)]
                 if where is not None:
                     items = self.over(where, frame, items)
@@ -126,7 +126,7 @@ class Answers:
             if len(chosen) + len(absent) < len(items):
                 self.see(site, Outcome.FALSE)
         match value:
-            case typed.Choose(condition=condition, then=then, otherwise=otherwise):
+            case typed.Conditional(condition=condition, then=then, otherwise=otherwise):
                 holds = self.over(condition, frame, items)
                 others = set(map(id, holds))
                 self.over(then, frame, holds)

@@ -136,7 +136,7 @@ def is_condition(value: typed.Typed) -> bool:
     if value.info.type.kind is not Kind.TRUTH:
         return False
     return not isinstance(
-        value, typed.Constant | typed.Reference | typed.Not | typed.Choose | typed.Otherwise | typed.Unknown
+        value, typed.Constant | typed.Reference | typed.Not | typed.Conditional | typed.Otherwise | typed.Unknown
     )
 
 
@@ -185,7 +185,7 @@ def _walk(value: typed.Typed, given: Facts) -> Iterator[Site]:
     if is_condition(value):
         yield condition_site(value, given)
     match value:
-        case typed.Choose(condition=condition, then=then, otherwise=otherwise):
+        case typed.Conditional(condition=condition, then=then, otherwise=otherwise):
             yield from _walk(condition, given)
             yield from _walk(then, assume(condition, True, given) or given)
             yield from _walk(otherwise, assume(condition, False, given) or given)
@@ -196,7 +196,7 @@ def _walk(value: typed.Typed, given: Facts) -> Iterator[Site]:
             yield from _walk(left, given)
             if left.info.maybe:
                 yield from _walk(right, given)
-        case typed.Fold():
+        case typed.Aggregate():
             for part in typed.parts(value):
                 yield from _walk(part, NO_FACTS)  # existing pods have nothing to do with the one that is decided
         case _:

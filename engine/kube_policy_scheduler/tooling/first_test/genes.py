@@ -107,7 +107,7 @@ class Genes:
         match part:
             case typed.Read(field=field, key=key, info=info):
                 yield from _field(field.path, key or "", of_existing=info.shape is Shape.ITEM)
-            case typed.Fold():
+            case typed.Aggregate():
                 yield from (("pods", "count"), ("pods", "where"))
             case typed.Apply(builtin=builtin, inputs=inputs, info=info):
                 for query in inputs:

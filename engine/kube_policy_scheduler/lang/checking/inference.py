@@ -1,0 +1,1076 @@
+"""Syntax tree to typed tree: resolve names, infer types, report what can't be right, and go on.
+
+The whole recursion over expressions: what it needs below itself is in `scope`, `operators` and `units`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, assert_never
+
+from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Span, closest
+from kube_policy_scheduler.lang import codes_meaning as codes
+from kube_policy_scheduler.lang import codes_syntax, expressions, syntax, typed
+from kube_policy_scheduler.lang.checked import Definition
+from kube_policy_scheduler.lang.checking import operators
+from kube_policy_scheduler.lang.checking.operators import unknown
+from kube_policy_scheduler.lang.checking.scope import ANYWHERE, Scope
+from kube_policy_scheduler.lang.checking.units import common_unit, constant_number, in_unit
+from kube_policy_scheduler.lang.environment import CLUSTER, Environment, Field, Key
+from kube_policy_scheduler.lang.reading import foreign
+from kube_policy_scheduler.lang.reading.literals import BYTES, DECIMALS, DURATIONS, label_problem
+from kube_policy_scheduler.lang.reading.lowering import AGGREGATES
+from kube_policy_scheduler.lang.signature import Builtin, Parameter, TypeSpec
+from kube_policy_scheduler.lang.statements import STATEMENTS
+from kube_policy_scheduler.lang.types import BYTES as BYTES_UNIT
+from kube_policy_scheduler.lang.types import (
+    NATIVE_RESOURCES,
+    NUMBER,
+    PLAIN,
+    RESOURCE_WORDS,
+    SECONDS,
+    SHARE,
+    TEXT,
+    TRUTH,
+    Depends,
+    Info,
+    Kind,
+    Literal,
+    Shape,
+    Type,
+    Unit,
+    number,
+    resource_name,
+)
+from kube_policy_scheduler.wording import one_line, some
+
+MAX_LEVELS = 160
+"""Expressions inside one another once names are expanded; keeps recursion far below Python's limit."""
+MAX_COST = 5_000
+"""Operations of one expression for one pod: at 1 µs per operation and 1,000 nodes 5 ms."""
+MAX_STEPS = 20_000
+"""Expressions looked at for one statement: what is called twice is looked at twice."""
+MAX_POLICY_COST = 20_000
+"""Operations of all expressions of a policy together."""
+MAX_POLICY_STEPS = 50_000
+"""Expressions looked at for all statements of a policy together: about a second."""
+MAX_POLICY_ERRORS = 50
+"""As many as people read; what each one needs for its help is the dearest part of checking."""
+
+
+@dataclass(slots=True)
+class Inference:
+    """Infers the expressions of one policy."""
+
+    environment: Environment
+    definitions: dict[str, Definition] = field(default_factory=dict)
+    found: list[Diagnostic] = field(default_factory=list)
+    active: list[str] = field(default_factory=list)
+    """Names that are being expanded."""
+    level: int = 0
+    deepest: int = 0
+    total: int = 0
+    """Operations so far."""
+    steps: int = 0
+    """Expressions looked at for the statement at hand, those of expanded names included."""
+    all_steps: int = 0
+    """The same for the statements before."""
+    inputs: set[Any] = field(default_factory=set)
+    """What is read from outside, by names that nothing uses too."""
+    is_over: bool = False
+    """Whether the policy is larger than one may be, or has very many errors: nothing more is looked at."""
+    known_levels: dict[int, tuple[int, typed.Typed]] = field(default_factory=dict)
+
+    def infer(self, expr: expressions.Expr, scope: Scope) -> typed.Typed:
+        """Return what an expression means in a scope."""
+        self.level += 1
+        self.deepest = max(self.deepest, self.level)
+        try:
+            self.steps += 1
+            if self.level > MAX_LEVELS or self.steps > MAX_STEPS:
+                self.deepest = MAX_LEVELS + 1
+                return unknown(expr.span)
+            if self.is_over or len(self.found) > MAX_POLICY_ERRORS:
+                return unknown(expr.span)
+            return self._infer(expr, scope)
+        finally:
+            self.level -= 1
+
+    def infer_root(self, expr: expressions.Expr, scope: Scope) -> typed.Typed:
+        """Return what a whole expression of a statement means, or unknown where it is too large."""
+        if self.is_over:
+            return unknown(expr.span)
+        self.all_steps += self.steps
+        self.deepest = self.steps = 0
+        before = len(self.found)
+        value = self.infer(expr, scope)
+        cost = typed.cost(value, {}) if len(self.found) == before and self.deepest <= MAX_LEVELS else 0
+        if self.deepest > MAX_LEVELS or cost > MAX_COST:
+            message = f"expanded, this takes more than {MAX_COST:,} operations or {MAX_LEVELS} levels"
+            self.found.append(codes.COSTLY.at(expr.span, message, help="use each name once, or simplify"))
+            value, cost = unknown(expr.span), 0
+        self.total += cost
+        if self.total > MAX_POLICY_COST:
+            self._end(expr, f"with this the policy takes more than {MAX_POLICY_COST:,} operations for every pod")
+        elif self.all_steps + self.steps > MAX_POLICY_STEPS:
+            self._end(expr, f"with this the policy takes more than {MAX_POLICY_STEPS:,} steps to check")
+        return value
+
+    def _end(self, expr: expressions.Expr, message: str) -> None:
+        """Report what is too much, and look at nothing more."""
+        advice = "split it into policies for different pods, or simplify"
+        self.found.append(codes.COSTLY.at(expr.span, message, help=advice))
+        self.is_over = True
+
+    def _infer(self, expr: expressions.Expr, scope: Scope) -> typed.Typed:
+        found, span = self.found, expr.span
+        match expr:
+            case expressions.Number():
+                return _number(expr)
+            case expressions.Text(value=text):
+                return typed.Constant(Info(TEXT), span, text)
+            case expressions.Truth(value=true):
+                return typed.Constant(Info(TRUTH), span, true)
+            case expressions.Name():
+                return name_value(self, expr, scope)
+            case expressions.Member() | expressions.Index():
+                return read_member(self, expr, scope)
+            case expressions.Call():
+                return call_value(self, expr, scope)
+            case expressions.Aggregate():
+                return aggregate_value(self, expr, scope)
+            case expressions.Unary(operator="-", operand=operand):
+                return operators.negative(self.infer(operand, scope), found, span=span)
+            case expressions.Unary(operand=operand):
+                value = operators.truth(self.infer(operand, scope), found)
+                return unknown(span) if operators.has_unknown(value) else typed.Not(value.info, span, value)
+            case expressions.Binary():
+                return self._binary(expr, scope)
+            case expressions.Logical(operator=operator, operands=operands):
+                return self._logic(operator, [self.infer(o, scope) for o in operands], span)
+            case expressions.Conditional(condition=condition, then=then, otherwise=otherwise):
+                return operators.choose(
+                    self.infer(condition, scope),
+                    self.infer(then, scope),
+                    self.infer(otherwise, scope),
+                    found,
+                    span=span,
+                )
+            case expressions.IsMissing(operand=operand, negated=negated):
+                return operators.missing(self.infer(operand, scope), negated=negated, span=span)
+            case expressions.LabelTest():
+                return self._label_test(expr, scope)
+            case expressions.ListOf(items=items):
+                return self._list([self.infer(item, scope) for item in items], span)
+            case _:
+                assert_never(expr)
+
+    def _binary(self, expr: expressions.Binary, scope: Scope) -> typed.Typed:
+        if report_dash(self, expr, scope):
+            return unknown(expr.span)
+        left, right = self.infer(expr.left, scope), self.infer(expr.right, scope)
+        at, span = expr.operator_span, expr.span
+        match expr.operator:
+            case "+" | "-" | "*" | "/" | "%":
+                return operators.arithmetic(expr.operator, left, right, self.found, span=span, at=at)
+            case "??":
+                if not left.info.maybe and not operators.has_unknown(left):
+                    message = f"`{one_line(left.span.text, 40)}` is never missing, so its default is never used"
+                    advice = "remove `??` and what follows, or put the comparison before it in parentheses"
+                    self.found.append(codes.NEVER_MISSING.at(at, message, help=advice))
+                    return unknown(span)
+                return operators.otherwise(left, right, self.found, span=span, at=at)
+            case "in" | "not in":
+                return operators.contained(left, right, self.found, negated=expr.operator != "in", span=span)
+            case "matches":
+                return matches_value(self, left, expr, scope)
+            case _:
+                return operators.comparison(expr.operator, left, right, self.found, span=span, at=at)
+
+    def _logic(self, operator: str, operands: list[typed.Typed], span: Span) -> typed.Typed:
+        truths = tuple(operators.truth(operand, self.found) for operand in operands)
+        if operators.has_unknown(*truths):
+            return unknown(span)
+        shape, maybe, depends = operators.joined(*truths)
+        return typed.Logic(Info(TRUTH, shape, maybe, depends), span, operator, truths)
+
+    def _list(self, items: list[typed.Typed], span: Span) -> typed.Typed:
+        if operators.has_unknown(*items):
+            return unknown(span)
+        kinds = {item.info.type.kind for item in items}
+        if len(kinds) > 1 or kinds & {Kind.LIST, Kind.PODS}:
+            self.found.append(operators.wrong_type(items[-1], "items of one kind, text or numbers, in a list"))
+            return unknown(span)
+        info = Info(Type(Kind.LIST, item=next(iter(kinds), None)))
+        if all(isinstance(item, typed.Constant) for item in items):
+            return typed.Constant(info, span, tuple(i.value for i in items if isinstance(i, typed.Constant)))
+        shape, maybe, depends = operators.joined(*items)
+        return typed.ListOf(replace(info, shape=shape, maybe=maybe, depends=depends), span, tuple(items))
+
+    def _label_test(self, expr: expressions.LabelTest, scope: Scope) -> typed.Typed:
+        environment = self.environment
+        source = environment.fields.get(f"{expr.subject}.label")
+        if source is None:
+            self.found.append(codes.UNKNOWN_FIELD.at(expr.span, f"there is no `{expr.subject}.label` here"))
+            return unknown(expr.span)
+        info = source.info(expr.key)
+        value: typed.Typed = typed.Read(info, expr.span, source, expr.key)
+        if not self.allowed(value, scope):
+            return unknown(expr.span)
+        truth = Info(TRUTH, info.shape, False, info.depends)
+        match expr.operator:
+            case "exists":
+                return typed.Missing(truth, expr.span, True, value)
+            case "=" | "!=":
+                other = typed.Constant(Info(TEXT), expr.span, expr.values[0])
+                return typed.Same(truth, expr.span, expr.operator == "!=", value, other)
+            case _:
+                values = typed.Constant(Info(Type(Kind.LIST, item=Kind.TEXT)), expr.span, expr.values)
+                return typed.Contained(truth, expr.span, expr.operator == "notin", value, values)
+
+    # --- names -------------------------------------------------------------------------------------------
+
+    def reaches(self, levels: int) -> bool:
+        """Note that something so many levels deep stands here; return whether that is few enough."""
+        self.deepest = max(self.deepest, self.level + levels)
+        return self.deepest <= MAX_LEVELS
+
+    def levels(self, value: typed.Typed) -> int:
+        """Return how deep a value is."""
+        known = self.known_levels.get(id(value))
+        if known is None:
+            found = 1 + max((self.levels(part) for part in typed.parts(value)), default=0)
+            known = self.known_levels[id(value)] = (found, value)  # the id is the value's as long as that lives
+        return known[0]
+
+    def value_of(self, definition: Definition, span: Span) -> typed.Typed:
+        """Return the value of a `let` or `metric`, inferring it when it is first used."""
+        definition.used = True
+        name = definition.tree.name
+        if definition.value is not None:
+            return definition.value
+        if not self.enter(name, span):
+            return unknown(span)
+        level, deepest, self.level, self.deepest = self.level, self.deepest, 0, 0
+        try:
+            tree = definition.tree
+            assert not isinstance(tree, syntax.Def)
+            value = metric_value(self, tree) if isinstance(tree, syntax.Metric) else self.infer(tree.value, ANYWHERE)
+            definition.levels = self.deepest
+            if definition.levels > MAX_LEVELS:
+                message = f"`{name}` stands on more than {MAX_LEVELS} levels of other names"
+                self.found.append(codes.COSTLY.at(tree.name_span, message, help="use fewer names inside names"))
+                value = unknown(tree.span)
+            definition.value = value
+        finally:
+            self.level, self.deepest = level, deepest
+            self.active.pop()
+        return value
+
+    def enter(self, name: str, span: Span) -> bool:
+        """Begin to expand a name; report and return False where it is being expanded already."""
+        if name in self.active:
+            ring = " → ".join([*self.active[self.active.index(name) :], name])
+            message = f"`{name}` uses itself: {ring}"
+            self.found.append(codes.RECURSION.at(span, message, help="there is no recursion; write it out"))
+            return False
+        if len(self.active) > 30:
+            message = "more than 30 names are expanded inside one another"
+            self.found.append(codes.COSTLY.at(span, message, help="use fewer names inside names"))
+            return False
+        self.active.append(name)
+        return True
+
+    def allowed(self, value: typed.Typed, scope: Scope) -> bool:
+        """Return whether a value may be spoken about here, reporting where it may not."""
+        if value.info.shape is Shape.NODE and not scope.nodes:
+            message = (
+                f"`{one_line(value.span.text, 40)}` differs from node to node, but `{scope.statement}` knows only pods"
+            )
+            advice = "move it to a `filter`" if not scope.items else "compare it outside the parentheses"
+            self.found.append(codes.NO_NODE.at(value.span, message, help=advice))
+            return False
+        if Depends.FEASIBLE in value.info.depends and not scope.scores:
+            message = (
+                f"`{one_line(value.span.text, 40)}` compares nodes with each other, which `{scope.statement}` can't"
+            )
+            self.found.append(codes.NOT_HERE.at(value.span, message, help="use it in a `score`"))
+            return False
+        return True
+
+
+def _number(expr: expressions.Number) -> typed.Typed:
+    unit: Unit
+    literal: Literal | None
+    if expr.suffix in DURATIONS:
+        unit, literal = SECONDS, None
+    elif expr.suffix in BYTES:
+        unit, literal = BYTES_UNIT, None
+    elif expr.suffix in DECIMALS:
+        unit, literal = PLAIN, Literal.DECIMAL
+    elif expr.suffix == "m":
+        unit, literal = PLAIN, Literal.MILLI
+    elif expr.suffix == "%":
+        unit, literal = SHARE, Literal.PERCENT
+    else:
+        unit, literal = PLAIN, Literal.PLAIN
+    return typed.Constant(Info(number(unit), low=expr.value, high=expr.value, literal=literal), expr.span, expr.value)
+
+
+# --- names -----------------------------------------------------------------------------------------------
+
+
+def name_value(inference: Inference, expr: expressions.Name, scope: Scope) -> typed.Typed:
+    """Return what a bare name stands for."""
+    name = expr.name
+    if name in scope.parameters:
+        value = scope.parameters[name]
+        if not inference.reaches(inference.levels(value)):
+            return unknown(expr.span)
+        return typed.Reference(value.info, expr.span, name, value)
+    definition = inference.definitions.get(name)
+    if definition is not None:
+        if isinstance(definition.tree, syntax.Def):
+            definition.used = True
+            advice = f"call it: `{name}({', '.join(p.name for p in definition.tree.parameters)})`"
+            inference.found.append(codes.WRONG_TYPE.at(expr.span, f"`{name}` is a function", help=advice))
+            return unknown(expr.span)
+        return _reference(inference, definition, expr.span, scope)
+    if scope.bare_item and f"pod.{name}" in inference.environment.fields:
+        return read_member(inference, expr, scope)
+    inference.found.append(unknown_name(inference, expr, scope))
+    return unknown(expr.span)
+
+
+def _reference(inference: Inference, definition: Definition, span: Span, scope: Scope) -> typed.Typed:
+    value = inference.value_of(definition, span)
+    if operators.has_unknown(value):
+        return unknown(span)
+    inference.reaches(definition.levels)
+    reference = typed.Reference(value.info, span, definition.tree.name, value)
+    return reference if inference.allowed(reference, scope) else unknown(span)
+
+
+# --- paths to fields -------------------------------------------------------------------------------------
+
+
+def read_member(
+    inference: Inference, expr: expressions.Member | expressions.Index | expressions.Name, scope: Scope
+) -> typed.Typed:
+    """Return the field that a path leads to, or an element of a list."""
+    path = _path(expr)
+    if path is None:
+        return _element(inference, expr, scope)
+    root, steps = path
+    item = root.name in scope.items
+    subject = "pod" if item else root.name
+    if scope.bare_item and not item and subject not in ("node", "pod"):
+        item, subject = True, "pod"
+        steps = [Step(root.name, root.span, False), *steps]
+    elif scope.bare_item and subject == "pod":
+        item = True
+    if subject not in ("node", "pod"):
+        return _no_root(inference, root, expr, scope)
+    chosen = _field(inference, subject, steps)
+    if chosen is None:
+        inference.found.append(unknown_field(inference, subject, root, steps))
+        return unknown(expr.span)
+    found, rest = chosen
+    if item and found.depends & ~scope.item_depends:
+        message = f"`{_shown(expr)}` is not known of pods that already run"
+        known = sorted(f.written for f in inference.environment.fields.values() if not f.depends & ~scope.item_depends)
+        advice = f"what is known of them: {', '.join(known)}"
+        inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
+        return unknown(expr.span)
+    key: str | None = None
+    if found.key is not None:
+        if not rest:
+            inference.found.append(_key_missing(found, expr))
+            return unknown(expr.span)
+        key = _key(inference, found.key, rest[0])
+        if key is None:
+            return unknown(expr.span)
+        rest = rest[1:]
+    info = found.info(key)
+    if found.key is Key.RESOURCE and key not in NATIVE_RESOURCES:
+        info = replace(info, maybe=info.maybe or found.shape is Shape.NODE)
+    if item:
+        info = replace(info, shape=Shape.ITEM)
+    value: typed.Typed = typed.Read(info, expr.span, found, key)
+    if not inference.allowed(value, scope):
+        return unknown(expr.span)
+    for step in rest:
+        value = _step(inference, value, step)
+    return value
+
+
+def _path(expr: expressions.Expr) -> tuple[expressions.Name, list[Step]] | None:
+    """Return the root and the steps of a path; None where it does not begin with a name."""
+    steps: list[Step] = []
+    while True:
+        match expr:
+            case expressions.Name():
+                return expr, steps[::-1]
+            case expressions.Member(base=base, name=name, name_span=span):
+                steps.append(Step(name, span, False))
+                expr = base
+            case expressions.Index(base=base, key=expressions.Text(value=text, span=span)):
+                steps.append(Step(text, span, True))
+                expr = base
+            case expressions.Index(base=base, key=expressions.Number(value=value, suffix="", span=span)):
+                position = int(value) if value == int(value) else None
+                steps.append(Step("", span, True, position))
+                expr = base
+            case _:
+                return None
+
+
+def _shown(expr: expressions.Expr) -> str:
+    return " ".join(expr.span.text.split())
+
+
+def _field(inference: Inference, subject: str, steps: list[Step]) -> tuple[Field, list[Step]] | None:
+    """Return the field with the longest matching path, and the steps after it."""
+    fields = inference.environment.fields
+    for length in (2, 1):
+        if len(steps) >= length and not any(step.bracket for step in steps[:length]):
+            found = fields.get(".".join([subject, *(step.text for step in steps[:length])]))
+            if found is not None:
+                return found, steps[length:]
+    return None
+
+
+def _no_root(inference: Inference, root: expressions.Name, expr: expressions.Expr, scope: Scope) -> typed.Typed:
+    if root.name in inference.definitions or root.name in scope.parameters:
+        value = inference.infer(root, scope)
+        if isinstance(expr, expressions.Index):
+            return _element(inference, expr, scope)
+        if not operators.has_unknown(value):
+            inference.found.append(operators.wrong_type(value, "something that has fields"))
+        return unknown(expr.span)
+    if root.name in ("zone", "region", "cluster", *inference.environment.topologies):
+        message = f"`{_shown(expr)}` is no value by itself"
+        advice = f"go over its pods: `count(p in {root.name}.pods where …)`; the zone of a node is `node.zone`"
+        inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
+        return unknown(expr.span)
+    meant = closest(root.name, ("node", "pod", *scope.items))
+    advice = foreign.NAMES.get(root.name.lower(), "") or "paths begin with `node.` or `pod.`"
+    advice = f"did you mean `{meant}`?" if meant else advice
+    inference.found.append(codes.UNKNOWN_NAME.at(root.span, f"unknown name `{root.name}`", help=advice))
+    return unknown(expr.span)
+
+
+def _key_missing(found: Field, expr: expressions.Expr) -> Diagnostic:
+    example = {Key.RESOURCE: "cpu", Key.LABEL: "app", Key.ANNOTATION: "owner", Key.CONDITION: "MemoryPressure"}
+    assert found.key is not None
+    message = f"`{_shown(expr)}` needs the {found.key.value} after it"
+    advice = f'write `{found.path}.{example[found.key]}`, or `{found.path}["…"]` for other keys'
+    return codes.UNKNOWN_FIELD.at(expr.span, message, help=advice)
+
+
+def _key(inference: Inference, kind: Key, step: Step) -> str | None:
+    """Return the key that a step names, in Kubernetes' spelling, or None after reporting."""
+    if step.position is not None or (step.bracket and not step.text):
+        message = f"a {kind.value} is a text"
+        inference.found.append(codes.WRONG_TYPE.at(step.span, message, help="write it in quotes"))
+        return None
+    match kind:
+        case Key.RESOURCE:
+            resource = resource_name(step.text)
+            if not step.bracket and step.text not in RESOURCE_WORDS and "/" not in resource:
+                meant = closest(step.text, RESOURCE_WORDS) if step.text not in ("gpu", "gpus") else None
+                advice = f"did you mean `{meant}`?" if meant else 'other resources in brackets: ["nvidia.com/gpu"]'
+                message = f"unknown resource `{step.text}`"
+                inference.found.append(codes.UNKNOWN_FIELD.at(step.span, message, help=advice))
+                return None
+            return resource
+        case Key.LABEL | Key.ANNOTATION:
+            problem = label_problem(step.text, of="key")
+            if problem:
+                message = f"`{step.text}` can't be a {kind.value}"
+                inference.found.append(codes_syntax.LABEL.at(step.span, message, help=problem))
+                return None
+            return step.text
+        case Key.CONDITION:
+            return step.text
+
+
+def _element(inference: Inference, expr: expressions.Expr, scope: Scope) -> typed.Typed:
+    """Return an element of a list, or report that the value has none."""
+    if isinstance(expr, expressions.Index):
+        base = inference.infer(expr.base, scope)
+        position = expr.key.value if isinstance(expr.key, expressions.Number) and expr.key.suffix == "" else None
+        if position is None or position != int(position):
+            kind, advice = inference.infer(expr.key, scope), "elements are counted from 0: `[0]`"
+            if not operators.has_unknown(kind, base):
+                message = "the number of the element must be written out"
+                inference.found.append(codes.NOT_CONSTANT.at(expr.key.span, message, help=advice))
+            return unknown(expr.span)
+        return _step(inference, base, Step("", expr.key.span, True, int(position)))
+    assert isinstance(expr, expressions.Member)
+    base = inference.infer(expr.base, scope)
+    if not operators.has_unknown(base):
+        message = f"{base.info.type} has no field `{expr.name}`"
+        advice = "only `node` and `pod` have fields"
+        inference.found.append(codes.UNKNOWN_FIELD.at(expr.name_span, message, help=advice))
+    return unknown(expr.span)
+
+
+def _step(inference: Inference, value: typed.Typed, step: Step) -> typed.Typed:
+    """Return what a step beyond a field leads to: an element of a list."""
+    span = value.span.to(step.span)
+    if operators.has_unknown(value):
+        return unknown(span)
+    if value.info.type.kind is Kind.LIST and step.position is not None:
+        item = value.info.type.item or Kind.TEXT
+        info = Info(Type(item), value.info.shape, True, value.info.depends)
+        return typed.Element(info, span, value, step.position)
+    message = f"{value.info.type} has no field `{step.text}`"
+    advice = "only `node` and `pod` have fields"
+    if step.position is not None:
+        message, advice = f"{value.info.type} has no elements", "only lists have"
+    elif isinstance(value, typed.Read) and value.field.key in (Key.LABEL, Key.ANNOTATION):
+        advice = f'a key with dots stands in brackets: `{value.field.path}["{value.key}.{step.text}"]`'
+    inference.found.append(codes.UNKNOWN_FIELD.at(step.span, message, help=advice))
+    return unknown(span)
+
+
+# --- dashes ----------------------------------------------------------------------------------------------
+
+_DASHED = re.compile(r"[A-Za-z]\w*(-\w+)+")
+
+
+def report_dash(inference: Inference, expr: expressions.Binary, scope: Scope) -> bool:
+    """Report `node.label.disk-type`, which is a subtraction by the grammar and a key by intention."""
+    left, right = expr.left, expr.right
+    if expr.operator == "-" and _bare_text(inference, expr, scope):
+        return True
+    if expr.operator != "-" or not isinstance(left, expressions.Member) or not isinstance(right, expressions.Name):
+        return False
+    touching = left.span.end == expr.operator_span.start and expr.operator_span.end == right.span.start
+    if not touching or right.name in inference.definitions or right.name in scope.parameters:
+        return False
+    name = f"{left.name}-{right.name}"
+    written = f'{left.base.span.text}["{name}"]'
+    message = f"`-` is a minus here, not a part of the name `{name}`"
+    fix = Fix(f"write {written}", (Edit(expr.span, written),))
+    inference.found.append(codes.DASH.at(expr.operator_span, message, help=f"write `{written}`", fix=fix))
+    return True
+
+
+def _bare_text(inference: Inference, expr: expressions.Binary, scope: Scope) -> bool:
+    """Report `eu-central-1a`, a text without quotes."""
+    text, first = expr.span.text, expr.left
+    while isinstance(first, expressions.Binary):
+        first = first.left
+    if not isinstance(first, expressions.Name) or not _DASHED.fullmatch(text):
+        return False
+    if first.name in inference.definitions or first.name in scope.parameters:
+        return False
+    written = f'"{text}"'
+    fix = Fix(f"write {written}", (Edit(expr.span, written),))
+    message = f"`{text}` is a text without quotes"
+    inference.found.append(codes.UNKNOWN_NAME.at(expr.span, message, help=f"write `{written}`", fix=fix))
+    return True
+
+
+# --- calls -----------------------------------------------------------------------------------------------
+
+
+def call_value(inference: Inference, expr: expressions.Call, scope: Scope) -> typed.Typed:
+    """Return the value of a call."""
+    definition = inference.definitions.get(expr.function)
+    if definition is not None:
+        return _expanded(inference, definition, expr, scope)
+    builtin = inference.environment.builtins.get(expr.function)
+    if builtin is None:
+        inference.found.append(unknown_function(inference, expr))
+        return unknown(expr.span)
+    return Binding(inference, builtin, expr, scope).apply()
+
+
+def matches_value(inference: Inference, left: typed.Typed, expr: expressions.Binary, scope: Scope) -> typed.Typed:
+    """Return `text matches "pattern"`, which is the builtin `matches`."""
+    call_ = expressions.Call("matches", (expr.left, expr.right), (), expr.operator_span, expr.span)
+    return unknown(expr.span) if operators.has_unknown(left) else call_value(inference, call_, scope)
+
+
+def metric_value(inference: Inference, tree: syntax.Metric) -> typed.Typed:
+    """Return the value of a `metric`: its query with what the statement says of it, then its default."""
+    query = tree.query
+    if not (isinstance(query, expressions.Call) and query.function == "promql"):
+        advice = 'write `metric NAME = promql("…")`; other values are named with `let`'
+        inference.found.append(codes.WRONG_TYPE.at(query.span, "a metric is a query", help=advice))
+        return unknown(tree.span)
+    extra = [("every", tree.every), ("max_age", tree.stale_after)]
+    named = [*query.named, *(expressions.Named(name, value, value.span) for name, value in extra if value is not None)]
+    if tree.by is not None:
+        named.append(expressions.Named("by", expressions.Text(tree.by, tree.span), tree.span))
+    value = inference.infer(replace(query, named=tuple(named)), ANYWHERE)
+    if tree.default is None:
+        return value
+    default = inference.infer(tree.default, ANYWHERE)
+    return operators.otherwise(value, default, inference.found, span=tree.span, at=tree.default.span)
+
+
+def _expanded(inference: Inference, definition: Definition, expr: expressions.Call, scope: Scope) -> typed.Typed:
+    """Return the body of a `def` with the arguments of one call."""
+    tree = definition.tree
+    definition.used = True
+    if not isinstance(tree, syntax.Def):
+        message = f"`{expr.function}` is a value, not a function"
+        inference.found.append(codes.WRONG_TYPE.at(expr.name_span, message, help="remove the parentheses"))
+        return unknown(expr.span)
+    names = [parameter.name for parameter in tree.parameters]
+    given = dict(zip(names, expr.arguments, strict=False))
+    for argument in expr.named:
+        if argument.name in names and argument.name not in given:
+            given[argument.name] = argument.value
+    if len(given) != len(names) or len(expr.arguments) + len(expr.named) != len(names):
+        message = f"`{expr.function}` takes {len(names)} arguments, not {len(expr.arguments) + len(expr.named)}"
+        advice = f"write `{expr.function}({', '.join(names)})`"
+        inference.found.append(codes.ARGUMENTS.at(expr.span, message, help=advice))
+        return unknown(expr.span)
+    values = {name: inference.infer(argument, scope) for name, argument in given.items()}
+    if operators.has_unknown(*values.values()) or not inference.enter(expr.function, expr.name_span):
+        return unknown(expr.span)
+    try:
+        inner = replace(scope, parameters=MappingProxyType(values))
+        value = inference.infer(tree.value, inner)
+    finally:
+        inference.active.pop()
+    if operators.has_unknown(value):
+        return unknown(expr.span)
+    return typed.Reference(value.info, expr.span, expr.function, value)
+
+
+@dataclass(slots=True)
+class Binding:
+    """The arguments of one call laid on the parameters of a builtin."""
+
+    inference: Inference
+    builtin: Builtin
+    expr: expressions.Call
+    scope: Scope
+
+    def apply(self) -> typed.Typed:
+        """Return the value of the call."""
+        assigned = self._assign()
+        if assigned is None:
+            return unknown(self.expr.span)
+        before = len(self.inference.found)
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        values: list[typed.Typed] = []
+        unit: typed.Typed | None = None
+        for parameter, argument in assigned:
+            if parameter.takes.constant:
+                bound = self._constant(parameter, argument)
+            else:
+                value = self._value(parameter, argument)
+                if parameter.takes.unit is None and not operators.has_unknown(value):
+                    unit = self._same_unit(unit, value)
+                values.append(value)
+                bound = ArgumentSlot(len(values) - 1)
+            if parameter.named_only:
+                named[_python_name(self.builtin, parameter)] = bound
+            else:
+                positional.append(bound)
+        if len(self.inference.found) > before or operators.has_unknown(*values):
+            return unknown(self.expr.span)
+        return self._typed(positional, named, values, unit)
+
+    def _assign(self) -> list[tuple[Parameter, expressions.Expr]] | None:
+        """Return each given argument with its parameter, or None after reporting that they don't match."""
+        parameters = self.builtin.parameters
+        places = [p for p in parameters if not p.named_only]
+        assigned: list[tuple[Parameter, expressions.Expr]] = []
+        problem = ""
+        for at, argument in enumerate(self.expr.arguments):
+            if at < len(places):
+                assigned.append((places[at], argument))
+            elif places and places[-1].variadic:
+                assigned.append((places[-1], argument))
+            else:
+                problem = f"`{self.builtin.name}` takes {len(places)} arguments, not {len(self.expr.arguments)}"
+        taken = {parameter.name for parameter, _ in assigned}
+        for given in self.expr.named:
+            found = next((p for p in parameters if p.name == given.name and not p.variadic), None)
+            if found is None:
+                meant = closest(given.name, [p.name for p in parameters])
+                problem = f"`{self.builtin.name}` has no argument `{given.name}`"
+                problem += f"; did you mean `{meant}`?" if meant else ""
+            elif found.name in taken:
+                problem = f"the argument `{given.name}` is given twice"
+            else:
+                taken.add(found.name)
+                assigned.append((found, given.value))
+        lacking = [p.name for p in parameters if p.required and p.name not in taken]
+        if lacking and not problem:
+            problem = f"`{self.builtin.name}` also needs `{lacking[0]}`"
+        if problem:
+            self.inference.found.append(
+                codes.ARGUMENTS.at(self.expr.span, problem, help=f"write it as `{self.builtin.signature}`")
+            )
+            return None
+        return assigned
+
+    def _value(self, parameter: Parameter, argument: expressions.Expr) -> typed.Typed:
+        value = self.inference.infer(argument, self.scope)
+        takes = parameter.takes
+        if operators.has_unknown(value):
+            return value
+        found = self.inference.found
+        if takes.kind is Kind.TRUTH:
+            return operators.truth(value, found)
+        if value.info.type.kind is not takes.kind:
+            found.append(operators.wrong_type(value, f"{_kind(takes)} as `{parameter.name}`"))
+            return unknown(argument.span)
+        if takes.kind is Kind.NUMBER and takes.unit is not None:
+            return self._in_unit(value, takes.unit)
+        return value
+
+    def _in_unit(self, value: typed.Typed, unit: Unit) -> typed.Typed:
+        found = self.inference.found
+        return value if in_unit(value, unit, found) else unknown(value.span)
+
+    def _same_unit(self, known: typed.Typed | None, value: typed.Typed) -> typed.Typed:
+        if known is None:
+            return value
+        unit = common_unit(known, value, "mix {left} and {right} here", self.inference.found, value.span)
+        if unit is None:
+            return known
+        both = known.info.literal and value.info.literal
+        return typed.Constant(Info(number(unit), literal=known.info.literal if both else None), value.span, 0.0)
+
+    def _constant(self, parameter: Parameter, argument: expressions.Expr) -> Any:
+        """Return what the kernel takes for a constant argument, or None after reporting."""
+        takes, found = parameter.takes, self.inference.found
+        if takes.word and isinstance(argument, expressions.Name) and argument.name not in self.inference.definitions:
+            if argument.name not in RESOURCE_WORDS:
+                meant = closest(argument.name, RESOURCE_WORDS)
+                advice = f"did you mean `{meant}`?" if meant else 'other resources stand in quotes: "nvidia.com/gpu"'
+                found.append(codes.UNKNOWN_NAME.at(argument.span, f"unknown resource `{argument.name}`", help=advice))
+                return None
+            constant: Any = resource_name(argument.name)
+        else:
+            value = self.inference.infer(argument, self.scope)
+            if operators.has_unknown(value):
+                return None
+            if value.info.type.kind is not takes.kind:
+                advice = f"write names of resources: `{self.builtin.name}(cpu, mem)`" if takes.word else ""
+                found.append(operators.wrong_type(value, f"{_kind(takes)} as `{parameter.name}`", advice=advice))
+                return None
+            constant = constant_of(value)
+            if constant is None:
+                message = f"`{parameter.name}` of `{self.builtin.name}` must be written out"
+                found.append(codes.NOT_CONSTANT.at(argument.span, message, help="write the text or number itself here"))
+                return None
+            if takes.kind is Kind.NUMBER and operators.has_unknown(self._in_unit(value, takes.unit or PLAIN)):
+                return None
+        if takes.prepare is None:
+            return constant
+        try:
+            return takes.prepare(constant)
+        except ValueError as error:
+            message, _, advice = str(error).partition("; ")
+            found.append(codes.BAD_ARGUMENT.at(argument.span, message, help=advice))
+            return None
+
+    def _typed(
+        self, positional: list[Any], named: dict[str, Any], values: list[typed.Typed], unit: typed.Typed | None
+    ) -> typed.Typed:
+        builtin, gives = self.builtin, self.builtin.gives
+        shape, _, depends = operators.joined(*values)
+        maybe = gives.maybe or any(v.info.maybe for v in values if v.info.type.kind is not Kind.TEXT)
+        if gives.kind is not Kind.TRUTH:
+            maybe = maybe or any(v.info.maybe for v in values)
+        kernel = builtin.kernel
+        inputs = _inputs(values) if builtin.reads_inputs else ()
+        if builtin.reads_inputs and not inputs:
+            message = f"`{builtin.name}` goes with a metric, and there is none in its arguments"
+            advice = f'write it like `{builtin.name}(promql("cpu_usage"), 5)`'
+            self.inference.found.append(codes.ARGUMENTS.at(self.expr.span, message, help=advice))
+            return unknown(self.expr.span)
+        if inputs:
+            kernel = _with_inputs(kernel, inputs)
+        if builtin.staged:
+            try:
+                kernel = kernel(*positional, **named)
+            except ValueError as error:
+                message, _, advice = str(error).partition("; ")
+                self.inference.found.append(codes.BAD_ARGUMENT.at(self.expr.span, message, help=advice))
+                return unknown(self.expr.span)
+        else:
+            kernel = _bound(kernel, positional, named, frame=builtin.reads_frame)
+        result = Type(gives.kind, gives.unit or (unit.info.type.unit if unit else PLAIN), gives.item)
+        low, high = -1e308, 1e308
+        if builtin.bounds is not None:
+            pairs = [(v.info.low, v.info.high) for v in values if v.info.type.kind is Kind.NUMBER]
+            low, high = builtin.bounds(*pairs)
+        info = Info(result, builtin.shape or shape, maybe, depends | builtin.depends, low, high)
+        reads = tuple(getattr(kernel, "inputs", ()))
+        self.inference.inputs.update(reads)
+        value = typed.Apply(info, self.expr.span, builtin, kernel, tuple(values), reads)
+        return value if self.inference.allowed(value, self.scope) else unknown(self.expr.span)
+
+
+def _inputs(values: Sequence[typed.Typed]) -> tuple[Any, ...]:
+    """Return what the arguments of a call read from outside, each once."""
+    calls = (part for value in values for part in typed.below(value) if isinstance(part, typed.Apply))
+    return tuple(dict.fromkeys(each for part in calls for each in part.inputs))
+
+
+def _with_inputs(kernel: Callable[..., Any], inputs: tuple[Any, ...]) -> Callable[..., Any]:
+    return lambda frame, *values, **named: kernel(frame, inputs, *values, **named)
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentSlot:
+    """Where a value goes among constants."""
+
+    position: int
+
+
+def _bound(
+    kernel: Callable[..., Any], positional: Sequence[Any], named: dict[str, Any], *, frame: bool
+) -> Callable[..., Any]:
+    """Return the kernel with its constants bound: it takes the frame, if it reads it, and the values."""
+    plain = not named and all(isinstance(p, ArgumentSlot) and p.position == at for at, p in enumerate(positional))
+    if plain:
+        return kernel
+    shift = 1 if frame else 0
+
+    def fill(bound: Any, given: tuple[Any, ...]) -> Any:
+        return given[bound.position + shift] if isinstance(bound, ArgumentSlot) else bound
+
+    def apply(*given: Any) -> Any:
+        return kernel(
+            *given[:shift],
+            *(fill(bound, given) for bound in positional),
+            **{name: fill(bound, given) for name, bound in named.items()},
+        )
+
+    return apply
+
+
+def constant_of(value: typed.Typed) -> Any:
+    """Return the value of a constant expression, also through names; None where it is none."""
+    match value:
+        case typed.Constant(value=constant):
+            return constant
+        case typed.Reference(value=inner):
+            return constant_of(inner)
+        case _:
+            return constant_number(value)
+
+
+def _kind(takes: TypeSpec) -> str:
+    return f"a {takes.kind.value}" if takes.kind in (Kind.NUMBER, Kind.LIST) else str(takes.kind.value)
+
+
+def _python_name(builtin: Builtin, parameter: Parameter) -> str:
+    """Return the name of a parameter in Python, which may end in `_` where the word is taken."""
+    names = builtin.kernel.__code__.co_varnames
+    return parameter.name if parameter.name in names else f"{parameter.name}_"
+
+
+# --- aggregates ------------------------------------------------------------------------------------------
+
+_NOWHERE = object()
+
+
+def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Scope) -> typed.Typed:
+    """Return the value of an aggregate."""
+    found, span = inference.found, expr.span
+    if scope.items:
+        message = "an aggregate can't stand inside another"
+        found.append(codes.NOT_HERE.at(span, message, help="name the inner one with `let` before"))
+        return unknown(span)
+    topology = _domains(inference, expr.collection)
+    if topology is _NOWHERE:
+        return unknown(span)
+    assert topology is None or isinstance(topology, str)
+    if topology != CLUSTER and not scope.nodes:
+        message = f"`{expr.collection.span.text}` differs from node to node, but `{scope.statement}` knows only pods"
+        found.append(codes.NO_NODE.at(span, message, help="use `cluster.pods`, or move it to a `filter`"))
+        return unknown(span)
+    inner = scope.over(expr.variable, statement=f"{expr.function}(…)")
+    value = inference.infer(expr.value, inner) if expr.value is not None else None
+    where = operators.truth(inference.infer(expr.where, inner), found) if expr.where is not None else None
+    if any(part is not None and operators.has_unknown(part) for part in (value, where)):
+        return unknown(span)
+    value = _checked_value(inference, expr, value)
+    if value is not None and operators.has_unknown(value):
+        return unknown(span)
+    info = _aggregate_info(expr.function, topology, value, where)
+    return typed.Aggregate(info, span, expr.function, topology, value, where)
+
+
+def _domains(inference: Inference, collection: expressions.Expr) -> object:
+    """Return the label key of the domains whose pods are meant, None for the node, or `_NOWHERE` after reporting."""
+    topologies = inference.environment.topologies
+    if isinstance(collection, expressions.Member) and collection.name == "pods":
+        match collection.base:
+            case expressions.Name(name="cluster"):
+                return CLUSTER
+            case expressions.Name(name=name) if name in topologies:
+                return topologies[name]
+            case expressions.Call(function="domain", arguments=(expressions.Text(value=key, span=at),), named=()):
+                problem = label_problem(key, of="key")
+                if not problem:
+                    return key
+                inference.found.append(codes.BAD_ARGUMENT.at(at, f"`{key}` can't be a label key", help=problem))
+                return _NOWHERE
+    names = ", ".join(f"`{name}.pods`" for name in (*topologies, "cluster"))
+    advice = f'go over {names} or `domain("LABEL").pods`'
+    inference.found.append(codes.WRONG_TYPE.at(collection.span, "expected pods to go over", help=advice))
+    return _NOWHERE
+
+
+def _checked_value(inference: Inference, expr: expressions.Aggregate, value: typed.Typed | None) -> typed.Typed | None:
+    """Return the value that is aggregated, reporting one of the wrong kind or one too many."""
+    found = inference.found
+    match expr.function:
+        case "count":
+            if value is not None:
+                advice = f"write `count({expr.variable} in {expr.collection.span.text} where …)`"
+                found.append(codes.ARGUMENTS.at(value.span, "`count` counts pods, not values", help=advice))
+                return unknown(value.span)
+        case "any" | "all":
+            if value is not None:
+                return operators.truth(value, found)
+            if expr.function == "all":
+                advice = f"write `all(CONDITION for {expr.variable} in {expr.collection.span.text})`"
+                found.append(codes.ARGUMENTS.at(expr.span, "`all` needs a condition", help=advice))
+                return unknown(expr.span)
+        case _:
+            if value is None:
+                advice = f"write `{expr.function}({expr.variable}.request.cpu for {expr.variable} in …)`"
+                found.append(codes.ARGUMENTS.at(expr.span, f"`{expr.function}` of what?", help=advice))
+                return unknown(expr.span)
+            if value.info.type.kind is not Kind.NUMBER:
+                found.append(operators.wrong_type(value, "a number"))
+                return unknown(value.span)
+    return value
+
+
+def _aggregate_info(function: str, topology: str | None, *values: typed.Typed | None) -> Info:
+    given = [value for value in values if value is not None]
+    _, _, depends = operators.joined(*given)
+    depends |= Depends.ROW if topology is None else Depends.CLUSTER | Depends.NODE
+    shape = Shape.DECISION if topology == CLUSTER else Shape.NODE
+    match function:
+        case "count":
+            return Info(NUMBER, shape, False, depends, 0, 1e9)
+        case "any" | "all":
+            return Info(TRUTH, shape, False, depends)
+        case _:
+            info = given[0].info
+            low, high = (info.low, info.high) if function != "sum" else (min(0.0, info.low * 1e9), info.high * 1e9)
+            literal = Literal.PLAIN if info.literal else None
+            return Info(info.type, shape, function != "sum", depends, low, high, literal)
+
+
+# --- what there is none of -------------------------------------------------------------------------------
+
+_MOST_NAMES = 20
+"""Listed in an advice."""
+_GROUPING = frozenset(statement.keyword for statement in STATEMENTS if statement.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a path: `.name` or `["key"]`."""
+
+    text: str
+    span: Span
+    bracket: bool
+    position: int | None = None
+
+
+def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> Diagnostic:
+    """Return the diagnostic of a bare name that nothing has."""
+    name = expr.name
+    if name in ("node", "pod") or name in scope.items:
+        root = "pod" if name in scope.items else name
+        message = f"`{name}` by itself is no value"
+        advice = f"name a field of it, such as `{name}.{'label.app' if root == 'pod' else 'ready'}`"
+        return codes.UNKNOWN_NAME.at(expr.span, message, help=advice)
+    if name in inference.environment.builtins:
+        advice = f"call it: `{inference.environment.builtins[name].signature}`"
+        return codes.UNKNOWN_NAME.at(expr.span, f"`{name}` is a function", help=advice)
+    fields = [path for path in inference.environment.fields if path.split(".")[-1] == name]
+    known = [*inference.definitions, *scope.parameters, *scope.items]
+    meant = closest(name, known)
+    if name.lower() in foreign.NAMES and not meant:
+        advice = foreign.NAMES[name.lower()]
+    elif meant:
+        advice = f"did you mean `{meant}`?"
+    elif scope.bare_item and name in RESOURCE_WORDS:
+        advice = f"did you mean `request.{name}`?"
+    elif scope.statement in _GROUPING and not fields:
+        advice = f"did you mean `pod.label.{name}`?"
+    elif fields:
+        advice = f"did you mean `{fields[0]}`?"
+    elif scope.parameters or known:
+        advice = f"the names here are {some(sorted(known), limit=_MOST_NAMES)}; texts stand in quotes"
+    else:
+        metric = f', metrics in `promql("{name}")`' if scope.scores else ""
+        advice = f'texts stand in quotes: "{name}"{metric}; names are made with `let {name} = …`'
+    return codes.UNKNOWN_NAME.at(expr.span, f"unknown name `{name}`", help=advice)
+
+
+def unknown_field(inference: Inference, subject: str, root: expressions.Name, steps: list[Step]) -> Diagnostic:
+    """Return the diagnostic of a path that leads to no field."""
+    first = steps[0]
+    names = sorted({p.split(".")[1] for p in inference.environment.fields if p.startswith(f"{subject}.")})
+    inner = sorted(p.split(".")[2] for p in inference.environment.fields if p.startswith(f"{subject}.{first.text}."))
+    if inner:
+        at = steps[1] if len(steps) > 1 else first
+        what = f"`{root.name}.{first.text}` has no field `{at.text}`" if len(steps) > 1 else "a field is missing here"
+        return codes.UNKNOWN_FIELD.at(at.span, what, help=f"it has {', '.join(inner)}")
+    if first.text == "pods":
+        message = f"`{root.name}.pods` can only be counted"
+        advice = f"write `count(p in {root.name}.pods where …)`"
+        return codes.WRONG_TYPE.at(first.span, message, help=advice)
+    meant = closest(first.text, names)
+    advice, fix = foreign.field_advice(subject, first.text), None
+    if first.text in ("labels", "annotations"):
+        meant, rest = first.text[:-1], root.span.source.text[first.span.end : steps[-1].span.end]
+        advice = f"write `{root.name}.{meant}{rest}{']' if rest.startswith('[') else ''}`"
+        if len(steps) == 1:
+            advice = f"ask for one of them: `{root.name}.{meant}.KEY`, or `label KEY=VALUE` of the node"
+        else:
+            fix = Fix(f"write {meant}", (Edit(first.span, meant),))
+    elif not advice:
+        advice = f"did you mean `{root.name}.{meant}`?" if meant else f"a {subject} has {', '.join(names)}"
+    message = f"unknown field `{first.text}` of a {subject}"
+    return codes.UNKNOWN_FIELD.at(first.span, message, help=advice, fix=fix)
+
+
+def unknown_function(inference: Inference, expr: expressions.Call) -> Diagnostic:
+    """Return the diagnostic of a function that there is none of."""
+    name = expr.function
+    if name in AGGREGATES:
+        advice = {
+            "count": "write `count(p in node.pods where …)`",
+            "any": "write `any(p in node.pods where …)`",
+            "all": "write `all(CONDITION for p in node.pods)`",
+        }.get(name, f"write `{name}(p.request.cpu for p in node.pods)`")
+        first = expr.arguments[0] if expr.arguments else None
+        if isinstance(first, expressions.Call) and first.function == "promql":
+            advice = f'aggregate inside the query: `promql("{name} by (node) (…)")`'
+        elif name == "sum" and len(expr.arguments) > 1:
+            advice = "add with `+`"
+        return codes.ARGUMENTS.at(expr.span, f"`{name}` goes over pods", help=advice)
+    known = [*inference.environment.builtins, *inference.definitions, *AGGREGATES]
+    advice = foreign.function_advice(name)
+    meant = closest(name, known)
+    if meant and (not advice or meant.replace("_", "") == name.lower().replace("_", "")):
+        advice = f"did you mean `{meant}`?"
+    advice = advice or "`policyctl functions` lists all of them"
+    return codes.UNKNOWN_FUNCTION.at(expr.name_span, f"unknown function `{name}`", help=advice)
