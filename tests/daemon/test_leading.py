@@ -30,20 +30,20 @@ def test_nothing_is_bound_after_a_sleep_before_the_lease_is_renewed(
         pods: Any = SimpleNamespace(position=0)
         connection: Any = Connection(server)
         leading.attach(scheduler, [pods, pods], transport=connection, random=Random(1))
-        assert not leading.may_act()
+        assert not leading.fence.allows()
         task = asyncio.create_task(leading.run())
         await asyncio.sleep(5.0)
-        assert leading.may_act()
+        assert leading.fence.allows()
         connection.is_cut = True
         await asyncio.sleep(1.0)
-        assert leading.may_act(), "one renewal that fails does no harm"
+        assert leading.fence.allows(), "one renewal that fails does no harm"
         slept += seconds
-        assert not leading.may_act()
+        assert not leading.fence.allows()
         await asyncio.sleep(2.0)
-        assert not leading.may_act(), "the lease is not renewed yet"
+        assert not leading.fence.allows(), "the lease is not renewed yet"
         connection.is_cut = False
         await asyncio.sleep(4.0)
-        assert leading.may_act()
+        assert leading.fence.allows()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -57,4 +57,4 @@ def test_without_others_a_sleep_is_nobodys_business() -> None:
     slept = 0.0
     leading = Leading(LeaderElectionSettings(enabled=False), shares=False, identity="a", slept=lambda: slept)
     slept = 3600.0
-    assert leading.may_act()
+    assert leading.fence.allows()

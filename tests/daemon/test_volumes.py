@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.scheduling.volumes import VolumeBinder
@@ -41,7 +42,7 @@ async def test_a_volume_is_written_and_its_claim_waited_for() -> None:
 @pytest.mark.parametrize("things", [(claim(), volume()), (claim(),)], ids=["a volume", "a claim"])
 async def test_behind_the_fence_no_volume_is_written_and_the_reservation_is_given_back(things: tuple[Any, ...]) -> None:
     cluster = cluster_with(*things)
-    async with binder(cluster, may_bind=lambda: False) as (binds, server):
+    async with binder(cluster, fence=Fence(lambda: False)) as (binds, server):
         assert "was withheld" in await binds.bind(reserved(cluster))
         assert server.requests == []
         assert "was withheld" in await binds.bind(reserved(cluster)), "it could be reserved again"

@@ -9,13 +9,14 @@ from typing import Any
 from kube_policy_scheduler.adapters.kube.errors import (
     AnswerTimeout,
     ConnectionLost,
+    Fenced,
     Gone,
     KubeError,
     MalformedAnswer,
     Unreachable,
-    Withheld,
     error_from_answer,
 )
+from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.throttle import Throttle
 from tests.simulation.api_server import ApiServer, denial, refusal
 from tests.simulation.watch_stream import EXPIRED, SLOW_BYTES_PER_SECOND, WATCH_FAULTS, WIRE, Line, WatchStream
@@ -147,7 +148,7 @@ class Connection:
         body: bytes = b"",
         resource: str = "",
         timeout_seconds: float = 30.0,
-        may_send: Callable[[], bool] | None = None,
+        fence: Fence | None = None,
         **_: Any,
     ) -> bytes:
         """Send a request."""
@@ -160,8 +161,8 @@ class Connection:
         if fault == "error of ours, not sent":
             server.met[f"{asked}: {fault}"] += 1
             raise OurFaultError("drawn, before it was sent")
-        if may_send is not None and not may_send():
-            raise Withheld("may not send")
+        if fence is not None and not fence.allows():
+            raise Fenced("may not send")
         self._sending(verb, path)
         if fault:
             server.met[f"{asked}: {fault}"] += 1
@@ -176,7 +177,7 @@ class Connection:
                 answer.set_result(result)
 
         def arrive() -> None:
-            if fault == "time-out, done later" and (self._line.closed or not (may_send is None or may_send())):
+            if fault == "time-out, done later" and (self._line.closed or not (fence is None or fence.allows())):
                 # The sender has hung up, and leads no more: what the server carries out in the term of another leader
                 # can be fenced off by nobody, as a binding has no token.
                 return

@@ -11,6 +11,7 @@ from typing import Any
 
 from kube_policy_scheduler.adapters.kube.binding import Binder, Outcome, Refused, Unknown
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
+from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
 from kube_policy_scheduler.cluster.cluster import Cluster
@@ -121,10 +122,10 @@ class Replica:
         clock = SettableClock(wall=lambda: server.now() + server.clock_ahead, steady=steady)
         self.leading = Leading(election, shares=shares, identity=self.name, slept=lambda: 0.0)
         self._elects = election.enabled and not shares
-        may_act = self.leading.may_act
-        self.statuses = PodStatusWriter(transport, random=random, clock=clock, may_write=may_act)
+        fence = self.leading.fence
+        self.statuses = PodStatusWriter(transport, random=random, clock=clock, fence=fence)
         self.told = Reports(self.statuses, told)
-        self._binder = Binder(transport, random=random, may_bind=may_act)
+        self._binder = Binder(transport, random=random, fence=fence)
         ticks = itertools.count()
         few = server.random.choice((-1, 500))  # objects, so that both ways to prove a view are gone
         self.reflectors = reflectors(transport, random=random, on_malformed=_no_object_is, few_objects=few)[:2]
@@ -135,9 +136,7 @@ class Replica:
                 SchedulingQueue(),
                 cycle=Cycle(seed=1 if shares else seed),
                 binder=self,
-                evictor=Evictor(
-                    transport, controller="policy-scheduler", clock=clock, may_evict=lambda: may_act() and view()
-                ),
+                evictor=Evictor(transport, controller="policy-scheduler", clock=clock, fence=Fence(fence.allows, view)),
                 volumes=self.told,
                 claims=self.told,
                 reporter=self.told,
@@ -163,7 +162,7 @@ class Replica:
 
     async def bind(self, *, name: str, uid: str, **given: Any) -> Outcome:
         """Bind, after a look at whether the pod's group is complete."""
-        if self.leading.may_act() and given["after"] is None:
+        if self.leading.fence.allows() and given["after"] is None:
             self._judge_gang(name, uid)
         outcome = await self._binder.bind(name=name, uid=uid, **given)
         if isinstance(outcome, Unknown):

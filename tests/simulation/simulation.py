@@ -102,7 +102,7 @@ class Simulation(Chaos):
 
     def _lose_rack(self) -> None:
         """Lose whoever leads together with nodes."""
-        leaders = [replica for replica in self.replicas if replica.leading.may_act()]
+        leaders = [replica for replica in self.replicas if replica.leading.fence.allows()]
         if leaders:
             if len(self.server.nodes) > 1:
                 self._met("leader lost together with nodes")
@@ -165,7 +165,7 @@ class Simulation(Chaos):
         if len(running) < 2:  # somebody has to be there who may take over
             self._stand_by()
             return
-        leaders = [replica for replica in running if replica.leading.may_act()]
+        leaders = [replica for replica in running if replica.leading.fence.allows()]
         self._stop(leaders[0] if leaders else self.random.choice(running))
         self._met("leader stopped" if leaders else "standby stopped")
         self.pause_seconds = self.random.choice((0.0, 18.0))  # others take over in 15 s, unless something hinders them
@@ -176,7 +176,7 @@ class Simulation(Chaos):
         if (
             replica.machine.is_stopped
             and replica.scheduler.leading
-            and any(other.leading.may_act() for other in others)
+            and any(other.leading.fence.allows() for other in others)
         ):
             self._met("former leader goes on while another leads")
         super()._go_on(replica)
@@ -184,7 +184,7 @@ class Simulation(Chaos):
     # --- what must hold -------------------------------------------------------------------------------
 
     def _rivals(self) -> list[str]:
-        acting = [replica.name for replica in self.replicas if replica.leading.may_act()]
+        acting = [replica.name for replica in self.replicas if replica.leading.fence.allows()]
         return [f"{' and '.join(acting)} lead"] if len(acting) > 1 else []
 
     def _lost(self) -> list[str]:

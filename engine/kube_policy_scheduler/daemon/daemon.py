@@ -16,6 +16,7 @@ from uuid import uuid4
 from kube_policy_scheduler.adapters.http_server import Remark
 from kube_policy_scheduler.adapters.kube.binding import Binder
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
+from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.resource_claims import ResourceClaimWriter
 from kube_policy_scheduler.adapters.kube.rivals import Rival
 from kube_policy_scheduler.adapters.loops import Loop, Loops
@@ -93,7 +94,7 @@ class Daemon:
             self._transport,
             random=self._random,
             concurrency=settings.scheduling.parallel_binds,
-            may_bind=self._leading.may_act,
+            fence=self._leading.fence,
         )
         cluster = Cluster()
         trusts = settings.scheduling.device_annotation == "trusted"
@@ -106,7 +107,7 @@ class Daemon:
             namespace=self._leading.namespace,
             random=self._random,
             busy=lambda: self._binder.unfinished > 0,
-            may_act=self._leading.may_act,
+            fence=self._leading.fence,
         )
         self._queue = SchedulingQueue()
         clock = SettableClock()
@@ -119,11 +120,11 @@ class Daemon:
             evictor=Evictor(
                 self._transport,
                 controller=settings.scheduler_names[0],
-                may_evict=lambda: self._leading.may_act() and self._view(),
+                fence=Fence(self._leading.fence.allows, self._view),
             ),
-            volumes=VolumeBinder(self._transport, cluster, may_bind=self._leading.may_act),
+            volumes=VolumeBinder(self._transport, cluster, fence=self._leading.fence),
             claims=ClaimBinder(
-                ResourceClaimWriter(self._transport, random=self._random, may_write=self._leading.may_act),
+                ResourceClaimWriter(self._transport, random=self._random, fence=self._leading.fence),
                 cluster,
                 clock=clock,
                 pending=self._telling.reporter.devices_pending,

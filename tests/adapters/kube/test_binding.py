@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kube_policy_scheduler.adapters.kube.binding import Binder, Bound, Outcome, Reason, Refused, Unknown
+from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, pod, until
 
@@ -244,7 +245,7 @@ async def test_a_server_that_comes_back_in_time_is_bound_to() -> None:
 
 async def test_behind_the_fence_nothing_is_sent() -> None:
     api = Api()
-    async with binder_for(api, may_bind=lambda: False) as (binder, server):
+    async with binder_for(api, fence=Fence(lambda: False)) as (binder, server):
         assert await bind_web(binder) == Refused(Reason.NOT_LEADER, "no longer the leader")
         assert server.requests == []
 
@@ -259,7 +260,7 @@ async def test_when_the_fence_closes_after_a_lost_answer_the_pod_is_asked_but_no
         peer.abort()
 
     api.faults["POST"] = [lose]
-    async with binder_for(api, may_bind=lambda: leading, linger_seconds=0.3) as (binder, server):
+    async with binder_for(api, fence=Fence(lambda: leading), linger_seconds=0.3) as (binder, server):
         assert await bind_web(binder) == Refused(Reason.NOT_LEADER, "no longer the leader")
         assert len(server.sent("POST")) == 1
         assert server.sent("GET")

@@ -14,11 +14,12 @@ from kube_policy_scheduler.adapters.kube.binding import LINGER_SECONDS, Binder, 
 from kube_policy_scheduler.adapters.kube.errors import (
     AnswerTimeout,
     ConnectionLost,
+    Fenced,
     KubeError,
     Unreachable,
-    Withheld,
     error_from_answer,
 )
+from kube_policy_scheduler.adapters.kube.fence import Fence
 from tests.adapters.kube.scripted_server import pod
 from tests.simulation.virtual_time import run
 
@@ -46,14 +47,14 @@ class Way:
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def request(self, verb: str, path: str, *, may_send: Callable[[], bool] | None = None, **_: Any) -> bytes:
+    async def request(self, verb: str, path: str, *, fence: Fence | None = None, **_: Any) -> bytes:
         answer = next(self.gets, self.after_gets) if verb == "GET" else next(self.posts, self.after_posts)
         if isinstance(answer, Unreachable):
             raise answer
         if isinstance(answer, ValueError) and str(answer) == "before it was sent":
             raise answer
-        if may_send is not None and not may_send():
-            raise Withheld("may not send")
+        if fence is not None and not fence.allows():
+            raise Fenced("may not send")
         self.requests.append((asyncio.get_running_loop().time(), verb))
         await asyncio.sleep(0.01)
         if isinstance(answer, BaseException):
@@ -198,7 +199,7 @@ def test_a_fence_that_closes_in_doubt_ends_it_only_with_the_truth() -> None:
     for answer, expected in ((done_and(LOST), Bound), (LOST, Refused)):
         way, leads = Way(), iter([True])
         way.posts = iter([answer])
-        outcome, seconds = story(way, until_known, may_bind=lambda leads=leads: next(leads, False))
+        outcome, seconds = story(way, until_known, fence=Fence(lambda leads=leads: next(leads, False)))
         assert isinstance(outcome, expected)
         assert way.sent.count("POST") == 1
         if isinstance(outcome, Refused):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kube_policy_scheduler.adapters.kube.events import EventRecorder, Reference, cut_note
+from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, until
@@ -257,7 +258,7 @@ async def test_draining_sends_what_waits_even_while_bindings_are_busy() -> None:
 async def test_behind_the_fence_it_is_told_what_was_done_and_not_what_is_thought() -> None:
     api = Api()
     leads = False
-    async with recorder_for(api, may_judge=lambda: leads) as (recorder, _):
+    async with recorder_for(api, fence=Fence(lambda: leads)) as (recorder, _):
         recorder.failed_scheduling(web("a"), message="no cpu")
         recorder.scheduled(web("b"), node="n")
         await until(lambda: bool(api.events))

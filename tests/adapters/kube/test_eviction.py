@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from kube_policy_scheduler.adapters.kube.errors import Withheld
+from kube_policy_scheduler.adapters.kube.errors import Fenced
 from kube_policy_scheduler.adapters.kube.eviction import Evictor
+from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer
@@ -46,7 +47,7 @@ async def test_behind_the_fence_nobody_is_evicted(allowed: int) -> None:
         asked.append(None)
         return len(asked) <= allowed
 
-    async with evictor(may_evict=may_evict) as (evicts, server):
-        with pytest.raises(Withheld):
+    async with evictor(fence=Fence(may_evict)) as (evicts, server):
+        with pytest.raises(Fenced):
             await evicts.evict(VICTIM)
         assert [request.verb for request in server.requests] == ["PATCH"][:allowed]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.adapters.kube.errors import KubeError, Unreachable, Withheld, error_from_answer
+from kube_policy_scheduler.adapters.kube.errors import Fenced, KubeError, Unreachable, error_from_answer
 from kube_policy_scheduler.adapters.kube.outbox import Outbox
 from tests.simulation.virtual_time import run
 
@@ -262,7 +262,7 @@ def test_what_comes_while_its_object_is_written_goes_out_after_that() -> None:
 def test_behind_the_fence_things_wait_and_those_that_need_none_go() -> None:
     async def tell(api: Api, box: Outbox[Keys, Any]) -> None:
         async def fenced() -> None:
-            raise Withheld("not the leader")
+            raise Fenced("not the leader")
 
         for number in range(100):
             api.bad["default", f"{number}"] = fenced

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.pod_group_status import PodGroupStatusWriter
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import PodGroup
@@ -137,7 +138,7 @@ async def test_another_group_of_the_name_and_one_that_nobody_knows_are_left_alon
 
 async def test_behind_the_fence_nothing_is_written() -> None:
     api = Api()
-    async with writer_for(api, may_write=lambda: False) as writer:
+    async with writer_for(api, fence=Fence(lambda: False)) as writer:
         writer.scheduled("default/train")
         assert await writer.drain(timeout_seconds=30)
         assert api.patches == []

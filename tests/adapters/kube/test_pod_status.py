@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 
+from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn, PodStatusWriter
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow
 from kube_policy_scheduler.adapters.kube.transport import Transport
@@ -152,7 +153,7 @@ async def test_failures_are_repeated_and_the_newest_message_wins() -> None:
 async def test_behind_the_fence_nothing_is_written_until_it_opens_or_ever() -> None:
     api = Api()
     leads = False
-    async with writer_for(api, may_write=lambda: leads) as (writer, server):
+    async with writer_for(api, fence=Fence(lambda: leads)) as (writer, server):
         writer.unschedulable(web(), reason="Unschedulable", message="no cpu", nominated_node="node-3")
         await asyncio.sleep(0.05)
         leads = True
@@ -168,7 +169,7 @@ async def test_behind_the_fence_nothing_is_written_after_a_conflict_either() -> 
     api = Api()
     api.now["metadata"]["resourceVersion"] = "8"
     answers = iter([True])
-    async with writer_for(api, may_write=lambda: next(answers, False)) as (writer, server):
+    async with writer_for(api, fence=Fence(lambda: next(answers, False))) as (writer, server):
         writer.unschedulable(web(), reason="Unschedulable", message="no cpu")
         await until(lambda: len(server.requests) == 2)
         assert await writer.drain(timeout_seconds=30)
@@ -206,7 +207,7 @@ async def test_a_pod_that_is_gone_after_a_lost_answer_counts_until_the_watch_tel
 
 async def test_nothing_is_passed_on_behind_the_fence_or_against_a_refusal() -> None:
     api = Api()
-    async with writer_for(api, may_write=lambda: False) as (writer, server):
+    async with writer_for(api, fence=Fence(lambda: False)) as (writer, server):
         assert isinstance(await writer.pass_on(web(), node="n2"), NotPassedOn)
         assert server.requests == []
     api.faults = [lambda _, peer: peer.refuse(422, "Invalid", "no such node")]

@@ -21,6 +21,7 @@ from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.errors import (
     ApiError,
     Conflict,
+    Fenced,
     Forbidden,
     KubeError,
     NotFound,
@@ -28,8 +29,8 @@ from kube_policy_scheduler.adapters.kube.errors import (
     TooManyRequests,
     Unauthorized,
     UnknownOutcome,
-    Withheld,
 )
+from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.resources import PODS
 from kube_policy_scheduler.adapters.kube.transport import Transport
@@ -135,7 +136,7 @@ class Binder:
         timeout_seconds: float = TIMEOUT_SECONDS,
         patience_seconds: float = PATIENCE_SECONDS,
         linger_seconds: float = LINGER_SECONDS,
-        may_bind: Callable[[], bool] = lambda: True,
+        fence: Fence = OPEN,
     ) -> None:
         """Set up.
 
@@ -146,7 +147,7 @@ class Binder:
             timeout_seconds: how long an answer is waited for.
             patience_seconds: how long one binding is tried.
             linger_seconds: how long the API server may take to carry out what it was sent.
-            may_bind: the fence of leader election, asked right before a binding's bytes go out.
+            fence: of leader election, asked right before a binding's bytes go out.
         """
         self._transport = transport
         self._random = random
@@ -154,7 +155,7 @@ class Binder:
         self._timeout_seconds = timeout_seconds
         self._patience_seconds = patience_seconds
         self._linger_seconds = linger_seconds
-        self._may_bind = may_bind
+        self._fence = fence
         self._unfinished = 0
 
     @property
@@ -208,11 +209,11 @@ class Binder:
         *,
         resource: str,
         body: bytes = b"",
-        may_send: Callable[[], bool] | None = None,
+        fence: Fence | None = None,
     ) -> bytes:
         async with self._slots:  # for the request alone: a binding that pauses holds nobody up
             return await self._transport.request(
-                verb, path, body=body, resource=resource, timeout_seconds=self._timeout_seconds, may_send=may_send
+                verb, path, body=body, resource=resource, timeout_seconds=self._timeout_seconds, fence=fence
             )
 
 
@@ -289,9 +290,9 @@ class _Attempt:
             case UnknownOutcome() | ServerError():
                 self._must_look = True
                 return error
-            case Withheld() if not self._binder._may_bind():
+            case Fenced() if not self._binder._fence.allows():
                 return self._refused(Reason.NOT_LEADER, "no longer the leader")
-            case Withheld():
+            case Fenced():
                 return Unknown(Outdated().message, self._doubt_since) if self._doubt_since is not None else Outdated()
             case ApiError() if not isinstance(error, TooManyRequests | Unauthorized):
                 return self._refused(
@@ -319,9 +320,9 @@ class _Attempt:
         self.refusal, self._must_look = refusal, True
         return None
 
-    def _may_send(self) -> bool:
+    def _allows(self) -> bool:
         """Return whether to send it, right before the bytes go out: from here on it may have worked."""
-        if not (self._binder._may_bind() and self._still_holds()):
+        if not (self._binder._fence.allows() and self._still_holds()):
             return False
         self._doubt_since = asyncio.get_running_loop().time()
         return True
@@ -329,7 +330,7 @@ class _Attempt:
     async def _post(self) -> None:
         body = _encode(_Binding(self._metadata, _Target(self._node)))
         path = PODS.path(self._name, namespace=self._namespace, subresource="binding")
-        await self._binder._request("POST", path, body=body, resource="pods/binding", may_send=self._may_send)
+        await self._binder._request("POST", path, body=body, resource="pods/binding", fence=Fence(self._allows))
 
     async def _ask(self) -> Outcome | KubeError | None:
         """Ask the pod what became of it; return what to pause for, None where it may be tried again at once."""

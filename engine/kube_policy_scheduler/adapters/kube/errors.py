@@ -39,7 +39,7 @@ class Unreachable(KubeError):
     """No connection could be made, so the request was certainly not processed."""
 
 
-class Withheld(KubeError):
+class Fenced(KubeError):
     """The caller's guard said no right before sending, so nothing was sent."""
 
 

@@ -18,6 +18,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import Conflict, NotFound
+from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox, OutboxCounts
 from kube_policy_scheduler.adapters.kube.pod_view import PodView
 from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
@@ -112,7 +113,7 @@ class EventRecorder:
         concurrency: int = 8,
         capacity: int = 50_000,
         max_defer_seconds: float = 15.0,
-        may_judge: Callable[[], bool] = lambda: True,
+        fence: Fence = OPEN,
     ) -> None:
         """Set up; `run` sends.
 
@@ -126,10 +127,10 @@ class EventRecorder:
             concurrency: requests at a time.
             capacity: events that wait at most.
             max_defer_seconds: how long they wait for bindings at most.
-            may_judge: the fence, asked right before it goes out that a pod fits nowhere.
+            fence: asked right before it goes out that a pod fits nowhere.
         """
         self._transport = transport
-        self._may_judge = may_judge
+        self._fence = fence
         self._controller = controller[:NAME_CHARACTERS]
         self._instance = instance[:128]
         self._clock = clock
@@ -233,7 +234,7 @@ class EventRecorder:
         )
         try:
             await self._transport.request(
-                "POST", _path(namespace), body=_encode(body), resource="events", may_send=self._fence(event)
+                "POST", _path(namespace), body=_encode(body), resource="events", fence=self._fence_of(event)
             )
         except Conflict as error:
             if error.reason != "AlreadyExists":  # else an earlier try, whose answer was lost, had worked
@@ -256,12 +257,12 @@ class EventRecorder:
             body=_encode(body),
             content_type=MERGE_PATCH,
             resource="events",
-            may_send=self._fence(event),
+            fence=self._fence_of(event),
         )
         series.written_count, series.written_at = count, series.last_at
 
-    def _fence(self, event: _Event) -> Callable[[], bool] | None:
-        return self._may_judge if event.is_fenced else None
+    def _fence_of(self, event: _Event) -> Fence | None:
+        return self._fence if event.is_fenced else None
 
     async def _sweep(self) -> None:
         """Write counts that are behind, and forget what does not repeat any more."""

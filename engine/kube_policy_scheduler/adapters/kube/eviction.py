@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import ApiError, Conflict, MalformedAnswer, NotFound
+from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.pod_view import PodView
 from kube_policy_scheduler.adapters.kube.resources import PODS
@@ -32,7 +33,7 @@ class Evictor:
         *,
         controller: str,
         clock: Callable[[], float] = time.time,
-        may_evict: Callable[[], bool] = lambda: True,
+        fence: Fence = OPEN,
     ) -> None:
         """Make one.
 
@@ -40,10 +41,10 @@ class Evictor:
             transport: to the API server.
             controller: the scheduler's name, shown in the victim's condition.
             clock: Unix seconds.
-            may_evict: the fence, asked right before each request goes out: who led once evicts nobody.
+            fence: asked right before each request goes out, so that a former leader evicts nobody.
         """
         self._transport = transport
-        self._may_evict = may_evict
+        self._fence = fence
         self._controller = controller
         self._clock = clock
 
@@ -62,14 +63,14 @@ class Evictor:
                 body=_encode(self._disruption(victim)),
                 content_type=STRATEGIC_MERGE_PATCH,
                 resource="pods/status",
-                may_send=self._may_evict,
+                fence=self._fence,
             )
             await self._transport.request(
                 "DELETE",
                 path,
                 body=_encode({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": victim.uid}}),
                 resource="pods",
-                may_send=self._may_evict,
+                fence=self._fence,
             )
         except NotFound:
             return

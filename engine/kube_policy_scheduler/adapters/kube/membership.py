@@ -89,7 +89,7 @@ class Membership:
         """Why our Lease could not be written when that was tried last; "" where it could."""
 
     @property
-    def may_act(self) -> bool:
+    def holds_lease(self) -> bool:
         """The fence: turns false by itself when a renewal is overdue."""
         return self.is_ready and asyncio.get_running_loop().time() < self._may_act_until
 

@@ -27,6 +27,7 @@ from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.errors import (
     ApiError,
     CredentialsError,
+    Fenced,
     Forbidden,
     KubeError,
     ServerError,
@@ -34,7 +35,6 @@ from kube_policy_scheduler.adapters.kube.errors import (
     Unauthorized,
     UnknownOutcome,
     Unreachable,
-    Withheld,
 )
 
 logger = logging.getLogger(__name__)
@@ -390,7 +390,7 @@ class Outbox(Generic[Key, Item]):
             self._warn(entry, error)
             wish = error.retry_after_seconds if isinstance(error, ApiError) else None
             self._again(entry, pause=RETRY_SECONDS, wish=wish)
-        except Withheld:
+        except Fenced:
             if self._is_draining:
                 self.counts.withheld += 1
                 self._done(entry)

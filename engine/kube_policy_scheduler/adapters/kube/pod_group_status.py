@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.discovery import served
+from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox
 from kube_policy_scheduler.adapters.kube.resources import POD_GROUPS, Resource
@@ -55,7 +56,7 @@ class PodGroupStatusWriter:
         random: Random,
         defer_while: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.time,
-        may_write: Callable[[], bool] = lambda: True,
+        fence: Fence = OPEN,
     ) -> None:
         """Set up.
 
@@ -65,12 +66,12 @@ class PodGroupStatusWriter:
             random: spreads retries.
             defer_while: whether bindings are in flight.
             clock: Unix seconds.
-            may_write: the fence, asked right before each write goes out.
+            fence: asked right before each write goes out.
         """
         self._transport = transport
         self._find = find
         self._clock = clock
-        self._may_write = may_write
+        self._fence = fence
         self._served: Resource[PodGroup] | None = None
         """The kind in the version of this API server, once that was needed."""
         self._outbox: Outbox[str, _Scheduled] = Outbox(
@@ -128,7 +129,7 @@ class PodGroupStatusWriter:
             namespace=group.metadata.namespace,
             patch=lambda now: self._patch(now, wanted),
             read=_decode,
-            may_write=self._may_write,
+            fence=self._fence,
         )
 
     def _patch(self, group: PodGroup, wanted: _Scheduled) -> dict[str, Any] | None:

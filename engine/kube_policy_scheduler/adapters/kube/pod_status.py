@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.backoff import Backoff
-from kube_policy_scheduler.adapters.kube.errors import KubeError, UnknownOutcome, Withheld
+from kube_policy_scheduler.adapters.kube.errors import Fenced, KubeError, UnknownOutcome
+from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.outbox import Backlog, Outbox, OutboxCounts
 from kube_policy_scheduler.adapters.kube.pod_view import PodView, view_of
@@ -81,11 +82,11 @@ class PodStatusWriter:
         capacity: int = 50_000,
         max_defer_seconds: float = 5.0,
         clock: Callable[[], float] = time.time,
-        may_write: Callable[[], bool] = lambda: True,
+        fence: Fence = OPEN,
     ) -> None:
-        """may_write: the fence, asked right before each write goes out."""
+        """fence: asked right before each write goes out."""
         self._transport = transport
-        self._may_write = may_write
+        self._fence = fence
         self._random = random
         self._clock = clock
         self._outbox: Outbox[str, _Write] = Outbox(
@@ -137,7 +138,7 @@ class PodStatusWriter:
         while True:
             try:
                 version = await self._write(write)
-            except Withheld as error:
+            except Fenced as error:
                 return NotPassedOn(str(error))
             except KubeError as error:
                 in_doubt = in_doubt or isinstance(error, UnknownOutcome)
@@ -192,7 +193,7 @@ class PodStatusWriter:
             namespace=pod.namespace,
             patch=lambda now: _patch(now, write, now=self._clock()),
             read=read,
-            may_write=self._may_write,
+            fence=self._fence,
         )
         return version_number(found.resource_version) if found is not None else None
 

@@ -7,7 +7,7 @@ it had worked, the API server refuses the repetition, and the claim says so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -18,14 +18,15 @@ from kube_policy_scheduler.adapters.kube.errors import (
     ApiError,
     Conflict,
     CredentialsError,
+    Fenced,
     KubeError,
     MalformedAnswer,
     NotFound,
     ServerError,
     TooManyRequests,
     UnknownOutcome,
-    Withheld,
 )
+from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.resources import PODS, RESOURCE_CLAIMS
 from kube_policy_scheduler.adapters.kube.transport import JSON, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Transport
@@ -51,11 +52,11 @@ class ClaimChanged(Exception):
 class ResourceClaimWriter:
     """Sends changes of claims. Behind the fence nothing is sent."""
 
-    def __init__(self, transport: Transport, *, random: Random, may_write: Callable[[], bool] = lambda: True) -> None:
-        """may_write: the fence, asked right before each request goes out."""
+    def __init__(self, transport: Transport, *, random: Random, fence: Fence = OPEN) -> None:
+        """fence: asked right before each request goes out."""
         self._transport = transport
         self._random = random
-        self._may_write = may_write
+        self._fence = fence
 
     async def create(self, namespace: str, body: Mapping[str, Any]) -> ResourceClaim:
         """Create a claim and return it.
@@ -157,7 +158,7 @@ class ResourceClaimWriter:
             if FINALIZER in finalizers:
                 await self._set_finalizers(claim, [one for one in finalizers if one != FINALIZER], versioned=False)
             await self._transport.request(
-                "DELETE", _path(claim), body=_encode(body), resource=RESOURCE_CLAIMS.plural, may_send=self._may_write
+                "DELETE", _path(claim), body=_encode(body), resource=RESOURCE_CLAIMS.plural, fence=self._fence
             )
         except NotFound:
             return
@@ -174,7 +175,7 @@ class ResourceClaimWriter:
             body=_encode(body),
             content_type=STRATEGIC_MERGE_PATCH,
             resource="pods/status",
-            may_send=self._may_write,
+            fence=self._fence,
         )
 
     async def _set_finalizers(
@@ -210,14 +211,14 @@ class ResourceClaimWriter:
             body=_encode(body),
             content_type=content_type,
             resource=f"{resource}/{part}" if part else resource,
-            may_send=self._may_write,
+            fence=self._fence,
         )
         return _decoded(answer)
 
 
 def _is_passing(error: KubeError) -> bool:
     """Return whether the same request may work a little later."""
-    if isinstance(error, CredentialsError | Withheld):
+    if isinstance(error, CredentialsError | Fenced):
         return False
     return not isinstance(error, ApiError) or isinstance(error, TooManyRequests | ServerError)
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import Conflict, MalformedAnswer, NotFound
+from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.resources import Resource
 from kube_policy_scheduler.adapters.kube.transport import STRATEGIC_MERGE_PATCH, Transport
 
@@ -26,7 +27,7 @@ async def patch_status(
     namespace: str,
     patch: Callable[[View], dict[str, Any] | None],
     read: Callable[[bytes], View | None],
-    may_write: Callable[[], bool],
+    fence: Fence,
 ) -> View | None:
     """Send a patch that carries the version it was made for; where the object has changed, read it again first.
 
@@ -38,7 +39,7 @@ async def patch_status(
         namespace: of the object.
         patch: what is to be changed, None where the object says so already.
         read: what an answer says, None where the object is not to be written to any more; raises DecodeError.
-        may_write: the fence, asked right before each patch goes out.
+        fence: asked right before each patch goes out.
 
     Returns:
         The object as it is now, None where it cannot be had as wanted any more.
@@ -58,7 +59,7 @@ async def patch_status(
                 body=msgspec.json.encode(body),
                 content_type=STRATEGIC_MERGE_PATCH,
                 resource=f"{resource.plural}/status",
-                may_send=may_write,
+                fence=fence,
             )
             return _read(answer, read, resource)
         except NotFound:

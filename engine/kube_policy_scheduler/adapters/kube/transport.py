@@ -18,12 +18,13 @@ from kube_policy_scheduler.adapters.kube.errors import (
     ApiError,
     ConnectionLost,
     CredentialsError,
+    Fenced,
     KubeError,
     TooManyRequests,
     UnknownOutcome,
-    Withheld,
     error_from_answer,
 )
+from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.identity import ConnectionKey, Credentials
 from kube_policy_scheduler.adapters.kube.pool import Pool
 from kube_policy_scheduler.adapters.kube.throttle import Throttle, retry_after_seconds
@@ -79,13 +80,13 @@ class Transport:
         content_type: str = JSON,
         resource: str = "",
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
-        may_send: Callable[[], bool] | None = None,
+        fence: Fence | None = None,
     ) -> bytes:
         """Send one request and return the body of a 2xx answer.
 
         path: absolute and escaped, with query. resource: label for `observe`; a server that has too much to do is left
-        in peace by requests of the same verb and resource. may_send: asked after all waiting, right before the bytes
-        go out. Raises KubeError: Unreachable or Withheld if certainly not processed, UnknownOutcome if perhaps, an
+        in peace by requests of the same verb and resource. fence: asked after all waiting, right before the bytes
+        go out. Raises KubeError: Unreachable or Fenced if certainly not processed, UnknownOutcome if perhaps, an
         ApiError if the server refused.
         """
         loop = asyncio.get_running_loop()
@@ -93,9 +94,9 @@ class Transport:
         began, code = loop.time(), "cancelled"
         try:
             await self._throttle.wait(kind)
-            answer, used = await self._exchange(verb, path, body, content_type, timeout_seconds, may_send)
+            answer, used = await self._exchange(verb, path, body, content_type, timeout_seconds, fence)
             if _is_unknown_here(answer) and await self._is_renewed(used):
-                answer, _ = await self._exchange(verb, path, body, content_type, timeout_seconds, may_send)
+                answer, _ = await self._exchange(verb, path, body, content_type, timeout_seconds, fence)
             code = str(answer.status)
         except KubeError as error:
             code = type(error).__name__
@@ -183,15 +184,15 @@ class Transport:
         body: bytes,
         content_type: str,
         timeout_seconds: float,
-        may_send: Callable[[], bool] | None,
+        fence: Fence | None,
     ) -> tuple[Answer, Credentials]:
         while True:
             credentials = await self._ready_credentials()
             connection = await self._pool.acquire(credentials)
             was_used = connection.exchanges > 0
             try:
-                if may_send is not None and not may_send():
-                    raise Withheld(f"{verb} {path.partition('?')[0]} was withheld")
+                if fence is not None and not fence.allows():
+                    raise Fenced(f"{verb} {path.partition('?')[0]} was withheld")
                 request = self._request_bytes(verb, path, body, content_type)
                 return await connection.exchange(request, timeout_seconds=timeout_seconds), credentials
             except UnknownOutcome as error:

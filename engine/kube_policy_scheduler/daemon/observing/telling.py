@@ -9,6 +9,7 @@ from functools import partial
 from random import Random
 
 from kube_policy_scheduler.adapters.kube.events import EventRecorder
+from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.outbox import Backlog
 from kube_policy_scheduler.adapters.kube.pod_group_status import PodGroupStatusWriter
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
@@ -40,7 +41,7 @@ class Telling:
         namespace: str,
         random: Random,
         busy: Callable[[], bool],
-        may_act: Callable[[], bool],
+        fence: Fence,
     ) -> None:
         """Set up; nothing is sent before `start`.
 
@@ -52,7 +53,7 @@ class Telling:
             namespace: ours, where reports are kept.
             random: spreads retries.
             busy: while this holds, bindings go first.
-            may_act: the fence for what only who leads may say of pods, or do with them.
+            fence: for what only the leader may say of pods, or do with them.
         """
         self._settings = settings
         name = settings.scheduler_names[0]
@@ -62,11 +63,11 @@ class Telling:
             instance=f"{name}-{identity}",
             random=random,
             defer_while=busy,
-            may_judge=may_act,
+            fence=fence,
         )
-        self.statuses = PodStatusWriter(transport, random=random, defer_while=busy, may_write=may_act)
+        self.statuses = PodStatusWriter(transport, random=random, defer_while=busy, fence=fence)
         self._groups = PodGroupStatusWriter(
-            transport, find=partial(cluster.get, PodGroup), random=random, defer_while=busy, may_write=may_act
+            transport, find=partial(cluster.get, PodGroup), random=random, defer_while=busy, fence=fence
         )
         self.reporter = ApiReporter(self.events, self.statuses, self._groups)
         self._reload_events: ConfigMapEvents | None = None

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, NoReturn
 
 from kube_policy_scheduler.adapters.kube.credentials import SERVICE_ACCOUNT
+from kube_policy_scheduler.adapters.kube.fence import Fence
 from kube_policy_scheduler.adapters.kube.lease import LeaderElector, LeaseSettings
 from kube_policy_scheduler.adapters.kube.membership import Membership
 from kube_policy_scheduler.adapters.kube.reflector import Reflector
@@ -59,6 +60,8 @@ class Leading:
         self._shares = shares
         self._identity = identity
         self._elector: LeaderElector | None = None
+        self.fence = Fence(self._may_act)
+        """Open while this replica may bind; handed to everything that writes."""
         self.membership: Membership | None = None
         """Set while replicas share the work."""
         self._scheduler: Scheduler | None = None
@@ -82,7 +85,7 @@ class Leading:
         elector = self._elector
         if elector is None:
             return None
-        return Elected(self._settings.lease_name, self.may_act(), holder=elector.leader, trouble=elector.trouble)
+        return Elected(self._settings.lease_name, self.fence.allows(), holder=elector.leader, trouble=elector.trouble)
 
     def part(self) -> Part | None:
         """Return what this replica has of the work, None where it is not shared."""
@@ -102,7 +105,7 @@ class Leading:
             failed=hand_over.failed,
         )
 
-    def may_act(self) -> bool:
+    def _may_act(self) -> bool:
         """Return whether this replica may bind at this moment.
 
         After the machine has slept (a laptop's lid, a virtual machine that was suspended) only once the Lease was
@@ -117,7 +120,7 @@ class Leading:
             )
             self._slept, self._woke_at = slept, asyncio.get_running_loop().time()
         if self.membership is not None:
-            return self.membership.may_act and self.membership.renewed_at >= self._woke_at
+            return self.membership.holds_lease and self.membership.renewed_at >= self._woke_at
         return self._elector is not None and self._elector.is_leader and self._elector.renewed_at >= self._woke_at
 
     def attach(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import assert_never
 
 import msgspec
 
 from kube_policy_scheduler.adapters.kube.errors import KubeError, MalformedAnswer
+from kube_policy_scheduler.adapters.kube.fence import OPEN, Fence
 from kube_policy_scheduler.adapters.kube.nesting import bounded
 from kube_policy_scheduler.adapters.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
@@ -51,11 +51,11 @@ class VolumeBinder:
         cluster: Cluster,
         *,
         timeout_seconds: float = BIND_TIMEOUT_SECONDS,
-        may_bind: Callable[[], bool] = lambda: True,
+        fence: Fence = OPEN,
     ) -> None:
-        """may_bind: the fence, asked right before each write goes out."""
+        """fence: asked right before each write goes out."""
         self._transport = transport
-        self._may_bind = may_bind
+        self._fence = fence
         self._cluster = cluster
         self._timeout_seconds = timeout_seconds
 
@@ -92,7 +92,7 @@ class VolumeBinder:
             body=_encode(patch.body),
             content_type=MERGE_PATCH,
             resource=patch.resource,
-            may_send=self._may_bind,
+            fence=self._fence,
         )
         try:
             return _decode(body).metadata.resource_version
