@@ -57,7 +57,7 @@ class Answers:
 
     is_reachable = True
 
-    def aside(self, **_: Any) -> Answers:
+    def dedicated(self, **_: Any) -> Answers:
         return self
 
     async def request(self, verb: str, path: str, **_: Any) -> bytes:

@@ -80,7 +80,7 @@ class Connection:
         self.plan: Callable[[str, str], str] = lambda verb, path: ""
         """What is to go wrong with a request, by its verb and path; "" leaves that to chance."""
 
-    def aside(self) -> Connection:
+    def dedicated(self) -> Connection:
         """Return another connection on the same line, which waits for nothing on this one."""
         beside = Connection(self._server, sending=self._sending, unreachable=self._unreachable, line=self._line)
         beside.plan = lambda verb, path: self.plan(verb, path)

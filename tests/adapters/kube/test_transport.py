@@ -227,7 +227,7 @@ async def test_what_must_not_wait_is_held_by_no_429() -> None:
 
     async with ScriptedServer(script) as server:
         transport = Transport(server.credentials())
-        lease = transport.aside()
+        lease = transport.dedicated()
         with pytest.raises(errors.TooManyRequests):
             await lease.request("PUT", "/lease", resource="leases")
         async with asyncio.timeout(30):

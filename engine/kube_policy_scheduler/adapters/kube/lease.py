@@ -123,7 +123,7 @@ class LeaderElector:
                 resource; empty where not all is seen that we did.
             clock: for the times shown in the Lease only.
         """
-        self._transport = transport.aside()  # bindings that hang must not keep a renewal waiting
+        self._transport = transport.dedicated()  # bindings that hang must not keep a renewal waiting
         self._settings = settings
         self._random = random
         self._on_started = on_started

@@ -48,7 +48,7 @@ from kube_policy_scheduler.adapters.kube.errors import (
     Unreachable,
     error_from_status,
 )
-from kube_policy_scheduler.adapters.kube.mirrored import Mirrored, key_of
+from kube_policy_scheduler.adapters.kube.known_objects import KnownObjects, key_of
 from kube_policy_scheduler.adapters.kube.pages import PAGE_OBJECTS, pages
 from kube_policy_scheduler.adapters.kube.recency import Recency
 from kube_policy_scheduler.adapters.kube.resources import Resource, T
@@ -136,7 +136,7 @@ class Reflector(Generic[T]):
         self._few_objects = few_objects
         self._on_malformed = on_malformed
         self._decoder = ObjectDecoder(resource.type)
-        self._told: Mirrored[T] = Mirrored(resource.type)
+        self._told: KnownObjects[T] = KnownObjects(resource.type)
         self._backoff = backoff or Backoff(random=random)
         self._slow_backoff = Backoff(initial_seconds=1.0, limit_seconds=60.0, random=random)
         self._version = ""  # resource version to watch from; "" asks for a list first

@@ -45,7 +45,7 @@ class ShardLeases:
 
     def __init__(self, transport: Transport, settings: LeaseSettings, *, clock: Callable[[], float]) -> None:
         """clock: for the times shown in our Lease only."""
-        self._transport = transport.aside()
+        self._transport = transport.dedicated()
         self._settings = settings
         self._clock = clock
         holder = re.sub(r"[^a-z0-9-]+", "-", settings.identity.lower()).strip("-")

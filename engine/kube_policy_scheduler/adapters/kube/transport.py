@@ -140,7 +140,7 @@ class Transport:
             return opened
         raise self._refusal(opened, kind=kind)
 
-    def aside(self, *, max_connections: int = 1) -> Transport:
+    def dedicated(self, *, max_connections: int = 1) -> Transport:
         """Return a transport to the same server with connections of its own, held by no 429.
 
         For what must not wait behind anything, such as the renewal of a lease. Closed together with this one.

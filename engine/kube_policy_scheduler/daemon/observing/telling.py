@@ -78,7 +78,7 @@ class Telling:
             self._reload_events = ConfigMapEvents(transport, self.events, namespace=home, name=config_map)
             self._history = PolicyHistory(transport, namespace=home, name=config_map)
             self._reports = ReplicaReports(
-                transport.aside(),
+                transport.dedicated(),
                 namespace=namespace,
                 name=f"{settings.leader_election.lease_name}-status",
                 identity=identity,

@@ -302,7 +302,7 @@ def http_server(settings: Settings, transport: Transport, **given: Any) -> HttpS
 def _review(http: HttpSettings, transport: Transport) -> Review | None:
     if http.authentication == "none":
         return None
-    reviewer = AccessReviewer(transport.aside(max_connections=2), clock=time.monotonic)
+    reviewer = AccessReviewer(transport.dedicated(max_connections=2), clock=time.monotonic)
 
     async def review(token: str, verb: str, path: str) -> Verdict:
         return await reviewer.review(token, verb=verb, path=path)

@@ -20,7 +20,7 @@ class _Known(msgspec.Struct, frozen=True, gc=False):
     version: str
 
 
-class Mirrored(Generic[T]):
+class KnownObjects(Generic[T]):
     """The objects that there are as far as was told, by UID."""
 
     def __init__(self, kind: type[T]) -> None:
