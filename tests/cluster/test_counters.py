@@ -253,15 +253,15 @@ def test_a_rehearsal_leaves_no_trace(events: list[tuple[Any, ...]], tried: list[
         apply(cluster, event)
     before = {pod.uid: (pod, cluster.node_of(pod.uid)) for pod in cluster.pods.values()}
     counts = [cluster.counters.counter(pods, terminating=False).per_node().copy() for pods in SETS]
-    with cluster.rehearse():
+    with cluster.dry_run():
         for event in tried:
             if event[0] in ("place", "displace"):
                 apply(cluster, event)
-        with cluster.rehearse():
+        with cluster.dry_run():
             for uid in list(cluster.pods):
                 cluster.displace(uid)
-        assert cluster.rehearsed is not None
-    assert cluster.rehearsed == ()
+        assert cluster.dry_run_changes is not None
+    assert cluster.dry_run_changes == ()
     assert {pod.uid: (pod, cluster.node_of(pod.uid)) for pod in cluster.pods.values()} == before
     for pods, count in zip(SETS, counts, strict=True):
         assert np.array_equal(cluster.counters.counter(pods, terminating=False).per_node(), count)

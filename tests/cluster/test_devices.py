@@ -74,7 +74,7 @@ def test_a_pod_keeps_its_devices_when_a_newer_state_of_it_comes_and_when_it_is_p
     assert free(cluster, "a") == [1000, 1000, 600]
     cluster.place(pod(cluster, "p", share=400), "a")
     assert free(cluster, "a") == [1000, 1000, 600]
-    with cluster.rehearse():
+    with cluster.dry_run():
         cluster.displace("p")
         assert free(cluster, "a") == [1000, 1000, 1000]
         cluster.place(pod(cluster, "other", whole=3), "a")

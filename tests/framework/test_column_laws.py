@@ -155,7 +155,7 @@ def test_a_failure_within_a_rehearsal_leaves_no_trace() -> None:
         """A rule that breaks when pods are moved."""
 
         def filter(self, frame: Frame, state: Any) -> Any:
-            if frame.cluster.rehearsed:
+            if frame.cluster.dry_run_changes:
                 raise RuntimeError("broken")
             return super().filter(frame, state)
 
@@ -165,7 +165,7 @@ def test_a_failure_within_a_rehearsal_leaves_no_trace() -> None:
         decided(world.cluster, 11, Profile("broken", (*plain.filters, Broken()), plain.scores))
 
     assert columns(world.cluster) == before
-    assert not world.cluster.rehearsed
+    assert not world.cluster.dry_run_changes
 
 
 @given(EVENTS, st.lists(VARIANTS, min_size=1, max_size=3))

@@ -168,7 +168,7 @@ def test_a_dry_run_takes_off_terminating_pods_that_were_never_counted() -> None:
     victim = add(cluster, going, "a1")
     body = spreading(constraint())
     assert verdicts(SPREAD, cluster, body)["a1"] == TOO_MANY
-    with cluster.rehearse():
+    with cluster.dry_run():
         cluster.displace(victim.uid)
         assert verdicts(SPREAD, cluster, body)["a1"] == OK
     assert verdicts(SPREAD, cluster, body)["a1"] == TOO_MANY
@@ -178,7 +178,7 @@ def test_a_dry_run_counts_for_the_empty_selector() -> None:
     cluster = two_zones()
     body = spreading(constraint(labelSelector={}))
     assert verdicts(SPREAD, cluster, body)["a1"] == OK
-    with cluster.rehearse():
+    with cluster.dry_run():
         add(cluster, pod_body("nominated"), "a1")
         assert verdicts(SPREAD, cluster, body)["a1"] == TOO_MANY
 

@@ -134,7 +134,7 @@ def test_a_dry_run_frees_a_claim_by_its_name_alone() -> None:
     cluster = make_cluster(zoned(a="a", b="b"), single(), single(namespace="other"))
     add(cluster, using("c", name="user"), "a")
     stranger = add(cluster, using("c", name="stranger", namespace="other"), "b")
-    with cluster.rehearse():
+    with cluster.dry_run():
         cluster.displace(stranger.uid)  # kube-scheduler does not compare namespaces here
         assert verdicts(VolumeRestrictions(), cluster, using("c")) == "skip"
     assert verdicts(VolumeRestrictions(), cluster, using("c")) == {"a": IN_USE, "b": IN_USE}

@@ -26,13 +26,13 @@ from kube_policy_scheduler.cluster.resource_claims import ResourceClaims
 from kube_policy_scheduler.cluster.resource_slices import ResourceSlices
 from kube_policy_scheduler.cluster.workload import Workload
 
-__all__ = ["Cluster", "Rehearsed", "object_key"]
+__all__ = ["Cluster", "DryRunChange", "object_key"]
 
 ObjectT = TypeVar("ObjectT")
 
 
-class Rehearsed(NamedTuple):
-    """A change of pods within a rehearsal."""
+class DryRunChange(NamedTuple):
+    """A change of pods within a dry run."""
 
     pod: PodInfo
     node_name: str
@@ -77,9 +77,9 @@ class Cluster:
         """Devices that drivers publish."""
         self.resource_claims = ResourceClaims()
         """Claims for such devices, and which devices are in use because of them."""
-        self.rehearsed: Sequence[Rehearsed] = ()
-        """What was placed and displaced in the rehearsal under way, oldest first; see `rehearse`."""
-        self._rehearsal: list[Rehearsed] | None = None
+        self.dry_run_changes: Sequence[DryRunChange] = ()
+        """What was placed and displaced in the dry run under way, oldest first; see `dry_run`."""
+        self._dry_run: list[DryRunChange] | None = None
 
     # --- nodes ---------------------------------------------------------------------------------------
 
@@ -153,9 +153,9 @@ class Cluster:
             self._count(pod, row, 1)
         else:
             self._strand(pod)
-        if self._rehearsal is not None:
-            self._rehearsal.append(Rehearsed(pod, node_name, 1))
-        if self.workload.learns and not self.rehearsed:
+        if self._dry_run is not None:
+            self._dry_run.append(DryRunChange(pod, node_name, 1))
+        if self.workload.learns and not self.dry_run_changes:
             self.workload.saw(pod.template, 1)
 
     def confirm(self, pod: PodInfo, node_name: str) -> bool:
@@ -191,36 +191,36 @@ class Cluster:
             self._count(pod, row, -1)
         else:
             self._unstrand(pod)
-        if self._rehearsal is not None:
-            self._rehearsal.append(Rehearsed(pod, node_name, -1))
-        if self.workload.learns and not self.rehearsed:
+        if self._dry_run is not None:
+            self._dry_run.append(DryRunChange(pod, node_name, -1))
+        if self.workload.learns and not self.dry_run_changes:
             self.workload.saw(pod.template, -1)
         return pod
 
     @contextmanager
-    def rehearse(self) -> Iterator[None]:
+    def dry_run(self) -> Iterator[None]:
         """Try out other placements: what is placed and displaced within is taken back at the end.
 
-        While it lasts, `rehearsed` tells the plugins what was changed: kube-scheduler's own dry runs (preemption,
-        nominated pods) count some pods otherwise than PreFilter does, and `rehearsed` is how we agree with it.
-        For the same reason a plugin that skipped the pod before the rehearsal must not be asked within it.
+        While it lasts, `dry_run_changes` tells the plugins what was changed: kube-scheduler's own dry runs (preemption,
+        nominated pods) count some pods otherwise than PreFilter does, and `dry_run_changes` is how we agree with it.
+        For the same reason a plugin that skipped the pod before the dry run must not be asked within it.
         """
-        outer, log = self._rehearsal, self._rehearsal if self._rehearsal is not None else []
+        outer, log = self._dry_run, self._dry_run if self._dry_run is not None else []
         mark = len(log)
-        self.rehearsed = self._rehearsal = log
+        self.dry_run_changes = self._dry_run = log
         try:
             yield
         finally:
-            self._rehearsal = None
+            self._dry_run = None
             for pod, node_name, step in reversed(log[mark:]):
                 if step > 0:
                     self.displace(pod.uid)
                 else:
                     self.place(pod, node_name)
             del log[mark:]
-            self._rehearsal = outer
+            self._dry_run = outer
             if outer is None:
-                self.rehearsed = ()
+                self.dry_run_changes = ()
 
     def node_of(self, uid: str) -> str | None:
         """Return the name of the node that a pod counts on, or None."""

@@ -310,7 +310,7 @@ class Devices:
                 table.place(pod, row, wanted=wanted.get(table.resource), said=said.get(table.resource))
         else:
             held = self.held(pod.uid)
-            if held:  # many are put back: after a rehearsal, or with a newer state
+            if held:  # many are put back: after a dry run, or with a newer state
                 self.want(pod.uid, held)
             for table in self.tables.values():
                 table.displace(pod, row)

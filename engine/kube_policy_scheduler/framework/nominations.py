@@ -46,12 +46,12 @@ def nominated_for(pod: PodInfo, node_name: str, cluster: Cluster) -> list[PodInf
 def verdict(frame: Frame, active: Active) -> Status:
     """Return the first refusal of the frame's only row, or SUCCESS; one pass, as the cluster stands.
 
-    Within a rehearsal plugins that look at other nodes prepare afresh. One that skipped the pod before stays out,
+    Within a dry run plugins that look at other nodes prepare afresh. One that skipped the pod before stays out,
     as in kube-scheduler, and one that would skip it now passes.
     """
     for plugin, kept in active:
         state = kept
-        if kept is REFUSED or (plugin.scope is Scope.CLUSTER and frame.cluster.rehearsed):
+        if kept is REFUSED or (plugin.scope is Scope.CLUSTER and frame.cluster.dry_run_changes):
             result = plugin.pre_filter(frame)
             if isinstance(result, Skip):
                 continue
@@ -68,7 +68,7 @@ def verdict_with_nominated(frame: Frame, active: Active) -> Status:
     node_name = frame.cluster.nodes.infos[int(frame.index()[0])].name
     others = nominated_for(frame.pod, node_name, frame.cluster) if frame.cluster.nominated else ()
     if others:
-        with frame.cluster.rehearse():
+        with frame.cluster.dry_run():
             for other in others:
                 frame.cluster.place(other, node_name)
             status = verdict(frame, active)
@@ -94,7 +94,7 @@ def withheld(frame: Frame, active: Active, among: BoolArray | None = None) -> di
     if any(plugin.scope is Scope.CLUSTER for plugin, _ in active):
         refused = {}
         for row, others in relevant.items():
-            with cluster.rehearse():
+            with cluster.dry_run():
                 for other in others:
                     cluster.place(other, cluster.nodes.infos[row].name)
                 status = verdict(frame.at(np.array([row])), active)
@@ -102,7 +102,7 @@ def withheld(frame: Frame, active: Active, among: BoolArray | None = None) -> di
                 refused[row] = status
         return refused
     # No plugin looks beyond its own row: all nominated pods may be counted at the same time.
-    with cluster.rehearse():
+    with cluster.dry_run():
         for row, others in relevant.items():
             for other in others:
                 cluster.place(other, cluster.nodes.infos[row].name)

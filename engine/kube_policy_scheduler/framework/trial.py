@@ -1,7 +1,7 @@
 """Trials of preemption: on one node all pods of lower priority go in thought, then as many as possible come back.
 
 Most pods are refused for want of resources alone. For them a trial is arithmetic (`_Room`); otherwise pods are
-displaced and placed in a rehearsal, and the filters asked each time.
+displaced and placed in a dry run, and the filters asked each time.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Trial:
         """Return which of both groups cannot stay, or the refusal where the pod does not fit without all of them."""
         frame, cluster = self._frame.at(np.array([row])), self._frame.cluster
         leaving: tuple[list[PodInfo], list[PodInfo]] = ([], [])
-        with cluster.rehearse():
+        with cluster.dry_run():
             for pod in (*violating, *others):
                 cluster.displace(pod.uid)
             status = verdict_with_nominated(frame, self._active)

@@ -79,7 +79,7 @@ def may_evict(frame: Frame, profile: Profile, row: int, victims: Sequence[PodInf
     if rule is not None and (not rule.allows(frame) or _spares_any(frame, profile, victims)):
         return False
     cluster = frame.cluster
-    with cluster.rehearse():
+    with cluster.dry_run():
         for victim in victims:
             cluster.displace(victim.uid)
         return passes(frame, profile, row)

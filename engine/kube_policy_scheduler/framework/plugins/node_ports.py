@@ -36,7 +36,7 @@ class NodePorts(Filter):
         taken: set[int] = set()
         for port in state:
             taken |= cluster.ports.conflicts(port)
-        for name in {event.node_name for event in cluster.rehearsed}:
+        for name in {event.node_name for event in cluster.dry_run_changes}:
             row = cluster.nodes.rows.get(name)
             if row in taken and not _conflict(state, _rehearsed_ports(cluster, name)):
                 taken.discard(row)
@@ -65,7 +65,7 @@ def _rehearsed_ports(cluster: Cluster, node_name: str) -> set[HostPort]:
     It keeps them as a set: when one of two pods with the same port leaves, the port is free to it. Agreed with in
     dry runs only, where the worst that follows is an eviction in vain; real placements are counted.
     """
-    events = [event for event in cluster.rehearsed if event.node_name == node_name]
+    events = [event for event in cluster.dry_run_changes if event.node_name == node_name]
     pods = dict(cluster.pods_on(node_name))
     for event in reversed(events):
         if event.step > 0:

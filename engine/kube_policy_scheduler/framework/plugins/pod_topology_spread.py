@@ -186,7 +186,7 @@ class _HardSpread:
         for position, constraint in enumerate(self._constraints):
             domains = self._totals[position].topology
             totals = self._totals[position].totals
-            if frame.cluster.rehearsed:
+            if frame.cluster.dry_run_changes:
                 totals = totals + self._unseen(frame, position)
             known = self._known[position]
             counted = totals[: domains.size] if known is None else totals[known]
@@ -206,7 +206,7 @@ class _HardSpread:
         """
         constraint, totals = self._constraints[position], self._totals[position]
         result = np.zeros_like(totals.totals)
-        for pod, node_name, step in frame.cluster.rehearsed:
+        for pod, node_name, step in frame.cluster.dry_run_changes:
             row = frame.cluster.nodes.rows.get(node_name)
             if row is None or pod.namespace != frame.pod.namespace or not constraint.selects(pod.labels):
                 continue

@@ -108,7 +108,7 @@ def _uses(frame: Frame, claims: set[str]) -> int:
     cluster = frame.cluster
     moved = [
         (change, Counter(claim for claim in _claim_names(change.pod.volumes) if claim in claims))
-        for change in cluster.rehearsed
+        for change in cluster.dry_run_changes
         if change.node_name in cluster.nodes
     ]
     users = {claim: set(cluster.claim_users.get(key_of(frame.pod.namespace, claim), ())) for claim in claims}
