@@ -20,7 +20,7 @@ from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.plugin import Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.template_cache import KeptTemplates
+from kube_policy_scheduler.framework.template_cache import TemplateCaches
 
 
 def node(name: str, *, zone: str = "a", taint: str = "", image: str = "", cpu: str = "4") -> objects.Node:
@@ -58,7 +58,7 @@ def cluster() -> Cluster:
 
 
 def test_templates_that_differ_in_labels_only_share_what_is_kept(cluster: Cluster) -> None:
-    kept, profile = KeptTemplates(), kubernetes_profile()
+    kept, profile = TemplateCaches(), kubernetes_profile()
     first, second = pod(cluster, "a"), pod(cluster, "b")
 
     assert first.template is not second.template
@@ -77,14 +77,14 @@ def test_templates_that_differ_in_labels_only_share_what_is_kept(cluster: Cluste
     ids=str,
 )
 def test_templates_that_a_plugin_sees_otherwise_share_nothing_wrong(cluster: Cluster, change: dict[str, Any]) -> None:
-    kept, profile = KeptTemplates(), kubernetes_profile()
+    kept, profile = TemplateCaches(), kubernetes_profile()
     first, second = pod(cluster, "a"), pod(cluster, "b", **change)
 
     assert kept.of(frame(first, cluster), profile) is not kept.of(frame(second, cluster), profile)
 
 
 def test_profiles_share_nothing(cluster: Cluster) -> None:
-    kept = KeptTemplates()
+    kept = TemplateCaches()
     incoming = frame(pod(cluster, "a"), cluster)
 
     assert kept.of(incoming, kubernetes_profile()) is not kept.of(incoming, kubernetes_profile())
@@ -115,7 +115,7 @@ def test_without_a_key_each_template_is_asked_about(cluster: Cluster, scope: Sco
 
 
 def test_templates_not_met_of_late_are_forgotten_and_asked_about_anew(cluster: Cluster) -> None:
-    kept, profile = KeptTemplates(), kubernetes_profile()
+    kept, profile = TemplateCaches(), kubernetes_profile()
     first = frame(pod(cluster, "first", cpu="1m"), cluster)
     cache = ref(kept.of(first, profile))
     before = kept.of(first, profile).base.tolist()

@@ -26,7 +26,7 @@ from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicRes
 from kube_policy_scheduler.framework.preemption import Preemption, post_filter
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.refusal_message import refusal_message
-from kube_policy_scheduler.framework.template_cache import KeptTemplates, TemplateCache
+from kube_policy_scheduler.framework.template_cache import TemplateCache, TemplateCaches
 
 NO_NODES = "no nodes available to schedule pods"
 NOBODY = "nobody"
@@ -74,7 +74,7 @@ class Cycle:
     def __init__(self, *, seed: int = 0) -> None:
         _keep_freed_memory()
         self._seed = seed
-        self._kept = KeptTemplates()
+        self._kept = TemplateCaches()
 
     def decide(self, frame: Frame, profile: Profile, *, preempts: bool = True) -> Decision:
         """Return where the pod goes, or why nowhere.

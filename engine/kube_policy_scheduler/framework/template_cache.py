@@ -183,7 +183,7 @@ class TemplateCache:
         self.base[rows] = base
 
 
-class KeptTemplates:
+class TemplateCaches:
     """The caches of the templates that were met of late. Templates alike share one."""
 
     def __init__(self) -> None:
