@@ -48,7 +48,7 @@ class Cluster:
         self.templates = Templates()
         self.counters = PodCounters()
         self.counters_on_unknown_nodes = PodCounters()
-        """Counts of the pods in `stranded`, as though they were all on one node."""
+        """Counts of the pods in `on_unknown_nodes`, as though they were all on one node."""
         self.ports = PortTable()
         self.priorities = PriorityTable()
         self.pods: dict[str, PodInfo] = {}
@@ -60,7 +60,7 @@ class Cluster:
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         """Pending pods that preemption made room for, by node name and uid."""
         self._nominated_to: dict[str, str] = {}
-        self.stranded: dict[str, PodInfo] = {}
+        self.on_unknown_nodes: dict[str, PodInfo] = {}
         """Pods on nodes that are not in the table, by uid: they are in no column and no counter."""
         self._placed_on: dict[str, str] = {}
         self.devices = Devices(self.nodes, self.on_node)
@@ -92,7 +92,7 @@ class Cluster:
             self.counters.resize(self.nodes.size)
             self.devices.add_node(row)
             for pod in self.on_node.get(node.metadata.name, {}).values():
-                self._unstrand(pod)
+                self._from_unknown_node(pod)
                 self._count(pod, row, 1)
         elif "allocatable" in changes:
             self.devices.set_node(node.metadata.name, row)
@@ -105,7 +105,7 @@ class Cluster:
             return
         for pod in self.on_node.get(name, {}).values():
             self._count(pod, row, -1)
-            self._strand(pod)
+            self._to_unknown_node(pod)
         last = self.nodes.infos[-1]
         staying = self.on_node.get(last.name, {}).values() if last.name != name else ()
         for pod in staying:
@@ -152,7 +152,7 @@ class Cluster:
         if row is not None:
             self._count(pod, row, 1)
         else:
-            self._strand(pod)
+            self._to_unknown_node(pod)
         if self._dry_run is not None:
             self._dry_run.append(DryRunChange(pod, node_name, 1))
         if self.workload.learns and not self.dry_run_changes:
@@ -170,8 +170,8 @@ class Cluster:
             and known.demand == pod.demand
         ):
             self.pods[pod.uid] = self.on_node[node_name][pod.uid] = pod
-            if pod.uid in self.stranded:
-                self.stranded[pod.uid] = pod
+            if pod.uid in self.on_unknown_nodes:
+                self.on_unknown_nodes[pod.uid] = pod
             return False
         self.place(pod, node_name)
         return True
@@ -190,7 +190,7 @@ class Cluster:
         if row is not None:
             self._count(pod, row, -1)
         else:
-            self._unstrand(pod)
+            self._from_unknown_node(pod)
         if self._dry_run is not None:
             self._dry_run.append(DryRunChange(pod, node_name, -1))
         if self.workload.learns and not self.dry_run_changes:
@@ -230,12 +230,12 @@ class Cluster:
         """Return the pods on a node by uid."""
         return self.on_node.get(node_name, {})
 
-    def _strand(self, pod: PodInfo) -> None:
-        self.stranded[pod.uid] = pod
+    def _to_unknown_node(self, pod: PodInfo) -> None:
+        self.on_unknown_nodes[pod.uid] = pod
         self.counters_on_unknown_nodes.place(pod, 0)
 
-    def _unstrand(self, pod: PodInfo) -> None:
-        del self.stranded[pod.uid]
+    def _from_unknown_node(self, pod: PodInfo) -> None:
+        del self.on_unknown_nodes[pod.uid]
         self.counters_on_unknown_nodes.displace(pod, 0)
 
     def _count(self, pod: PodInfo, row: int, step: int) -> None:

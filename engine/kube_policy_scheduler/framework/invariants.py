@@ -67,8 +67,8 @@ def checks(
     for uid in list(cluster.pods):
         if uid in cluster.pods:
             yield _counted(cluster, uid)
-    for uid in list(cluster.stranded):
-        if uid in cluster.stranded and uid not in cluster.pods:
+    for uid in list(cluster.on_unknown_nodes):
+        if uid in cluster.on_unknown_nodes and uid not in cluster.pods:
             yield [f"pod {uid} is said to be on no known node, and is not known itself"]
 
 
@@ -135,10 +135,10 @@ def _kept(cluster: Cluster, node_name: str) -> Iterator[str]:
 
 
 def _counted(cluster: Cluster, uid: str) -> Iterator[str]:
-    """Check that a known pod is kept on its node, and is stranded where nobody knows that node."""
+    """Check that a known pod is kept on its node, and is among those on unknown nodes where the table lacks it."""
     node_name = cluster.node_of(uid)
     if node_name is None or uid not in cluster.on_node.get(node_name, ()):
         yield f"pod {uid} counts on {node_name}, and is not kept there"
-    if (uid in cluster.stranded) == (node_name in cluster.nodes.rows):
-        said = "is" if uid in cluster.stranded else "is not"
+    if (uid in cluster.on_unknown_nodes) == (node_name in cluster.nodes.rows):
+        said = "is" if uid in cluster.on_unknown_nodes else "is not"
         yield f"pod {uid} counts on {node_name} and {said} said to be on no known node"

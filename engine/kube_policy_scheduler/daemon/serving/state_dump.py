@@ -121,13 +121,13 @@ def dump_in_steps(
             for node, pods in islice(cluster.nominated.items(), MOST_PODS)
             if pods
         },
-        stranded=sorted(pod.key for pod in islice(cluster.stranded.values(), MOST_PODS)),
+        stranded=sorted(pod.key for pod in islice(cluster.on_unknown_nodes.values(), MOST_PODS)),
         columns={
             "leading": leading,
             "nodes": nodes.size,
             "pods": len(cluster.pods),
             "assumed": len(assumed),
-            "stranded": len(cluster.stranded),
+            "stranded": len(cluster.on_unknown_nodes),
             "templates": len(cluster.templates),
             "requested": {resource: exact_sum(nodes.requested(resource)) for resource in resources},
             "allocatable": {resource: exact_sum(nodes.allocatable(resource)) for resource in resources},
