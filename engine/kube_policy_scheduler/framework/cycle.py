@@ -20,7 +20,7 @@ from kube_policy_scheduler.framework.device_choice import choose_devices
 from kube_policy_scheduler.framework.diagnosis import Diagnosis
 from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.nominations import withheld
+from kube_policy_scheduler.framework.nominations import blocked_by_nominated
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.preemption import Preemption, post_filter
@@ -158,7 +158,7 @@ def _feasible(frame: Frame, profile: Profile, cache: TemplateCache) -> IntArray:
             if wrong is not None and _breaks(frame, profile, plugin, wrong):
                 return _NO_ROWS
     if frame.cluster.nominated:
-        taken = withheld(frame, (*cache.row_filters, *live.active), ok)
+        taken = blocked_by_nominated(frame, (*cache.row_filters, *live.active), ok)
         if taken:
             ok = ok.copy()
             ok[list(taken)] = False

@@ -15,7 +15,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, DiagnosisBuilder
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.nominations import as_refusals, withheld
+from kube_policy_scheduler.framework.nominations import as_refusals, blocked_by_nominated
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, Skip
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
@@ -115,7 +115,9 @@ def diagnose(frame: Frame, prepared: PreFiltered) -> Diagnosis:
         reason = f"node(s) didn't satisfy plugin(s) [{' '.join(prepared.narrowed_by)}]"
         others = ~named_nodes(frame, prepared.nodes)
         builder.add("", [Refusal(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reason, others)])
-    for name, refusals in as_refusals(withheld(frame, prepared.active, builder.open), frame.cluster.nodes.size):
+    for name, refusals in as_refusals(
+        blocked_by_nominated(frame, prepared.active, builder.open), frame.cluster.nodes.size
+    ):
         builder.add(name, refusals)
     for plugin, state in prepared.active:
         if not builder.open.any():

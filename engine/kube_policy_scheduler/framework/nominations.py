@@ -82,7 +82,7 @@ def first_status(plugin: str, refusals: Iterable[Refusal]) -> Status:
     return status_of(plugin, [refusal for refusal in refusals if refusal.where[0]])
 
 
-def withheld(frame: Frame, active: Active, among: BoolArray | None = None) -> dict[int, Status]:
+def blocked_by_nominated(frame: Frame, active: Active, among: BoolArray | None = None) -> dict[int, Status]:
     """Return the first pass's refusals by row: nodes that the pod gets only if nominated pods do not come.
 
     `among`, `bool[nodes]`, limits the rows that are asked about.

@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.framework.evaluation import named_nodes
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.nominations import withheld
+from kube_policy_scheduler.framework.nominations import blocked_by_nominated
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, ScorePlugin, Weighted
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Status
@@ -129,7 +129,7 @@ def _filtered(
         else:
             verdicts.append(Verdict(plugin, 1, seconds=stopwatch() - began))
     if frame.cluster.nominated:
-        ok[list(withheld(frame, active, ok))] = False
+        ok[list(blocked_by_nominated(frame, active, ok))] = False
     rows: IntArray = ok.nonzero()[0]
     return rows
 
