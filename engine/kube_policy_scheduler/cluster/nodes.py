@@ -21,7 +21,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.images import ImageTable
 from kube_policy_scheduler.cluster.node_info import CHANGES, STATIC_CHANGES, NodeInfo, allocatable, changes_between
 from kube_policy_scheduler.cluster.quantity import MAX_INT64
-from kube_policy_scheduler.cluster.requests import NATIVE, Amounts, Demand
+from kube_policy_scheduler.cluster.requests import NATIVE, Amounts, PodRequests
 from kube_policy_scheduler.cluster.static_columns import (
     ALL_ROWS,
     BoolArray,
@@ -297,12 +297,12 @@ class NodeTable:
         self.rows[moved.name] = row
         return row
 
-    def counted_requests(self, demand: Demand) -> list[tuple[str, int]]:
+    def counted_requests(self, demand: PodRequests) -> list[tuple[str, int]]:
         """Return what a pod requests of the resources that there are columns for."""
         counted = self.counted
         return [item for item in demand.requests.items() if item[0] in counted]
 
-    def hold(self, row: int, demand: Demand, requests: Iterable[tuple[str, int]], *, sign: int) -> None:
+    def hold(self, row: int, demand: PodRequests, requests: Iterable[tuple[str, int]], *, sign: int) -> None:
         """Count a pod on a node (`sign` 1) or no longer (-1); `requests` are its `counted_requests`."""
         requested = self._requested
         for resource, amount in requests:
@@ -316,7 +316,7 @@ class NodeTable:
         """Count a request of a pod that is counted, for a resource that appeared after it."""
         self._requested[resource].add(row, amount)
 
-    def recount(self, row: int, demands: Iterable[Demand]) -> None:
+    def recount(self, row: int, demands: Iterable[PodRequests]) -> None:
         """Write all columns of a node anew: from what it offers, and the pods there."""
         for sums in self._sums():
             sums.clear(row)

@@ -16,7 +16,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
-from kube_policy_scheduler.cluster.requests import Demand, existing, incoming
+from kube_policy_scheduler.cluster.requests import PodRequests, existing, incoming
 from kube_policy_scheduler.times import unix_seconds
 
 _RECENT_TEMPLATES = 4096
@@ -57,7 +57,7 @@ class PodTemplate:
     spec: objects.PodSpec
     """The scheduling part of the spec; without volumes (they differ by pod) except images."""
     controller: objects.OwnerReference | None
-    demand: Demand
+    demand: PodRequests
     size: int
     """Bytes of its encoding: what caches that keep it count it as."""
     memo: dict[Any, Any] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class PodInfo:
     """Succeeded or Failed: it holds nothing any more."""
     resource_version: str
     generation: int
-    demand: Demand
+    demand: PodRequests
     """What it counts for on its node; differs from the template's after an in-place resize."""
     volumes: tuple[objects.Volume, ...]
     """Volumes that storage rules look at."""
@@ -193,9 +193,9 @@ class Templates:
         return template
 
 
-def _existing_demand(template: PodTemplate) -> Demand:
+def _existing_demand(template: PodTemplate) -> PodRequests:
     """Return what an unresized pod of this template counts for once it is on a node."""
-    demand: Demand | None = template.memo.get("existing-demand")
+    demand: PodRequests | None = template.memo.get("existing-demand")
     if demand is None:
         pod = objects.Pod(metadata=objects.ObjectMeta(), spec=template.spec)
         demand = template.memo["existing-demand"] = existing(pod)

@@ -37,7 +37,7 @@ NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PodRequests:
     """What one pod counts for on its node."""
 
     requests: Mapping[str, int]
@@ -76,7 +76,7 @@ def amounts(resources: objects.Resources | None) -> Amounts:
     return {name: amount(name, text) for name, text in (resources or {}).items() if counted(name)}
 
 
-def incoming(spec: objects.PodSpec) -> Demand:
+def incoming(spec: objects.PodSpec) -> PodRequests:
     """Return the demand of a pod that is to be scheduled: by its spec alone.
 
     The scoring part ignores pod-level resources, as kube-scheduler's resource scorer does.
@@ -92,7 +92,7 @@ def scoring_request(spec: objects.PodSpec) -> Nanos:
     return _with_overhead(_aggregate(regular, init, SCORING_DEFAULTS), spec)
 
 
-def existing(pod: objects.Pod) -> Demand:
+def existing(pod: objects.Pod) -> PodRequests:
     """Return the demand of a pod that is on a node: after an in-place resize, the most that it may still hold."""
     spec, status = pod.spec, pod.status
     pending = next((c for c in status.conditions or () if c.type == "PodResizePending"), None)
@@ -196,6 +196,6 @@ def _with_overhead(total: Nanos, spec: objects.PodSpec) -> Nanos:
     return total
 
 
-def _demand(total: Nanos, scoring: Nanos) -> Demand:
+def _demand(total: Nanos, scoring: Nanos) -> PodRequests:
     requests = {name: rounded(value, column_scale(name)) for name, value in total.items() if value}
-    return Demand(requests, rounded(scoring.get("cpu", 0), 3), rounded(scoring.get("memory", 0), 0))
+    return PodRequests(requests, rounded(scoring.get("cpu", 0), 3), rounded(scoring.get("memory", 0), 0))
