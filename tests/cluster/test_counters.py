@@ -183,18 +183,18 @@ class Watcher:
             self.version, self.totals = nodes.version, DomainTotals(topology(nodes, ZONE), [(counter, 3)])
             assert self.totals.sync()
         zones: Tally[str] = Tally()
-        mass = 0
+        match_count = 0
         for pod, row in placed(self.cluster):
             zone = nodes.infos[row].labels.get(ZONE)
             if zone and (self.terminating or not pod.terminating):
                 weight = self.pods.weight(pod.template, self.cluster.counters.namespaces)
                 zones[zone] += weight or 0
-                mass += weight is not None
+                match_count += weight is not None
         found = self.totals
         assert {zone: int(n) for zone, n in zip(found.topology.values, found.totals, strict=False)} == {
             zone: 3 * zones[zone] for zone in found.topology.values
         }
-        assert found.mass == mass
+        assert found.match_count == match_count
         assert found.totals[found.topology.nothing] == 0
 
 

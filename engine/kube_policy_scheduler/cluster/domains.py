@@ -67,7 +67,7 @@ def _topology(nodes: NodeTable, key: str) -> Topology:
 class DomainTotals:
     """Weighted sums of counters per domain, over the nodes that count."""
 
-    __slots__ = ("_at", "_positions", "_source", "_weights", "mass", "topology", "totals")
+    __slots__ = ("_at", "_positions", "_source", "_weights", "match_count", "topology", "totals")
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class DomainTotals:
         self.topology = topology
         self.totals: IntArray = np.zeros(topology.slots, np.int64)
         """`int64[slots]`; read-only for others, valid after `sync`."""
-        self.mass = 0
+        self.match_count = 0
         """How many counted pods are in any domain, without weights; a pod counts once for every counter."""
         source = topology.source
         if unlabelled is not None:
@@ -155,11 +155,11 @@ class DomainTotals:
             place = places[row]
             if place != aside:
                 totals[place] += amount * weight
-                self.mass += pods
+                self.match_count += pods
 
     def _rebuild(self) -> bool:
         self.totals = np.zeros(self.topology.slots, np.int64)
-        self.mass = 0
+        self.match_count = 0
         self._positions = {}
         if not all(counter.live for counter in self._weights):
             return False
@@ -171,5 +171,5 @@ class DomainTotals:
 
     def _add(self, counter: Counter) -> None:
         aside = self.topology.aside
-        self.mass += counter.add_to(self.totals, self._source, weight=self._weights[counter], aside=aside)
+        self.match_count += counter.add_to(self.totals, self._source, weight=self._weights[counter], aside=aside)
         self._positions[counter] = counter.version

@@ -131,7 +131,7 @@ class InterPodAffinity:
         if kept is None or not kept.serves(frame.cluster, carried, self.hard_pod_affinity_weight):
             kept = _Preferred(frame, carried, self.hard_pod_affinity_weight)
             frame.cluster.counters.keep(frame.template, (self.name, "preferred"), kept)
-        return Ready(kept) if any(totals.mass for totals in kept.totals) else SKIP
+        return Ready(kept) if any(totals.match_count for totals in kept.totals) else SKIP
 
     def score(self, frame: Frame, state: _Preferred) -> IntArray:
         """Return `int64[rows]`: the weights of all terms that match pods in a node's domains."""
@@ -219,7 +219,7 @@ class _Required:
         The first pods of a group that wants to be together go anywhere: where no pod at all matches, and the
         pod itself does, only the labels must be there.
         """
-        first = self._matches_itself and not any(totals.mass for totals in self._affinity)
+        first = self._matches_itself and not any(totals.match_count for totals in self._affinity)
         affinity = []
         for totals in self._affinity:
             allowed = np.ones(totals.topology.slots, np.bool_) if first else totals.totals > 0
@@ -229,7 +229,7 @@ class _Required:
 
 
 def _unless_any(found: Iterable[DomainTotals]) -> list[_Side]:
-    return [_Side(totals.totals <= 0, totals.topology.index) for totals in found if totals.mass]
+    return [_Side(totals.totals <= 0, totals.topology.index) for totals in found if totals.match_count]
 
 
 class _Preferred:
