@@ -61,7 +61,7 @@ def test_one_process_does_one_thing_after_another(make: Make) -> None:
         (b"signal 6", {}, WorkerExceeded, "it broke the process: SIGABRT"),
         (b"signal 9", {}, WorkerLost, "the process ended: SIGKILL"),
         (b"exit 3", {}, WorkerLost, "the process ended: exit code 3"),
-        (b"sleep", {"wall_seconds": 0.5}, WorkerLost, "no answer within 0.5 s"),
+        (b"sleep", {"wall_seconds": 2.5}, WorkerLost, "no answer within 2.5 s"),  # long enough to start a process
         (b"raise", {}, WorkerLost, "unexpected error: ZeroDivisionError: a fault"),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_long_value_is_cut() -> None:
     for formatter in (TextLines(), JsonLines()):
         line = formatter.format(record("refused: %s", "m" * 100_000, why="x" * 100_000))
         assert MOST_CHARACTERS < len(line) < 3 * MOST_CHARACTERS
-        assert "… (100000 characters)" in json.loads(line)["why"] if line.startswith("{") else line
+        assert "… (100000 characters)" in (json.loads(line)["why"] if line.startswith("{") else line)
 
 
 def test_a_traceback_is_one_value_for_collectors() -> None:
