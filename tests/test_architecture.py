@@ -84,7 +84,7 @@ MAY_USE: dict[str, set[str]] = {
     "documents": {"jsonschema", "msgspec", "yaml"},
     "builtins": {"numpy", "re2"},
     "lint": {"promql_parser"},
-    "policy": {"numpy", "promql_parser"},
+    "policy": {"msgspec", "numpy", "promql_parser"},
     "tooling": {"msgspec", "numpy"},
     "pages": {"jinja2", "matplotlib"},
     "adapters": {

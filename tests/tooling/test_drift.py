@@ -10,6 +10,7 @@ import pytest
 
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.tooling.cluster_state import World, world
 from kube_policy_scheduler.tooling.drift.drift import (
     ENDING,
     FINISHED,
@@ -22,7 +23,6 @@ from kube_policy_scheduler.tooling.drift.drift import (
 )
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
 from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
-from kube_policy_scheduler.tooling.world import World, world
 from tests.tooling.worlds import SCHEDULER, SSD_AND_HDD, ruleset, things_of
 
 

@@ -18,20 +18,12 @@ from kube_policy_scheduler.embedded import EmbeddedCluster
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
+from kube_policy_scheduler.tooling.cluster_state import UnknownPod, World, recorded, waiting, world
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
 from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
 from kube_policy_scheduler.tooling.why.explain import Explanation, explain
-from kube_policy_scheduler.tooling.world import (
-    KUBERNETES,
-    Rules,
-    Situation,
-    UnknownPod,
-    World,
-    recorded,
-    waiting,
-    world,
-)
 from tests.tooling.worlds import EMPTY, SCHEDULER, things_of
 
 
@@ -50,12 +42,12 @@ def rules_of(text: str) -> Rules:
     return Rules(policy.profile, policy, (source,), recompile)
 
 
-def situation(there: World, pod: dict[str, Any], rules: Rules = KUBERNETES, **metrics: Any) -> Situation:
+def inputs(there: World, pod: dict[str, Any], rules: Rules = KUBERNETES, **metrics: Any) -> DecisionInputs:
     form = FixtureObject(pod_object(pod, name="asked", uid="asked"), EMPTY, ())
     (made,) = recorded([form], scheduler=SCHEDULER)
     queries = rules.policy.queries if rules.policy is not None else ()
     signals = Metrics().over(metrics).signals(queries, now=0.0) if metrics else Signals.EMPTY
-    return Situation(made, there.cluster, rules, signals)
+    return DecisionInputs.of(made, there.cluster, rules, signals=signals)
 
 
 NODES = [
@@ -74,9 +66,9 @@ SITUATIONS: dict[str, tuple[dict[str, Any], Rules, dict[str, Any]]] = {
 }
 
 
-def explained(name: str) -> tuple[Situation, Explanation]:
+def explained(name: str) -> tuple[DecisionInputs, Explanation]:
     pod, rules, metrics = SITUATIONS[name]
-    asked = situation(cluster_of(NODES), pod, rules, **metrics)
+    asked = inputs(cluster_of(NODES), pod, rules, **metrics)
     return asked, explain(asked)
 
 
@@ -111,7 +103,7 @@ def test_the_cluster_is_as_before(name: str) -> None:
     pod, rules, metrics = SITUATIONS[name]
     there = cluster_of(NODES, [{"cpu": 1, "node": "a1"}])
     before = _state(there)
-    explain(situation(there, pod, rules, **metrics))
+    explain(inputs(there, pod, rules, **metrics))
     assert _state(there) == before
 
 
@@ -151,15 +143,15 @@ def test_leaving_out_the_clause_that_refuses_the_pod_is_a_change(name: str) -> N
 
 def test_a_request_that_is_lowered_as_told_really_fits_and_a_little_more_does_not() -> None:
     there = cluster_of(NODES, [{"cpu": "2750m", "node": "a1"}])
-    found = explain(situation(there, {"cpu": 2}))
+    found = explain(inputs(there, {"cpu": 2}))
     assert found.changes[0].text == "request 1250m cpu or less, instead of 2"
     for cpu, host in (("1250m", "a1"), ("1251m", None)):
-        asked = situation(there, {"cpu": cpu})
+        asked = inputs(there, {"cpu": cpu})
         assert Cycle().decide(asked.frame(), asked.profile).host == host
 
 
 def test_fits_and_node_resources_fit_are_one_obstacle() -> None:
-    found = explain(situation(cluster_of(NODES[:1]), {"cpu": 5}, rules_of("filter node.ready and fits(cpu, mem)")))
+    found = explain(inputs(cluster_of(NODES[:1]), {"cpu": 5}, rules_of("filter node.ready and fits(cpu, mem)")))
     assert found.near[0].obstacles == 1
     assert found.cause is not None
     assert (found.cause.name, found.cause.place) == ("fits(cpu, mem)", "a.policy:1:23")
@@ -169,7 +161,7 @@ def test_the_ranking_adds_up_and_the_margin_is_the_difference() -> None:
     rules = rules_of('score 100 - promql("cpu_usage") ?? 50\nscore 5 if label disk=ssd')
     nodes = [{"name": name, "cpu": 4, "mem": "8Gi", "labels": {"disk": disk}} for name, disk in
              (("a", "ssd"), ("b", "hdd"), ("c", "hdd"))]  # fmt: skip
-    asked = situation(cluster_of(nodes), {"cpu": 1}, rules, cpu_usage={"a": 20, "b": 10, "c": 70})
+    asked = inputs(cluster_of(nodes), {"cpu": 1}, rules, cpu_usage={"a": 20, "b": 10, "c": 70})
     rank = explain(asked).ranking
     assert rank is not None
     assert rank.nodes == ("b", "a", "c")
@@ -186,7 +178,7 @@ def test_clauses_of_one_name_count_each() -> None:
     rules = rules_of("score 5 if label disk=ssd\nscore 5 if label disk=hdd\nscore 1 if label disk=hdd")
     nodes = [{"name": name, "cpu": 4, "mem": "8Gi", "labels": {"disk": disk}} for name, disk in
              (("a", "ssd"), ("b", "hdd"))]  # fmt: skip
-    asked = situation(cluster_of(nodes), {"cpu": 1}, rules)
+    asked = inputs(cluster_of(nodes), {"cpu": 1}, rules)
     rank = explain(asked).ranking
     assert rank is not None
     assert (rank.nodes, rank.totals) == (("b", "a"), (6.0, 5.0))
@@ -194,14 +186,14 @@ def test_clauses_of_one_name_count_each() -> None:
 
 
 def test_a_part_that_is_a_label_is_asked_whether_it_holds() -> None:
-    found = explain(situation(cluster_of(NODES), {"cpu": 5}, rules_of("filter fits(cpu, mem) and label disk=ssd")))
+    found = explain(inputs(cluster_of(NODES), {"cpu": 5}, rules_of("filter fits(cpu, mem) and label disk=ssd")))
     assert {line.name: line.alone for line in found.lines if line.within} == {"fits(cpu, mem)": 2, "label disk=ssd": 1}
 
 
 def test_a_limit_is_raised_as_far_as_the_pod_needs() -> None:
     rules = rules_of("limit sum(request.cpu) by pod.label.tenant to 1")
     there = cluster_of(NODES, [{"cpu": "900m", "node": "a1", "labels": {"tenant": "t"}}])
-    found = explain(situation(there, {"cpu": "500m", "labels": {"tenant": "t"}}, rules))
+    found = explain(inputs(there, {"cpu": "500m", "labels": {"tenant": "t"}}, rules))
     texts = [one.text for one in found.changes]
     assert "`limit sum(request.cpu) by pod.label.tenant to 1` with 1.4 instead of 1 (a.policy:1:47)" in texts
     assert "request 100m cpu or less, instead of 500m" in texts
@@ -211,7 +203,7 @@ def test_a_bound_pod_does_not_stand_in_its_own_way() -> None:
     there = cluster_of(NODES[:1], [{"name": "whole", "cpu": 4, "node": "a1"}])
     pod = there.find("whole")
     with waiting(pod, there.cluster) as (free, bound):
-        found = explain(Situation(free, there.cluster, KUBERNETES), bound=bound)
+        found = explain(DecisionInputs.of(free, there.cluster, KUBERNETES), bound=bound)
     assert (found.bound, found.host, found.fits) == ("a1", "a1", 1)
     assert there.cluster.node_of(pod.metadata.uid) == "a1"
 
@@ -227,7 +219,7 @@ def test_five_thousand_nodes_are_explained() -> None:
     nodes = [{**NODES[at % 2], "name": f"n{at}"} for at in range(5000)]
     there = cluster_of(nodes, [{"name": f"p{at}", "cpu": 2, "node": f"n{at}"} for at in range(5000)])
     text = f"filter node.ready and fits(cpu, mem)\n{COOL}\nspread by pod.label.tenant"
-    asked = situation(there, {"cpu": 7}, rules_of(text), cpu_usage={f"n{at}": at % 100 for at in range(5000)})
+    asked = inputs(there, {"cpu": 7}, rules_of(text), cpu_usage={f"n{at}": at % 100 for at in range(5000)})
     began = time.perf_counter()
     found = explain(asked)
     # a quarter of a second on a quiet machine; this only finds a blow-up

@@ -9,9 +9,9 @@ from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import parse_document
 from kube_policy_scheduler.policy.policy_set import load
+from kube_policy_scheduler.tooling.cluster_state import recorded
 from kube_policy_scheduler.tooling.governing import Ruleset
 from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
-from kube_policy_scheduler.tooling.world import recorded
 
 EMPTY = parse_document(Source("test", "{}"))
 SCHEDULER = "policy-scheduler"

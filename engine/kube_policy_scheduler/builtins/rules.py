@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray
-from kube_policy_scheduler.framework.evaluation import named_nodes
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, ScorePlugin
 from kube_policy_scheduler.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
@@ -24,7 +23,7 @@ from kube_policy_scheduler.framework.plugins.taint_toleration import TaintTolera
 from kube_policy_scheduler.framework.plugins.volume_binding import VolumeBinding
 from kube_policy_scheduler.framework.plugins.volume_restrictions import VolumeRestrictions
 from kube_policy_scheduler.framework.plugins.volume_zone import VolumeZone
-from kube_policy_scheduler.framework.status import Status
+from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.lang.signature import Number, NumberReader, ResourceWord, Truth, TruthReader, builtin
 from kube_policy_scheduler.lang.types import Depends, Shape
 
@@ -36,15 +35,7 @@ _AMONG_FEASIBLE = _CLUSTER | Depends.FEASIBLE
 
 def _passes(plugin: FilterPlugin, frame: Frame) -> BoolArray:
     """Return `bool[rows]`: where a default filter lets the pod pass."""
-    result = plugin.pre_filter(frame)
-    if isinstance(result, Status):
-        return np.zeros(frame.size, np.bool_)
-    if not isinstance(result, Ready):
-        return np.ones(frame.size, np.bool_)
-    passing = plugin.filter(frame, result.state)
-    if result.nodes is not None:
-        passing = passing & named_nodes(frame, result.nodes)[frame.rows]
-    return passing
+    return probe(frame, plugin).passes()
 
 
 def _scored(plugin: ScorePlugin, frame: Frame) -> FloatArray:

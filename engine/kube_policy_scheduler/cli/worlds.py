@@ -155,7 +155,7 @@ def cluster_at(
     found = _recorded(clusters)
     things = cluster_objects(clusters, kubeconfig=kubeconfig, context=context, scheduler=scheduler, found=found)
     if now is None:
-        from kube_policy_scheduler.tooling.recorded import taken_at
+        from kube_policy_scheduler.tooling.cluster_state import taken_at
 
         now = taken_at(found)
     return things, time.time() if now is None else now
@@ -201,7 +201,7 @@ def cluster_objects(
         return _live(kubeconfig, context)
     if kubeconfig is not None or context is not None:
         raise click.UsageError("--cluster is a recorded cluster: it needs no --kubeconfig and no --context")
-    from kube_policy_scheduler.tooling.world import recorded
+    from kube_policy_scheduler.tooling.cluster_state import recorded
 
     return recorded(_recorded(clusters) if found is None else found, scheduler=scheduler)
 

@@ -15,14 +15,13 @@ import numpy as np
 from kube_policy_scheduler.builtins.metrics import whole_column
 from kube_policy_scheduler.cluster.nodes import FloatArray, IntArray
 from kube_policy_scheduler.cluster.signals import Query
-from kube_policy_scheduler.framework.evaluation import named_nodes
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.nominations import blocked_by_nominated
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready, ScorePlugin, Weighted
+from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.status import Status
-from kube_policy_scheduler.lang.compiling.columns import full
-from kube_policy_scheduler.policy.clauses import FilterClause, ScoreClause
+from kube_policy_scheduler.policy.clauses import ScoreClause
+from kube_policy_scheduler.policy.decision_inputs import undefined_nodes
 from kube_policy_scheduler.policy.groupings import GroupingScore
 
 Plugin: TypeAlias = FilterPlugin | ScorePlugin
@@ -110,24 +109,21 @@ def _filtered(
     active = []
     for plugin in profile.filters:
         began = stopwatch()
-        result = plugin.pre_filter(frame)
-        if isinstance(result, Status):
-            verdicts.append(Verdict(plugin, 1, refused=1, seconds=stopwatch() - began))
-            ok[:] = False
-        elif isinstance(result, Ready):
-            passes = plugin.filter(frame, result.state)
-            if result.nodes is not None:
-                passes = passes & named_nodes(frame, result.nodes)
+        alone = probe(frame, plugin)
+        if isinstance(alone.result, Ready):
+            passes = alone.passes()
             seconds = stopwatch() - began
-            missing = 0
-            if isinstance(plugin, FilterClause) and plugin.clause.missing is not None:
-                missing = int(np.count_nonzero(full(plugin.clause.missing(frame), size)[asked]))
+            undefined = undefined_nodes(plugin, frame)
+            missing = int(np.count_nonzero(undefined[asked])) if undefined is not None else 0
             refused = len(asked) - int(np.count_nonzero(passes[asked]))
             verdicts.append(Verdict(plugin, len(asked), refused=refused, missing=missing, seconds=seconds))
-            active.append((plugin, result.state))
+            active.append((plugin, alone.result.state))
             ok &= passes
         else:
-            verdicts.append(Verdict(plugin, 1, seconds=stopwatch() - began))
+            refuses = alone.rejection is not None
+            verdicts.append(Verdict(plugin, 1, refused=int(refuses), seconds=stopwatch() - began))
+            if refuses:
+                ok[:] = False
     if frame.cluster.nominated:
         ok[list(blocked_by_nominated(frame, active, ok))] = False
     rows: IntArray = ok.nonzero()[0]

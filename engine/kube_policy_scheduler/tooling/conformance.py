@@ -31,13 +31,13 @@ from kube_policy_scheduler.framework.dynamic_resources.reservation import (
 from kube_policy_scheduler.framework.evaluation import Evaluation, evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-from kube_policy_scheduler.framework.plugin import Skip
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.preemption import Preemption, post_filter
+from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Status
+from kube_policy_scheduler.tooling.cluster_state import without_nulls
 from kube_policy_scheduler.tooling.differences import Difference, differences
-from kube_policy_scheduler.tooling.recorded import without_nulls
 
 Json: TypeAlias = dict[str, Any]
 
@@ -368,7 +368,7 @@ def _decide_alone(case: Case, alone: Profile) -> Json:
     got = decide(case, alone)
     if alone.filters:
         cluster, pod = load(case.content)
-        if isinstance(alone.filters[0].pre_filter(Frame(pod, cluster, NOW)), Skip):
+        if not probe(Frame(pod, cluster, NOW), alone.filters[0]).applies:
             got["prefilter"]["code"] = Code.SKIP.value
     return got
 

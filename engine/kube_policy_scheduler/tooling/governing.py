@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, Rules
 from kube_policy_scheduler.policy.policy_set import PolicySet
-from kube_policy_scheduler.tooling.world import KUBERNETES, Rules
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ import numpy as np
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.framework.evaluation import score
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready
+from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.status import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +36,7 @@ def refusal(frame: Frame, profile: Profile, node: str) -> Clause | None:
     if row is None:
         return None
     ordered = sorted(profile.filters, key=lambda plugin: not hasattr(plugin, "clause"))
-    return next((clause_of(plugin) for plugin in ordered if _refuses(plugin, frame, row)), None)
-
-
-def _refuses(plugin: FilterPlugin, frame: Frame, row: int) -> bool:
-    prepared = plugin.pre_filter(frame)
-    if isinstance(prepared, Status):
-        return True
-    if not isinstance(prepared, Ready):
-        return False
-    if prepared.nodes is not None and frame.cluster.nodes.names[row] not in prepared.nodes:
-        return True
-    return not bool(plugin.filter(frame, prepared.state)[row])
+    return next((clause_of(plugin) for plugin in ordered if not probe(frame, plugin).passes()[row]), None)
 
 
 def leads(

@@ -14,12 +14,12 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.policy.decision_inputs import Rules
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.capture.freeze import Frozen, frozen
 from kube_policy_scheduler.tooling.capture.scene import Scene
 from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
 from kube_policy_scheduler.tooling.snapshot.pseudonyms import Pseudonyms
-from kube_policy_scheduler.tooling.world import Rules
 from tests.framework.worlds import EVENTS, PODS, World, make_node, make_pod
 
 NOW = 2e9

@@ -21,13 +21,12 @@ from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
+from kube_policy_scheduler.tooling.cluster_state import READ_KINDS, recorded, world
 from kube_policy_scheduler.tooling.policy_reads import annotation_keys, key_reads, literals
-from kube_policy_scheduler.tooling.recorded import READ_KINDS
 from kube_policy_scheduler.tooling.snapshot.fields import API_VERSIONS, recorded_objects
 from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics
 from kube_policy_scheduler.tooling.snapshot.pseudonyms import KEPT_LABELS, Pseudonyms, anonymised, kept_texts
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
-from kube_policy_scheduler.tooling.world import recorded, world
 from tests.framework.worlds import EVENTS, PODS, World, make_pod
 
 PROFILE = kubernetes_profile()

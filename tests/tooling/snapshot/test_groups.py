@@ -11,8 +11,7 @@ from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster.objects import CoschedulingPodGroup, PodGroup
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import parse_objects
-from kube_policy_scheduler.tooling.recorded import taken_at
-from kube_policy_scheduler.tooling.world import recorded
+from kube_policy_scheduler.tooling.cluster_state import recorded, taken_at
 
 CLUSTER = """\
 apiVersion: v1

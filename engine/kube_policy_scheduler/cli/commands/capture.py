@@ -16,13 +16,13 @@ from kube_policy_scheduler.cli.terminal import say
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.diagnostics import Source
+    from kube_policy_scheduler.policy.decision_inputs import Rules
     from kube_policy_scheduler.policy.policy import Policy
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.capture.freeze import Frozen
     from kube_policy_scheduler.tooling.capture.scene import Scene
     from kube_policy_scheduler.tooling.decision_record import DecisionRecord
     from kube_policy_scheduler.tooling.snapshot.pseudonyms import Pseudonyms
-    from kube_policy_scheduler.tooling.world import Rules
 
 EPILOG = """
 \b
@@ -87,7 +87,7 @@ def command(
     from kube_policy_scheduler.adapters.output_file import OutputError, write_file
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.capture.freeze import NotReproduced
-    from kube_policy_scheduler.tooling.world import UnknownPod
+    from kube_policy_scheduler.tooling.cluster_state import UnknownPod
 
     if keep and not anonymise:
         raise click.UsageError("--keep says how to --anonymise: give that, too")
@@ -143,8 +143,9 @@ def _scene(
     sources: tuple[Source, ...],
     policy_set: PolicySet,
 ) -> Scene:
-    from kube_policy_scheduler.tooling.capture.scene import Scene, unbound
-    from kube_policy_scheduler.tooling.world import world
+    from kube_policy_scheduler.policy.decision_inputs import unbound
+    from kube_policy_scheduler.tooling.capture.scene import Scene
+    from kube_policy_scheduler.tooling.cluster_state import world
 
     decided = _record(record, pod, namespace) if record is not None else None
     if decided is not None:
@@ -166,7 +167,7 @@ def _scene(
         free = unbound(asked, scheduler=rules.policy.scheduler or min(policy_set.default_schedulers))
     things = [free if thing is asked else thing for thing in things]
     scene = replace(Scene.of(things, free, rules, seed=seed, now=moment), signals=signals)
-    if rules.policy is not None and not rules.policy.governs(scene.situation().frame()):
+    if rules.policy is not None and not rules.policy.governs(scene.inputs().frame()):
         raise click.ClickException(
             f"policy `{rules.policy.name}` does not govern the pod: it is `{_for_which(rules.policy)}`; a test asks"
             " only the policy that governs a pod: leave out --policy"
@@ -217,7 +218,7 @@ def _compare(record: DecisionRecord, scene: Scene) -> None:
 
 def _rules(pod: Any, policy_set: PolicySet, sources: tuple[Source, ...], name: str | None) -> Rules:
     from kube_policy_scheduler.cluster.cluster import Cluster
-    from kube_policy_scheduler.tooling.world import Rules
+    from kube_policy_scheduler.policy.decision_inputs import Rules
 
     governing = worlds.governing_policy(policy_set, Cluster().templates.pod(pod), name=name)
     return Rules(governing.profile, governing, sources)

@@ -61,10 +61,10 @@ def command(
     """
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError
+    from kube_policy_scheduler.tooling.cluster_state import world
     from kube_policy_scheduler.tooling.doctor.examine import examine, is_found
     from kube_policy_scheduler.tooling.doctor.findings import Patient, Status
     from kube_policy_scheduler.tooling.doctor.report import data, lines
-    from kube_policy_scheduler.tooling.world import world
 
     if metrics is not None and prometheus_url is not None:
         raise click.UsageError("give --metrics or --prometheus-url, not both")

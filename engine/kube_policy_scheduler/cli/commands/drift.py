@@ -78,10 +78,10 @@ def command(
     """
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError
+    from kube_policy_scheduler.tooling.cluster_state import world
     from kube_policy_scheduler.tooling.drift.drift import Question, drift
     from kube_policy_scheduler.tooling.drift.report import data, lines
     from kube_policy_scheduler.tooling.governing import Ruleset
-    from kube_policy_scheduler.tooling.world import world
 
     wanted = _wanted(namespaces, selector)
     try:

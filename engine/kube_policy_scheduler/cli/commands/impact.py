@@ -15,9 +15,9 @@ from kube_policy_scheduler.cli.progress import status_line
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
+    from kube_policy_scheduler.tooling.cluster_state import World
     from kube_policy_scheduler.tooling.governing import Ruleset
     from kube_policy_scheduler.tooling.impact.replay import Step
-    from kube_policy_scheduler.tooling.world import World
 
 KUBERNETES = "kubernetes"
 EPILOG = """
@@ -100,10 +100,10 @@ def command(
     what becomes of the load, of the zones, and of the groups.
     """
     from kube_policy_scheduler.documents.yaml_document import DocumentError
+    from kube_policy_scheduler.tooling.cluster_state import world
     from kube_policy_scheduler.tooling.impact.figures import figures
     from kube_policy_scheduler.tooling.impact.replay import replay
     from kube_policy_scheduler.tooling.impact.report import Impact, Limits, data, lines, markdown
-    from kube_policy_scheduler.tooling.world import world
 
     try:
         sides = (_ruleset(old), _ruleset(new))

@@ -191,10 +191,9 @@ def _traced(nodes: Path, pods: Path, *, until: float | None, all_nodes: bool) ->
 def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Scenario:
     from kube_policy_scheduler.cluster import objects
     from kube_policy_scheduler.documents.fixtures import parse_objects
-    from kube_policy_scheduler.tooling.recorded import priority_classes
+    from kube_policy_scheduler.tooling.cluster_state import priority_classes, recorded
     from kube_policy_scheduler.tooling.simulation.scenario import Scenario
     from kube_policy_scheduler.tooling.simulation.stream import arrivals_of, parse_stream
-    from kube_policy_scheduler.tooling.world import recorded
 
     found = [one for path in clusters for one in parse_objects(files.source(path))]
     things = recorded(found, scheduler=worlds.DEFAULT_SCHEDULER)

@@ -88,7 +88,7 @@ def command(
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.times import rfc3339
-    from kube_policy_scheduler.tooling.recorded import TAKEN_AT
+    from kube_policy_scheduler.tooling.cluster_state import TAKEN_AT
 
     _check_options(clusters, kubeconfig, context, anonymise, keep, key_file, policies, prometheus_url)
     metrics_path = _metrics_path(output, metrics_output, prometheus_url)

@@ -14,9 +14,10 @@ from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, termina
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster import objects
     from kube_policy_scheduler.diagnostics import Source
+    from kube_policy_scheduler.policy.decision_inputs import Rules
     from kube_policy_scheduler.policy.policy_set import PolicySet
+    from kube_policy_scheduler.tooling.cluster_state import World
     from kube_policy_scheduler.tooling.why.recorded import Recorded
-    from kube_policy_scheduler.tooling.world import Rules, World
 
 EPILOG = """
 \b
@@ -88,10 +89,11 @@ def command(
     """
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.pages.why import why_page
+    from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
+    from kube_policy_scheduler.tooling.cluster_state import UnknownPod, waiting
+    from kube_policy_scheduler.tooling.cluster_state import world as world_of
     from kube_policy_scheduler.tooling.why.explain import explain
     from kube_policy_scheduler.tooling.why.report import data, lines
-    from kube_policy_scheduler.tooling.world import Situation, UnknownPod, waiting
-    from kube_policy_scheduler.tooling.world import world as world_of
 
     if record is not None and daemon is not None:
         raise click.UsageError("give --record or --daemon, not both")
@@ -119,8 +121,10 @@ def command(
         )
         with waiting(asked, world.cluster) as (free, bound):
             queued = past.record.queued or None if past is not None else None
-            situation = Situation(free, world.cluster, rules, signals, moment, seed, queued)
-            found = explain(situation, bound=bound, top=top, pending=world.pending())
+            inputs = DecisionInputs.of(
+                free, world.cluster, rules, signals=signals, now=moment, seed=seed, queued=queued
+            )
+            found = explain(inputs, bound=bound, top=top, pending=world.pending())
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
@@ -145,8 +149,8 @@ def _recorded(
     ca_file: Path | None,
 ) -> Recorded:
     from kube_policy_scheduler.cli.records import records_in, records_of
+    from kube_policy_scheduler.tooling.cluster_state import UnknownPod
     from kube_policy_scheduler.tooling.why.recorded import recorded_of
-    from kube_policy_scheduler.tooling.world import UnknownPod
 
     if record is not None:
         records = records_in(record)
@@ -183,7 +187,7 @@ def _policies(paths: Sequence[Path]) -> tuple[tuple[Source, ...], PolicySet | No
 
 
 def _pod_of(pod: str, things: list[Any], *, namespace: str | None, scheduler: str) -> tuple[World, objects.Pod]:
-    from kube_policy_scheduler.tooling.world import pod_in, recorded, world
+    from kube_policy_scheduler.tooling.cluster_state import pod_in, recorded, world
 
     path = Path(pod)
     if pod == "-" or (path.suffix in (".yaml", ".yml", ".json") and path.is_file()):
@@ -201,7 +205,7 @@ def _rules(
 ) -> Rules:
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError
-    from kube_policy_scheduler.tooling.world import KUBERNETES, Rules
+    from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, Rules
 
     if policy_set is None:
         if name is not None:

@@ -13,9 +13,9 @@ from kube_policy_scheduler.tooling.capture.ddmin import minimised
 from kube_policy_scheduler.tooling.capture.forms import node_form, pod_form
 from kube_policy_scheduler.tooling.capture.scene import Scene
 from kube_policy_scheduler.tooling.capture.verdict import Verdict
+from kube_policy_scheduler.tooling.cluster_state import recorded
 from kube_policy_scheduler.tooling.snapshot.fields import Json
 from kube_policy_scheduler.tooling.tester.short_forms import ShortFormError, node_object, pod_object
-from kube_policy_scheduler.tooling.world import recorded
 
 Path: TypeAlias = tuple[str | int, ...]
 _FIXED = frozenset({"name", "node", "apiVersion", "kind"})

@@ -11,17 +11,16 @@ from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document
-from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.times import rfc3339
 from kube_policy_scheduler.tooling.capture.draft import Draft, draft, trimmed
 from kube_policy_scheduler.tooling.capture.reduce import reduced
 from kube_policy_scheduler.tooling.capture.scene import Scene
 from kube_policy_scheduler.tooling.capture.verdict import Verdict
+from kube_policy_scheduler.tooling.cluster_state import recorded
 from kube_policy_scheduler.tooling.policy_reads import fields
 from kube_policy_scheduler.tooling.snapshot.fields import Json, recorded_objects
 from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics
 from kube_policy_scheduler.tooling.snapshot.pseudonyms import Pseudonyms, anonymised
-from kube_policy_scheduler.tooling.world import recorded
 
 _MOST_FILTERED = 8
 """Refused nodes up to which the test says of each why."""
@@ -191,7 +190,7 @@ def _document(made: Draft, verdict: Verdict) -> Json:
             policy.queries, signals=scene.signals, nodes=_table(scene), now=scene.now
         )
     case: Json = {"name": made.case, "pod": made.pod}
-    info = scene.situation().info()
+    info = scene.inputs().pod
     if policy is not None and info.created and fields([policy]) & {"pod.queued", "pod.waiting"}:
         case["queued"] = f"{max(0.0, scene.now - info.created):.3f}s"
     case["expect"] = _expected(scene, verdict)
@@ -212,8 +211,8 @@ def _expected(scene: Scene, verdict: Verdict) -> Mapping[str, Any]:
     if verdict.held is not None:
         return {"held": verdict.held}
     expect: Json = {}
-    situation = scene.situation()
-    made = evaluate(situation.frame(), situation.profile)
+    inputs = scene.inputs()
+    made = inputs.evaluate()
     if verdict.host is not None:
         expect["node"] = verdict.host
         if verdict.next is not None and not verdict.tied:
@@ -222,7 +221,7 @@ def _expected(scene: Scene, verdict: Verdict) -> Mapping[str, Any]:
         expect["unschedulable"] = {"clause": verdict.cause} if verdict.cause else {"message": "/./"}
         if verdict.evicted:
             expect["evicts"] = sorted(name.partition("/")[2] for name in verdict.evicted[1:])
-    names = situation.cluster.nodes.names
+    names = inputs.cluster.nodes.names
     refused = [(name, made.diagnosis.status(row)) for row, name in enumerate(names)]
     refused = [(name, status) for name, status in refused if status.plugin and not made.diagnosis.rejection]
     if 0 < len(refused) <= _MOST_FILTERED:

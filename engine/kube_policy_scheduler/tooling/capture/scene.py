@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.tooling.capture.verdict import Verdict, verdict
+from kube_policy_scheduler.tooling.cluster_state import world
 from kube_policy_scheduler.tooling.why.filters import refusals
-from kube_policy_scheduler.tooling.world import Rules, Situation, world
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +68,15 @@ class Scene:
         """Return the scene with some of the other objects."""
         return replace(self, others=tuple(kept))
 
-    def situation(self) -> Situation:
+    def inputs(self) -> DecisionInputs:
         """Return the decision to be made."""
         made = world((*self.others, *self.nodes, *self.placed)).cluster
-        return Situation(self.pod, made, self.rules, signals=self.signals, now=self.now, seed=self.seed)
+        return DecisionInputs.of(self.pod, made, self.rules, signals=self.signals, now=self.now, seed=self.seed)
 
     def verdict(self) -> Verdict:
         """Decide."""
         self.trials[0] += 1
-        return verdict(self.situation())
+        return verdict(self.inputs())
 
     def by_relevance(self) -> tuple[list[objects.Node], int]:
         """Return the nodes with those first that probably matter, and how many these are.
@@ -85,10 +85,10 @@ class Scene:
         a normalised score, for each filter one node that it refuses, and for the main reason of a pod that fits
         nowhere a node on which nothing else is in the way.
         """
-        situation = self.situation()
-        asked = refusals(situation)
+        inputs = self.inputs()
+        asked = refusals(inputs)
         made = asked.evaluation
-        table = situation.cluster.nodes
+        table = inputs.cluster.nodes
         rows: dict[int, None] = {}
         chosen = self.verdict()
         for name in (chosen.host, chosen.next, chosen.evicted[0] if chosen.evicted else None):
@@ -113,14 +113,6 @@ class Scene:
         rows.update(dict.fromkeys(int(row) for row in ranked))
         rows.update(dict.fromkeys(asked.nearest(table.size)))
         return [table.infos[row].node for row in rows], first
-
-
-def unbound(pod: objects.Pod, *, scheduler: str | None = None) -> objects.Pod:
-    """Return a pod before it had a node; scheduler: whose it then is, None for its own."""
-    spec = msgspec.structs.replace(pod.spec, node_name="")
-    if scheduler is not None:
-        spec = msgspec.structs.replace(spec, scheduler_name=scheduler)
-    return msgspec.structs.replace(pod, spec=spec)
 
 
 def _first_by_name(rows: Sequence[int], names: Sequence[str]) -> int:

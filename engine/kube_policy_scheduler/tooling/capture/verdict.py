@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.evaluation import Evaluation, evaluate
+from kube_policy_scheduler.framework.evaluation import Evaluation
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.why.filters import Refusals, refusals
-from kube_policy_scheduler.tooling.world import Situation
 
 _MOST_EXPLAINED = 64
 """Nodes up to which the main reason is asked for: it takes every filter alone."""
@@ -64,17 +63,17 @@ class Verdict:
         return mine == theirs
 
 
-def verdict(situation: Situation) -> Verdict:
+def verdict(inputs: DecisionInputs) -> Verdict:
     """Decide, and return what a smaller world has to repeat."""
-    policy = situation.rules.policy
-    if policy is not None and not policy.governs(situation.frame()):
+    policy = inputs.rules.policy
+    if policy is not None and not policy.governs(inputs.frame()):
         return Verdict(None, None, None, frozenset(), governed=False)
-    held = situation.held()
+    held = inputs.hold_reason()
     if held is not None:
         return Verdict(None, None, None, frozenset(), held=held)
-    frame = situation.frame()
-    made = evaluate(frame, situation.profile)
-    decision = Cycle(seed=situation.seed).decide(frame, situation.profile)
+    frame = inputs.frame()
+    made = inputs.evaluate()
+    decision = inputs.decide()
     refusers = first_refusers(made)
     size, names = frame.cluster.nodes.size, frame.cluster.nodes.names
     statuses = _statuses(made, names) if size <= _MOST_EXPLAINED else None
@@ -85,7 +84,7 @@ def verdict(situation: Situation) -> Verdict:
                 str(decision.preemption.nominated_node),
                 *sorted(pod.key for pod in decision.preemption.victims),
             )
-        cause = _cause(refusals(situation)) if size <= _MOST_EXPLAINED else None
+        cause = _cause(refusals(inputs)) if size <= _MOST_EXPLAINED else None
         return Verdict(None, None, None, refusers, cause=cause, evicted=evicted, empty=not size, statuses=statuses)
     totals = sorted((-float(total), names[row]) for row, total in zip(made.feasible, made.totals, strict=True))
     best = next(total for total, name in totals if name == decision.host)

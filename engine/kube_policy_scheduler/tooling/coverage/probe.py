@@ -13,8 +13,8 @@ import numpy as np
 
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import Ready
-from kube_policy_scheduler.framework.status import Code, Status
+from kube_policy_scheduler.framework.probe import probe
+from kube_policy_scheduler.framework.status import Code
 from kube_policy_scheduler.lang import checked
 from kube_policy_scheduler.lang.checked import ClauseKind
 from kube_policy_scheduler.lang.compiling.columns import TRUE, to_kleene
@@ -166,8 +166,8 @@ class _Watched:
                 if clause.kind is not wanted:
                     continue
                 self._clause(clause, frame, compiled)
-                refusal = self._plugins[id(compiled)].pre_filter(frame)
-                if isinstance(refusal, Status):
+                refusal = probe(frame, self._plugins[id(compiled)]).rejection
+                if refusal is not None:
                     if refusal.code is not Code.UNSCHEDULABLE:
                         return True, True
                     rejected = True
@@ -209,16 +209,14 @@ class _Watched:
                     self._answers.over(evict, frame, [Victim(pod, (), frame) for pod in lower])
 
     def _bound(self, clause: checked.Clause, compiled: CompiledClause, frame: Frame) -> None:
-        site, plugin = bound_site(clause), self._plugins[id(compiled)]
-        prepared = plugin.pre_filter(frame)
-        match prepared:
-            case Ready(state=state):
-                ok = plugin.filter(frame, state)
-                self._answers.see_all(site, to_kleene(ok), np.ones(len(ok), np.bool_))
-            case Status():
-                self._answers.see(site, Outcome.FALSE)
-            case _:
-                self._answers.see(site, Outcome.TRUE)
+        site, asked = bound_site(clause), probe(frame, self._plugins[id(compiled)])
+        if asked.rejection is not None:
+            self._answers.see(site, Outcome.FALSE)
+        elif asked.applies:
+            ok = asked.passes()
+            self._answers.see_all(site, to_kleene(ok), np.ones(len(ok), np.bool_))
+        else:
+            self._answers.see(site, Outcome.TRUE)
 
     def _count(self) -> None:
         """Add what one decision met; what it met twice counts once."""

@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
-from kube_policy_scheduler.tooling.world import World
+from kube_policy_scheduler.tooling.cluster_state import World
 
 
 class Status(Enum):

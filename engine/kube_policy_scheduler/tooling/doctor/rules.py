@@ -12,11 +12,12 @@ from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.framework.evaluation import score
 from kube_policy_scheduler.lang.checked import ClauseKind
 from kube_policy_scheduler.lang.compiling.compiled import CompiledScore, CompiledTest
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.detail import called as called_by
 from kube_policy_scheduler.policy.policy import Policy
+from kube_policy_scheduler.tooling.cluster_state import waiting
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status
 from kube_policy_scheduler.tooling.why.filters import refusals
-from kube_policy_scheduler.tooling.world import Rules, Situation, waiting
 
 MOST_PODS = 40
 """Kinds of pods tried for each policy: more say little that is new."""
@@ -66,9 +67,9 @@ def _try(patient: Patient, policy: Policy, pod: objects.Pod) -> _Tried:
     cluster = patient.world.cluster
     with waiting(pod, cluster) as (free, _):
         rules = Rules(policy.profile, policy)
-        situation = Situation(free, cluster, rules, patient.signals, patient.now, patient.seed)
-        asked = refusals(situation)
-        frame = situation.frame()
+        inputs = DecisionInputs.of(free, cluster, rules, signals=patient.signals, now=patient.now, seed=patient.seed)
+        asked = refusals(inputs)
+        frame = inputs.frame()
         feasible = asked.evaluation.feasible
         if len(feasible) < 2:  # how scores would tell nodes apart is worth knowing all the same
             feasible = np.arange(cluster.nodes.size)

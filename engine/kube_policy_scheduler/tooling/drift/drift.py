@@ -13,11 +13,10 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.evaluation import evaluate
-from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
+from kube_policy_scheduler.tooling.cluster_state import World, is_of_node, waiting
 from kube_policy_scheduler.tooling.governing import Ruleset
 from kube_policy_scheduler.tooling.node_verdicts import Clause, leads, refusal
-from kube_policy_scheduler.tooling.world import Rules, World, is_of_node, waiting
 
 FINISHED = "finished"
 ENDING = "being deleted"
@@ -163,10 +162,10 @@ class _Look:
 
     def _decide(self, pod: PodInfo, host: str, rules: Rules) -> Drifted | _Verdict:
         question, cluster, profile = self._question, self._there.cluster, rules.profile
-        frame = Frame(pod, cluster, question.now, signals=question.signals, queued=pod.created)
-        if self._cycle.decide(frame, profile).host == host:
+        inputs = DecisionInputs(pod, cluster, rules, question.signals, question.now, queued=pod.created)
+        if inputs.decide(self._cycle).host == host:
             return _Verdict.WELL
-        evaluation = evaluate(frame, profile)
+        frame, evaluation = inputs.frame(), inputs.evaluate()
         feasible, totals, names = evaluation.feasible, evaluation.totals, cluster.nodes.names
         better = min((names[row] for row in feasible[totals == totals.max()]), default="") if len(feasible) else ""
         mine = np.flatnonzero(feasible == cluster.nodes.rows[host])

@@ -10,7 +10,7 @@ import numpy as np
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.status import Status
+from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.policy.clauses import FilterClause, LimitClause, RequireClause
 from kube_policy_scheduler.policy.groupings import SpreadFilter
@@ -77,13 +77,9 @@ def expectation(frame: Frame, policy: Policy) -> tuple[Json, bool] | None:
 def _whole_refusal(frame: Frame, policy: Policy) -> Json | None:
     """Return the clause that refuses the pod whatever the node, None where there is none."""
     for plugin in policy.profile.filters:
-        if isinstance(plugin, RequireClause | LimitClause) and _refuses(plugin, frame):
+        if isinstance(plugin, RequireClause | LimitClause) and probe(frame, plugin).rejection is not None:
             return {"clause": plugin.name}
     return None
-
-
-def _refuses(plugin: RequireClause | LimitClause, frame: Frame) -> bool:
-    return isinstance(plugin.pre_filter(frame), Status)
 
 
 def _refused(frame: Frame, policy: Policy) -> Json:

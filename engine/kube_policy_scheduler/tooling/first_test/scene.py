@@ -14,9 +14,9 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import parse_document
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.times import rfc3339, unix_seconds
+from kube_policy_scheduler.tooling.cluster_state import recorded, world
 from kube_policy_scheduler.tooling.first_test.values import ABSENT, DEFAULT_NOW, IMAGE, SAME, ZONE, World
 from kube_policy_scheduler.tooling.tester.short_forms import Json, node_object, pod_object
-from kube_policy_scheduler.tooling.world import recorded, world
 
 NODES = ("n1", "n2", "n3")
 """The first one varies."""

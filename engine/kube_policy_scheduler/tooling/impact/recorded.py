@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kube_policy_scheduler.cluster.pods import Templates
+from kube_policy_scheduler.policy.decision_inputs import unbound
+from kube_policy_scheduler.tooling.cluster_state import is_of_node
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
 from kube_policy_scheduler.tooling.governing import Ruleset, governed
-from kube_policy_scheduler.tooling.impact.replay import Step, unbound
-from kube_policy_scheduler.tooling.world import is_of_node
+from kube_policy_scheduler.tooling.impact.replay import Step
 
 _DECIDED = frozenset(Outcome) - {Outcome.BIND_FAILED, Outcome.FAILED}
 
@@ -35,5 +36,5 @@ def recorded_steps(records: Iterable[DecisionRecord], rulesets: Sequence[Ruleset
         if not pod.metadata.uid:
             pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=record.key))
         was = record.node if record.outcome in (Outcome.ASSIGNED, Outcome.SHADOW) else ""
-        steps.append(Step(unbound(pod), record.time, queued=record.queued or None, was=was))
+        steps.append(Step(unbound(pod, keep_status=False), record.time, queued=record.queued or None, was=was))
     return steps

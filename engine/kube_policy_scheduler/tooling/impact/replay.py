@@ -11,17 +11,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-import msgspec
-
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.dynamic_resources.in_memory import give_claims_back, take_claims
-from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules, unbound
+from kube_policy_scheduler.tooling.cluster_state import World, is_of_node, world
 from kube_policy_scheduler.tooling.governing import Ruleset, governed
 from kube_policy_scheduler.tooling.impact.reasons import Reason, reason
-from kube_policy_scheduler.tooling.world import World, is_of_node, world
 
 
 class State(Enum):
@@ -113,10 +111,11 @@ class Side:
         """Return a pod as this cluster keeps it."""
         return self.world.cluster.templates.pod(step.pod)
 
-    def frame(self, step: Step, pod: PodInfo) -> Frame:
+    def inputs(self, step: Step, rules: Rules) -> DecisionInputs:
         """Return the inputs of a decision, over the cluster as it stands."""
-        queued = pod.created if step.queued is None else step.queued
-        return Frame(pod, self.world.cluster, step.now, signals=self.signals, queued=queued)
+        return DecisionInputs.of(
+            step.pod, self.world.cluster, rules, signals=self.signals, now=step.now, queued=step.queued
+        )
 
     def decide(self, step: Step) -> tuple[Placement, Callable[[], None]]:
         """Return what becomes of a pod, and what makes it so."""
@@ -124,11 +123,11 @@ class Side:
         rules = self.ruleset.rules(pod)
         if rules is None:
             return Placement(State.UNGOVERNED, message="no policy governs it"), _nothing
-        frame = self.frame(step, pod)
-        held = rules.policy.hold_reason(frame) if rules.policy is not None else None
+        inputs = self.inputs(step, rules)
+        held = inputs.hold_reason()
         if held is not None:
             return Placement(State.HELD, policy=rules.profile.name, message=held), _nothing
-        decision = self._cycle.decide(frame, rules.profile)
+        decision = inputs.decide(self._cycle)
         if decision.host is None:
             placement = Placement(State.UNSCHEDULABLE, policy=rules.profile.name, message=decision.message)
             return placement, _nothing
@@ -192,10 +191,14 @@ def replay(
 def _reason(before: Side, after: Side, step: Step, now: Placement) -> Reason:
     """Return why a pod's fate differs: both sets are asked about the new cluster, as it stands before the pod."""
     pod = after.info(step)
-    frame = after.frame(step, pod)
-    old_frame = replace(frame, signals=before.signals)
+    old, new = before.ruleset.rules(pod), after.ruleset.rules(pod)
+    if new is None:
+        return Reason("ungoverned", "no policy", text="of the new ones governs it")
+    if old is None:
+        return Reason("ungoverned", "no policy", text="of the old ones governed it")
+    inputs = after.inputs(step, new)
     return reason(
-        old_frame, before.ruleset.rules(pod), frame, after.ruleset.rules(pod),
+        replace(inputs, rules=old, signals=before.signals), inputs,
         to_node=now.node, new_message=now.message, cycle=after.other,
     )  # fmt: skip
 
@@ -215,7 +218,7 @@ def steps_of(there: World, rulesets: Sequence[Ruleset], *, now: float) -> list[S
         if info.terminal or info.terminating or is_of_node(info) or not governed(info, rulesets):
             continue
         host = there.cluster.node_of(info.uid) or ""
-        step = Step(unbound(pod), now, was=host)
+        step = Step(unbound(pod, keep_status=False), now, was=host)
         if host:
             bound.append((info.started or info.created, key, step))
         else:
@@ -223,9 +226,3 @@ def steps_of(there: World, rulesets: Sequence[Ruleset], *, now: float) -> list[S
     bound.sort(key=lambda item: item[:2])
     waiting.sort(key=lambda item: item[:3])
     return [*(item[2] for item in bound), *(item[3] for item in waiting)]
-
-
-def unbound(pod: objects.Pod) -> objects.Pod:
-    """Return a pod as it waited."""
-    spec = msgspec.structs.replace(pod.spec, node_name="")
-    return msgspec.structs.replace(pod, spec=spec, status=objects.PodStatus())

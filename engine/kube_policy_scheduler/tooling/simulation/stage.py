@@ -12,10 +12,10 @@ from kube_policy_scheduler.framework.dynamic_resources.in_memory import take_cla
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.queue import QueuedPod
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
+from kube_policy_scheduler.tooling.cluster_state import world
 from kube_policy_scheduler.tooling.simulation.contender import Contender, Rules
 from kube_policy_scheduler.tooling.simulation.measures import Measures, Sample, resources_of
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival, Scenario, amount_wanted
-from kube_policy_scheduler.tooling.world import world
 
 SAMPLES = 200
 """Moments looked at in a run, at most about twice as many."""

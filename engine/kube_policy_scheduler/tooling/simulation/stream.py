@@ -21,7 +21,7 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject, parse_object
 from kube_policy_scheduler.documents.schema import DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_documents
 from kube_policy_scheduler.times import parse_duration, unix_seconds
-from kube_policy_scheduler.tooling.recorded import PriorityClasses, stored
+from kube_policy_scheduler.tooling.cluster_state import PriorityClasses, stored
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival
 from kube_policy_scheduler.tooling.tester.reading import schema_text
 from kube_policy_scheduler.tooling.tester.short_forms import ShortFormError, pod_object

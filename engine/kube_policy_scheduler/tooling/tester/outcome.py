@@ -11,10 +11,9 @@ import numpy as np
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready
-from kube_policy_scheduler.framework.status import Status
-from kube_policy_scheduler.lang.compiling.columns import full
-from kube_policy_scheduler.policy.clauses import FilterClause, RequireClause
+from kube_policy_scheduler.framework.plugin import FilterPlugin
+from kube_policy_scheduler.framework.probe import probe
+from kube_policy_scheduler.policy.decision_inputs import undefined_nodes
 from kube_policy_scheduler.tooling.tester.policies import Conjunct, TestedPolicy
 
 
@@ -124,21 +123,13 @@ def _verdict_of_part(part: Conjunct, names: Sequence[str]) -> Verdict:
 
 def _verdict(plugin: FilterPlugin, frame: Frame) -> Verdict | None:
     names = frame.cluster.nodes.names
-    prepared = plugin.pre_filter(frame)
-    if isinstance(prepared, Status):
-        lacks = isinstance(plugin, RequireClause) and plugin.clause.missing is not None and plugin.clause.missing(frame)
-        undefined = frozenset(names) if lacks else frozenset[str]()
-        return Verdict(plugin.name, dict.fromkeys(names, prepared.reasons), undefined)
-    if not isinstance(prepared, Ready):
+    asked = probe(frame, plugin)
+    if not asked.applies:
         return None
     refused: dict[str, tuple[str, ...]] = {}
-    if prepared.nodes is not None:
-        refused = {name: (f"{plugin.name} means other nodes",) for name in names if name not in prepared.nodes}
-    for refusal in plugin.refusals(frame, prepared.state):
-        for row in np.flatnonzero(refusal.where):
-            refused[names[row]] = (*refused.get(names[row], ()), refusal.reason)
-    undefined = frozenset[str]()
-    if isinstance(plugin, FilterClause) and plugin.clause.missing is not None:
-        missing = full(plugin.clause.missing(frame), frame.size)
-        undefined = frozenset(names[row] for row in np.flatnonzero(missing))
+    for reason, where in asked.reasons():
+        for row in np.flatnonzero(where):
+            refused[names[row]] = (*refused.get(names[row], ()), reason)
+    missing = undefined_nodes(plugin, frame)
+    undefined = frozenset(names[row] for row in np.flatnonzero(missing)) if missing is not None else frozenset[str]()
     return Verdict(plugin.name, refused, undefined)

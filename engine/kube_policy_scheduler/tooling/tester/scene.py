@@ -19,7 +19,7 @@ from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.dynamic_resources.in_memory import give_claims_back, make_claims, take_claims
 from kube_policy_scheduler.lang.codes import Code
-from kube_policy_scheduler.tooling.recorded import priority_classes, read_kind, stored
+from kube_policy_scheduler.tooling.cluster_state import priority_classes, read_kind, stored
 from kube_policy_scheduler.tooling.tester import codes
 from kube_policy_scheduler.tooling.tester.device_forms import add_claims, add_devices
 from kube_policy_scheduler.tooling.tester.expectation import NodeFacts

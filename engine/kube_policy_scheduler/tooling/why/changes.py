@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.quantity import amount
 from kube_policy_scheduler.cluster.taints import TaintKey
-from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.why.filters import Refusals
 from kube_policy_scheduler.tooling.why.lacks import HARD, taint_text, untolerated
 from kube_policy_scheduler.tooling.why.policy_changes import edits
 from kube_policy_scheduler.tooling.why.values import amount_text
-from kube_policy_scheduler.tooling.world import Situation
 
 _HOSTNAME = "kubernetes.io/hostname"
 _MOST_TAINTS, _MOST_SHAPES, _MOST_NODES = 6, 6, 3
@@ -39,12 +39,12 @@ class Change:
     """Where the pod would go."""
 
 
-def fitting(situation: Situation) -> BoolArray | None:
+def fitting(inputs: DecisionInputs) -> BoolArray | None:
     """Return `bool[nodes]`, where the pod fits; None where it fits nowhere."""
-    if situation.held() is not None:
+    if inputs.hold_reason() is not None:
         return None
-    size = situation.cluster.nodes.size
-    feasible = evaluate(situation.frame(), situation.profile).feasible
+    size = inputs.cluster.nodes.size
+    feasible = inputs.evaluate().feasible
     if not len(feasible):
         return None
     result = np.zeros(size, np.bool_)
@@ -52,67 +52,89 @@ def fitting(situation: Situation) -> BoolArray | None:
     return result
 
 
-def changes(situation: Situation, asked: Refusals) -> tuple[Change, ...]:
+def changes(inputs: DecisionInputs, asked: Refusals) -> tuple[Change, ...]:
     """Return the changes that help, those of the pod first, then of a node, of the policy, and one more node."""
     found: list[Change] = []
 
-    def attempt(kind: str, text: str, changed: Situation) -> bool:
+    def attempt(kind: str, text: str, changed: DecisionInputs) -> bool:
         fits = fitting(changed)
         if fits is None:
             return False
-        host = Cycle(seed=changed.seed).decide(changed.frame(), changed.profile).host
+        host = changed.decide().host
         found.append(Change(kind, text, int(fits.sum()), host or ""))
         return host is not None
 
-    _requests(situation, attempt)
-    _tolerations(situation, asked, attempt)
-    _constraints(situation, attempt)
+    _requests(inputs, attempt)
+    _tolerations(inputs, asked, attempt)
+    _constraints(inputs, attempt)
     for node, text in _node_changes(asked):
-        with situation.with_node(node) as changed:
-            attempt("node", text, changed)
-    for edit in edits(situation, asked):
-        attempt("policy", edit.text, edit.situation)
-    for node, text in _new_nodes(situation):
-        with situation.with_node(node) as changed:
-            if attempt("capacity", text, changed):
+        with _changed_node(inputs.cluster, node):
+            attempt("node", text, inputs)
+    for edit in edits(inputs, asked):
+        attempt("policy", edit.text, edit.inputs)
+    for node, text in _new_nodes(inputs):
+        with _changed_node(inputs.cluster, node):
+            if attempt("capacity", text, inputs):
                 break
     return tuple(found)
 
 
-Attempt = Callable[[str, str, Situation], bool]
+Attempt = Callable[[str, str, DecisionInputs], bool]
+
+
+def _spec(inputs: DecisionInputs) -> objects.PodSpec:
+    assert inputs.manifest is not None, "changes are tried on the pod as the API server has it"
+    return inputs.manifest.spec
+
+
+@contextmanager
+def _changed_node(cluster: Cluster, node: objects.Node) -> Iterator[None]:
+    """Change or add a node while it lasts."""
+    name = node.metadata.name
+    row = cluster.nodes.rows.get(name)
+    before = cluster.nodes.infos[row].node if row is not None else None
+    cluster.set_node(node)
+    try:
+        yield
+    finally:
+        if before is None:
+            cluster.remove_node(name)
+        else:
+            cluster.set_node(before)
+
 
 # --- the pod ---------------------------------------------------------------------------------------------
 
 
-def _requests(situation: Situation, attempt: Attempt) -> None:
-    wanted = situation.info().template.requests
-    nodes = situation.cluster.nodes
+def _requests(inputs: DecisionInputs, attempt: Attempt) -> None:
+    wanted = inputs.pod.template.requests
+    nodes = inputs.cluster.nodes
     for resource, whole in sorted(wanted.items(), key=lambda item: (item[0] not in ("cpu", "memory"), item[0])):
         if resource == "pods" or whole <= 0:
             continue
-        without = _lowered(situation, resource, 0)
+        without = _lowered(inputs, resource, 0)
         fits = fitting(without)
         if fits is None:
             continue
         free = nodes.allocatable(resource) - nodes.requested(resource)
         bounds = sorted({int(value) for value in free[fits] if 0 < value < whole}, reverse=True)[:2]
-        for bound in bounds or _halving(situation, resource, whole):
+        for bound in bounds or _halving(inputs, resource, whole):
             target = _readable(resource, bound)
-            changed = _lowered(situation, resource, target)
-            if changed.info().template.requests.get(resource, 0) != target:
+            changed = _lowered(inputs, resource, target)
+            if changed.pod.template.requests.get(resource, 0) != target:
                 continue
             before, after = amount_text(resource, whole), amount_text(resource, target)
             if attempt("pod", f"request {after} {resource} or less, instead of {before}", changed):
                 break
 
 
-def _halving(situation: Situation, resource: str, whole: int) -> list[int]:
+def _halving(inputs: DecisionInputs, resource: str, whole: int) -> list[int]:
     """Return the largest request that fits, where something else than room on nodes decides, such as a limit."""
     unit = 1 << 20 if resource in ("memory", "ephemeral-storage") else 1
     low, high = 0, -(-whole // unit)
     while high - low > 1:
         middle = (low + high) // 2
-        if fitting(_lowered(situation, resource, middle * unit)) is None:
+        if fitting(_lowered(inputs, resource, middle * unit)) is None:
             high = middle
         else:
             low = middle
@@ -129,9 +151,9 @@ def _readable(resource: str, bound: int) -> int:
     return bound
 
 
-def _lowered(situation: Situation, resource: str, target: int) -> Situation:
-    """Return the situation with the pod's total request of a resource lowered, largest containers first."""
-    spec = situation.pod.spec
+def _lowered(inputs: DecisionInputs, resource: str, target: int) -> DecisionInputs:
+    """Return the inputs with the pod's total request of a resource lowered, largest containers first."""
+    spec = _spec(inputs)
     overhead = amount(resource, (spec.overhead or {}).get(resource, 0))
     containers = list(spec.containers or ())
     room = max(0, target - overhead)
@@ -149,7 +171,7 @@ def _lowered(situation: Situation, resource: str, target: int) -> Situation:
             requests={**(level.requests or {}), resource: _quantity(resource, room)}, limits=level.limits
         )
     changed = msgspec.structs.replace(spec, containers=containers, init_containers=first or None, resources=level)
-    return situation.with_pod(changed)
+    return inputs.with_spec(changed)
 
 
 def _request(container: objects.Container, resource: str) -> int:
@@ -171,8 +193,8 @@ def _quantity(resource: str, wanted: int) -> str:
     return f"{wanted}m" if resource == "cpu" else str(wanted)
 
 
-def _tolerations(situation: Situation, asked: Refusals, attempt: Attempt) -> None:
-    nodes = situation.cluster.nodes
+def _tolerations(inputs: DecisionInputs, asked: Refusals, attempt: Attempt) -> None:
+    nodes = inputs.cluster.nodes
     sets: Counter[tuple[TaintKey, ...]] = Counter()
     for row in range(nodes.size):
         if nodes.infos[row].taints:
@@ -181,20 +203,20 @@ def _tolerations(situation: Situation, asked: Refusals, attempt: Attempt) -> Non
                 sets[taints] += 1
     single = Counter({taints: count for taints, count in sets.items() if len(taints) == 1})
     for (taint,), _ in sorted(single.items(), key=lambda item: (-item[1], item[0]))[:_MOST_TAINTS]:
-        spec = situation.pod.spec
+        spec = _spec(inputs)
         operator = "Equal" if taint.value else "Exists"
         more = objects.Toleration(key=taint.key, operator=operator, value=taint.value, effect=taint.effect)
         changed = msgspec.structs.replace(spec, tolerations=[*(spec.tolerations or ()), more])
-        attempt("pod", f"tolerate the taint {taint_text(taint)}", situation.with_pod(changed))
+        attempt("pod", f"tolerate the taint {taint_text(taint)}", inputs.with_spec(changed))
 
 
-def _constraints(situation: Situation, attempt: Attempt) -> None:
+def _constraints(inputs: DecisionInputs, attempt: Attempt) -> None:
     """Try without each entry of the node selector, and without each required term."""
-    spec = situation.pod.spec
+    spec = _spec(inputs)
     for key, value in sorted((spec.node_selector or {}).items()):
         rest = {name: item for name, item in (spec.node_selector or {}).items() if name != key}
         changed = msgspec.structs.replace(spec, node_selector=rest or None)
-        attempt("pod", f"drop {key}={value} from the node selector", situation.with_pod(changed))
+        attempt("pod", f"drop {key}={value} from the node selector", inputs.with_spec(changed))
     affinity = spec.affinity
     if affinity is not None:
         for field, text in (
@@ -206,7 +228,7 @@ def _constraints(situation: Situation, attempt: Attempt) -> None:
             if part is None or not part.required:
                 continue
             kept = msgspec.structs.replace(affinity, **{field: msgspec.structs.replace(part, required=None)})
-            attempt("pod", f"drop {text}", situation.with_pod(msgspec.structs.replace(spec, affinity=kept)))
+            attempt("pod", f"drop {text}", inputs.with_spec(msgspec.structs.replace(spec, affinity=kept)))
     constraints = spec.topology_spread_constraints or []
     for at, constraint in enumerate(constraints):
         if constraint.when_unsatisfiable == "DoNotSchedule":
@@ -215,7 +237,7 @@ def _constraints(situation: Situation, attempt: Attempt) -> None:
                 spec, topology_spread_constraints=[*constraints[:at], soft, *constraints[at + 1 :]]
             )
             text = f"let the spread over {constraint.topology_key} be a wish (ScheduleAnyway)"
-            attempt("pod", text, situation.with_pod(changed))
+            attempt("pod", text, inputs.with_spec(changed))
 
 
 # --- nodes -----------------------------------------------------------------------------------------------
@@ -257,18 +279,18 @@ def _key(taint: objects.Taint) -> TaintKey:
     return TaintKey(taint.key, taint.value, taint.effect)
 
 
-def _new_nodes(situation: Situation) -> Iterator[tuple[objects.Node, str]]:
+def _new_nodes(inputs: DecisionInputs) -> Iterator[tuple[objects.Node, str]]:
     """Return an empty copy of a node of each size and set of taints, the most frequent first."""
     shapes: dict[tuple[object, ...], list[int]] = {}
-    for info in situation.cluster.nodes.infos:
+    for info in inputs.cluster.nodes.infos:
         if not info.node.spec.unschedulable:
             key = (tuple(sorted(info.allocatable.items())), tuple(_key(t) for t in info.taints))
             shapes.setdefault(key, []).append(info.row)
     ranked = sorted(shapes.values(), key=lambda rows: (-len(rows), rows[0]))
     for rows in ranked[:_MOST_SHAPES]:
-        names = situation.cluster.nodes.names
+        names = inputs.cluster.nodes.names
         like = min((names[row], row) for row in rows)[1]
-        info = situation.cluster.nodes.infos[like]
+        info = inputs.cluster.nodes.infos[like]
         name = f"{info.name}-more"
         labels = {**info.labels} | ({_HOSTNAME: name} if _HOSTNAME in info.labels else {})
         meta = msgspec.structs.replace(info.node.metadata, name=name, uid=name, labels=labels)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.policy.gang_state import GangState, gang_state
 from kube_policy_scheduler.policy.pod_groups import pod_group_claims
 from kube_policy_scheduler.tooling.why.changes import Change, changes
@@ -17,7 +18,6 @@ from kube_policy_scheduler.tooling.why.filters import RESOURCES, Refusals, Refus
 from kube_policy_scheduler.tooling.why.lacks import Near, near, plain
 from kube_policy_scheduler.tooling.why.limits import LimitState, limits
 from kube_policy_scheduler.tooling.why.scores import Ranking, ranking
-from kube_policy_scheduler.tooling.world import Situation
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,56 +83,56 @@ class Explanation:
 
 
 def explain(
-    situation: Situation, *, bound: str | None = None, top: int = 5, pending: Sequence[PodInfo] = ()
+    inputs: DecisionInputs, *, bound: str | None = None, top: int = 5, pending: Sequence[PodInfo] = ()
 ) -> Explanation:
     """Decide a pod and say why.
 
     Args:
-        situation: the pod as it waits, the cluster without it, and the rules.
+        inputs: the pod as it waits, the cluster without it, and the rules.
         bound: the node that it is on, where it is on one.
         top: how many nodes to show.
         pending: the pods that wait, for those of its gang.
     """
-    asked = refusals(situation)
-    decision = Cycle(seed=situation.seed).decide(asked.frame, situation.profile)
-    held, fits = situation.held(), len(asked.evaluation.feasible)
-    nodes = situation.cluster.nodes
+    asked = refusals(inputs)
+    decision = inputs.decide()
+    held, fits = inputs.hold_reason(), len(asked.evaluation.feasible)
+    nodes = inputs.cluster.nodes
     lines = tuple(_lines(asked))
     fails = held is not None or not fits
     preemption = decision.preemption
     bound_row = nodes.rows.get(bound, -1) if bound is not None else -1
     refused_now = bound_row >= 0 and bool(asked.count[bound_row])
-    gangs, short = _gangs(situation, asked.frame, pending=pending, is_placed=bound is not None)
+    gangs, short = _gangs(inputs, asked.frame, pending=pending, is_placed=bound is not None)
     rank: Ranking | None = None
     if not fails and decision.host is not None:
-        rank = ranking(situation, asked.evaluation, host=decision.host, current=bound, limit=top)
+        rank = ranking(inputs, asked.evaluation, host=decision.host, current=bound, limit=top)
     return Explanation(
         pod=asked.frame.pod.key,
-        policy=situation.profile.name,
+        policy=inputs.profile.name,
         nodes=nodes.size,
         fits=0 if held is not None else fits,
         host=None if held is not None else decision.host,
         bound=bound,
         message=f"held: {held}" if held is not None else decision.message,
-        cause=_cause(situation, asked, decision, held) if fails else None,
+        cause=_cause(inputs, asked, decision, held) if fails else None,
         lines=lines,
         near=near(asked, asked.nearest(top)) if fails and held is None and not _whole(asked) else (),
-        changes=changes(situation, asked) if fails else (),
+        changes=changes(inputs, asked) if fails else (),
         ranking=rank,
         bound_lacks=near(asked, [bound_row])[0] if refused_now else None,
         victims=tuple(pod.key for pod in preemption.victims) if preemption is not None else (),
         preemption_node=preemption.nominated_node if preemption is not None else None,
-        limits=tuple(limits(asked.frame, situation.profile)),
+        limits=tuple(limits(asked.frame, inputs.profile)),
         gangs=gangs,
         short=short if bound is None else "",
     )
 
 
 def _gangs(
-    situation: Situation, frame: Frame, *, pending: Sequence[PodInfo], is_placed: bool
+    inputs: DecisionInputs, frame: Frame, *, pending: Sequence[PodInfo], is_placed: bool
 ) -> tuple[tuple[GangState, ...], str]:
     """Return the pod's groups, and why it must wait for them whatever room there is."""
-    policy, counters, own = situation.rules.policy, situation.cluster.counters, frame.pod.uid
+    policy, counters, own = inputs.rules.policy, inputs.cluster.counters, frame.pod.uid
     try:
         claims = (*pod_group_claims(frame), *(policy.claims(frame) if policy is not None else ()))
     except ValueError as error:
@@ -186,12 +186,12 @@ def _line(one: Refuser, asked: Refusals, obstacle: str, dominant: str | None, *,
     )
 
 
-def _cause(situation: Situation, asked: Refusals, decision: Decision, held: str | None) -> Cause:
-    size = situation.cluster.nodes.size
+def _cause(inputs: DecisionInputs, asked: Refusals, decision: Decision, held: str | None) -> Cause:
+    size = inputs.cluster.nodes.size
     if held is not None:
-        assert situation.rules.policy is not None
+        assert inputs.rules.policy is not None
         frame: Frame = asked.frame
-        clause = next(clause for clause in situation.rules.policy.holds if clause.evaluate(frame))
+        clause = next(clause for clause in inputs.rules.policy.holds if clause.evaluate(frame))
         return Cause(clause.name, str(clause.span), f"`{clause.text}` holds it back: {held}", size, size)
     if not size:
         return Cause("", "", decision.message, 0, 0)

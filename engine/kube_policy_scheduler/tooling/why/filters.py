@@ -10,13 +10,12 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.diagnostics import Span
-from kube_policy_scheduler.framework.evaluation import Evaluation, evaluate
+from kube_policy_scheduler.framework.evaluation import Evaluation
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready
-from kube_policy_scheduler.framework.status import Status
+from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.lang import checked, typed
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, CompiledTest
-from kube_policy_scheduler.tooling.world import Situation
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 
 RESOURCES = "NodeResourcesFit"
 _FITS = "fits"
@@ -92,27 +91,31 @@ def _shortage(frame: Frame) -> np.ndarray[Any, np.dtype[np.float64]]:
     return total
 
 
-def refusals(situation: Situation) -> Refusals:
+def refusals(inputs: DecisionInputs) -> Refusals:
     """Ask every filter alone, and all together by `evaluate`."""
-    frame = situation.frame()
+    frame = inputs.frame()
     size = frame.cluster.nodes.size
-    evaluation = evaluate(frame, situation.profile)
+    evaluation = inputs.evaluate()
     diagnosis = evaluation.diagnosis
     filters: list[Refuser] = []
     units: list[Refuser] = []
     rejected = evaluation.pre_filtered.rejection
-    for plugin in situation.profile.filters:
-        asked = _asked(plugin, frame)
-        if asked is None:
+    for plugin in inputs.profile.filters:
+        asked = probe(frame, plugin)
+        if not asked.applies:
             continue
-        refused, reasons, whole = asked
+        reasons = tuple((reason, where) for reason, where in asked.reasons() if where.any() or asked.rejection)
+        refused = np.zeros(size, np.bool_)
+        for _, where in reasons:
+            refused |= where
+        whole = asked.rejection is not None
         first = np.zeros(size, np.bool_)
         if rejected is not None:
             first[:] = rejected.plugin == plugin.name
         else:
             narrowed = plugin.name in evaluation.pre_filtered.narrowed_by[:1]
             mine = [index for index, name in enumerate(diagnosis.plugins) if name == plugin.name]
-            alike = [other for other in situation.profile.filters if other.name == plugin.name]
+            alike = [other for other in inputs.profile.filters if other.name == plugin.name]
             if len(alike) > 1:  # clauses of one name stand in the order in which they are asked
                 at = alike.index(plugin)
                 mine = mine[at : at + 1]
@@ -134,24 +137,6 @@ def refusals(situation: Situation) -> Refusals:
     for mask in obstacles.values():
         count += mask
     return Refusals(frame, evaluation, tuple(filters), tuple(units), obstacles, count)
-
-
-def _asked(plugin: FilterPlugin, frame: Frame) -> tuple[BoolArray, tuple[tuple[str, BoolArray], ...], bool] | None:
-    size = frame.cluster.nodes.size
-    prepared = plugin.pre_filter(frame)
-    if isinstance(prepared, Status):
-        everywhere = np.ones(size, np.bool_)
-        return everywhere, tuple((reason, everywhere) for reason in prepared.reasons), True
-    if not isinstance(prepared, Ready):
-        return None
-    reasons = [(refusal.reason, refusal.where) for refusal in plugin.refusals(frame, prepared.state)]
-    if prepared.nodes is not None:
-        others = np.array([name not in prepared.nodes for name in frame.cluster.nodes.names], np.bool_)
-        reasons.append(("node(s) are not those that the pod names", others))
-    refused = np.zeros(size, np.bool_)
-    for _, where in reasons:
-        refused |= where
-    return refused, tuple((reason, where) for reason, where in reasons if where.any()), False
 
 
 def _unit(one: Refuser) -> Refuser:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.diagnostics import Span
-from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checked import Quota, Test
 from kube_policy_scheduler.lang.compiling.columns import full
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
 from kube_policy_scheduler.lang.types import Shape
 from kube_policy_scheduler.policy.clauses import LimitClause
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.why.filters import Refusals
 from kube_policy_scheduler.tooling.why.values import shown
-from kube_policy_scheduler.tooling.world import Situation
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _DIGITS = 3
@@ -28,39 +27,39 @@ _DIGITS = 3
 
 @dataclass(frozen=True, slots=True)
 class PolicyEdit:
-    """The situation under another text of the policy."""
+    """The inputs under another text of the policy."""
 
     text: str
-    situation: Situation
+    inputs: DecisionInputs
 
 
-def edits(situation: Situation, asked: Refusals) -> Iterator[PolicyEdit]:
+def edits(inputs: DecisionInputs, asked: Refusals) -> Iterator[PolicyEdit]:
     """Return relaxations of each clause that refuses a node, thresholds before the whole clause."""
-    policy = situation.rules.policy
+    policy = inputs.rules.policy
     if policy is None:
         return
     refusing = {id(unit.clause) for unit in asked.units if unit.clause is not None and unit.refused.any()}
-    held = situation.held()
+    held = inputs.hold_reason()
     for clause, tree in zip(policy.compiled.clauses, policy.compiled.checked.clauses, strict=True):
         holds_back = held is not None and clause in policy.holds
         if id(clause) not in refusing and not holds_back:
             continue
-        without = _replaced(situation, clause.span, "")
+        without = _replaced(inputs, clause.span, "")
         if without is None:
             continue
-        fits = evaluate(without.frame(), without.profile).feasible
+        fits = without.evaluate().feasible
         if not len(fits):
             continue
         if isinstance(tree, Test) and not holds_back:
-            yield from _thresholds(situation, clause, tree, fits)
+            yield from _thresholds(inputs, clause, tree, fits)
         if isinstance(tree, Quota):
-            yield from _bounds(situation, tree)
+            yield from _bounds(inputs, tree)
         yield PolicyEdit(f"leave out `{clause.text}` ({clause.span})", without)
 
 
-def _thresholds(situation: Situation, clause: CompiledClause, tree: Test, fits: object) -> Iterator[PolicyEdit]:
+def _thresholds(inputs: DecisionInputs, clause: CompiledClause, tree: Test, fits: object) -> Iterator[PolicyEdit]:
     """Move each constant that a value per node is compared with to the nearest one that lets a node pass."""
-    frame = situation.frame()
+    frame = inputs.frame()
     by_span = {part.span: part for part in clause.parts()}
     for each in typed.below(tree.value):
         if not isinstance(each, typed.Compare) or each.operator not in _MIRRORED:
@@ -80,21 +79,21 @@ def _thresholds(situation: Situation, clause: CompiledClause, tree: Test, fits: 
         upper = operator in ("<", "<=")
         nearest = float(values.min() if upper else values.max())
         bound = _beyond(nearest, upper=upper, strict=operator in ("<", ">"))
-        changed = _replaced(situation, constant.span, f"{bound:.12g}")
+        changed = _replaced(inputs, constant.span, f"{bound:.12g}")
         if changed is not None and bound != constant.value:
             text = f"`{' '.join(each.span.text.split())}` with {shown(bound)} instead of {constant.span.text}"
             yield PolicyEdit(f"{text} ({constant.span})", changed)
 
 
-def _bounds(situation: Situation, tree: Quota) -> Iterator[PolicyEdit]:
+def _bounds(inputs: DecisionInputs, tree: Quota) -> Iterator[PolicyEdit]:
     """Raise a limit as far as the pod takes it."""
     bound = tree.bound
-    plugin = next((p for p in situation.profile.filters if isinstance(p, LimitClause) and p.name == tree.name), None)
+    plugin = next((p for p in inputs.profile.filters if isinstance(p, LimitClause) and p.name == tree.name), None)
     if plugin is None or _number(bound.span.text) is None:
         return
-    used, more, _ = plugin.usage(situation.frame())
+    used, more, _ = plugin.usage(inputs.frame())
     needed = _beyond(used + more, upper=True, strict=False)
-    changed = _replaced(situation, bound.span, f"{needed:.12g}")
+    changed = _replaced(inputs, bound.span, f"{needed:.12g}")
     if changed is not None:
         text = f"`{tree.name}` with {shown(needed)} instead of {bound.span.text} ({bound.span})"
         yield PolicyEdit(text, changed)
@@ -119,7 +118,7 @@ def _beyond(value: float, *, upper: bool, strict: bool) -> float:
     return bound
 
 
-def _replaced(situation: Situation, span: Span, text: str) -> Situation | None:
+def _replaced(inputs: DecisionInputs, span: Span, text: str) -> DecisionInputs | None:
     whole = span.source.text[: span.start] + text + span.source.text[span.end :]
-    rules = situation.rules.edited(span.source, whole)
-    return None if rules is None else situation.with_rules(rules)
+    rules = inputs.rules.edited(span.source, whole)
+    return None if rules is None else replace(inputs, rules=rules)

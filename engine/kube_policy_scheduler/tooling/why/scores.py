@@ -12,9 +12,9 @@ from kube_policy_scheduler.framework.evaluation import Evaluation, score
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.clauses import ScoreClause
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.policy.groupings import GroupingScore
 from kube_policy_scheduler.tooling.why.values import PartValues, part_values
-from kube_policy_scheduler.tooling.world import Situation
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ class Ranking:
         return sorted(((n, d) for n, d in found if d), key=lambda item: (-abs(item[1]), item[0]))
 
 
-def ranking(situation: Situation, evaluation: Evaluation, *, host: str, current: str | None, limit: int) -> Ranking:
+def ranking(inputs: DecisionInputs, evaluation: Evaluation, *, host: str, current: str | None, limit: int) -> Ranking:
     """Return the `limit` best nodes with their scores, and the current one."""
-    frame, feasible, totals = situation.frame(), evaluation.feasible, evaluation.totals
-    names = situation.cluster.nodes.names
+    frame, feasible, totals = inputs.frame(), evaluation.feasible, evaluation.totals
+    names = inputs.cluster.nodes.names
     chosen = [names[row] for row in feasible].index(host)
     order = sorted(range(len(feasible)), key=lambda at: (at != chosen, -totals[at], names[feasible[at]]))
     positions = order[:limit]
@@ -71,7 +71,7 @@ def ranking(situation: Situation, evaluation: Evaluation, *, host: str, current:
         nodes=tuple(names[feasible[at]] for at in positions),
         ranks=tuple(int((totals > totals[at]).sum()) + 1 for at in positions),
         totals=tuple(float(totals[at]) for at in positions),
-        terms=_terms(situation, frame.at(feasible), feasible, positions),
+        terms=_terms(inputs, frame.at(feasible), feasible, positions),
         feasible=len(feasible),
         ties=int((totals == totals[chosen]).sum()),
         margin=float(totals[chosen] - others.max()) if len(others) else None,
@@ -79,9 +79,9 @@ def ranking(situation: Situation, evaluation: Evaluation, *, host: str, current:
     )
 
 
-def _terms(situation: Situation, chosen: Frame, feasible: IntArray, positions: Sequence[int]) -> tuple[Term, ...]:
+def _terms(inputs: DecisionInputs, chosen: Frame, feasible: IntArray, positions: Sequence[int]) -> tuple[Term, ...]:
     terms: list[Term] = []
-    for weighted in situation.profile.scores:
+    for weighted in inputs.profile.scores:
         plugin = weighted.plugin
         # one at a time, as clauses may have one name
         (scores,) = score(chosen, Profile(plugin.name, scores=(weighted,)), feasible).values() or (None,)

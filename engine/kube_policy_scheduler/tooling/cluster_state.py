@@ -1,35 +1,27 @@
-"""What offline commands look at: a cluster, a pod of it, and the rules that decide. Knows no files."""
+"""A cluster made from recorded objects, as the API server would have stored them. Knows no files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.cluster.defaulting import AdmissionError
+from kube_policy_scheduler.cluster.defaulting import BUILTIN_PRIORITY_CLASSES, AdmissionError, default_object
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.quantity import QuantityError
-from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span, closest
 from kube_policy_scheduler.documents.codes import WRONG_VALUE
 from kube_policy_scheduler.documents.fixtures import FixtureObject, parse_objects
 from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_documents
 from kube_policy_scheduler.framework.dynamic_resources.in_memory import give_claims_back, make_claims
-from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.policy.policy import Policy
-from kube_policy_scheduler.policy.policy_set import PolicySet
-from kube_policy_scheduler.tooling.recorded import priority_classes, read_kind, stored
+from kube_policy_scheduler.policy.decision_inputs import unbound
+from kube_policy_scheduler.times import unix_seconds
 from kube_policy_scheduler.tooling.tester.short_forms import ShortFormError, pod_object
-
-Recompile: TypeAlias = Callable[[Sequence[Source]], PolicySet | None]
-"""From changed sources to policies; None where they have errors."""
 
 _BY_NAME: Mapping[str, type] = {"Node": objects.Node, "Pod": objects.Pod}
 
@@ -161,95 +153,6 @@ def pod_in(source: Source) -> FixtureObject:
     return found[0]
 
 
-# --- what decides ----------------------------------------------------------------------------------------
-
-
-def _cannot_recompile(sources: Sequence[Source]) -> PolicySet | None:
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What decides about the pod: one policy, or plain Kubernetes."""
-
-    profile: Profile
-    policy: Policy | None = None
-    sources: tuple[Source, ...] = ()
-    """The texts of all policies, for trying changes of them."""
-    recompile: Recompile = field(default=_cannot_recompile, repr=False)
-
-    def edited(self, source: Source, text: str) -> Rules | None:
-        """Return the rules with another text of one source; None where that is no policy any more."""
-        if self.policy is None or source not in self.sources:
-            return None
-        sources = tuple(Source(one.name, text) if one == source else one for one in self.sources)
-        made = self.recompile(sources)
-        policy = made.named(self.policy.name) if made is not None else None
-        return None if policy is None else Rules(policy.profile, policy, sources, self.recompile)
-
-
-KUBERNETES = Rules(kubernetes_profile())
-"""Without policies."""
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """One decision to be explained, or tried with something changed."""
-
-    pod: objects.Pod
-    """As it waits: without `spec.nodeName`."""
-    cluster: Cluster
-    rules: Rules
-    signals: Signals = Signals.EMPTY
-    now: float = 0.0
-    """Unix seconds."""
-    seed: int = 0
-    queued: float | None = None
-    """Unix seconds at which the pod entered the queue; None: when it was created."""
-
-    @property
-    def profile(self) -> Profile:
-        """Return the plugins that decide."""
-        return self.rules.profile
-
-    def info(self) -> PodInfo:
-        """Return the pod as the cluster keeps it."""
-        return self.cluster.templates.pod(self.pod)
-
-    def frame(self) -> Frame:
-        """Return the inputs of the decision, looking at all nodes."""
-        info = self.info()
-        queued = info.created if self.queued is None else self.queued
-        return Frame(info, self.cluster, self.now, signals=self.signals, queued=queued)
-
-    def held(self) -> str | None:
-        """Return why the pod waits outside the active queue, or None."""
-        return self.rules.policy.hold_reason(self.frame()) if self.rules.policy is not None else None
-
-    def with_pod(self, spec: objects.PodSpec) -> Situation:
-        """Return the situation with another spec of the pod."""
-        return replace(self, pod=msgspec.structs.replace(self.pod, spec=spec))
-
-    def with_rules(self, rules: Rules) -> Situation:
-        """Return the situation under other rules."""
-        return replace(self, rules=rules)
-
-    @contextmanager
-    def with_node(self, node: objects.Node) -> Iterator[Situation]:
-        """Change or add a node while it lasts."""
-        name = node.metadata.name
-        row = self.cluster.nodes.rows.get(name)
-        before = self.cluster.nodes.infos[row].node if row is not None else None
-        self.cluster.set_node(node)
-        try:
-            yield self
-        finally:
-            if before is None:
-                self.cluster.remove_node(name)
-            else:
-                self.cluster.set_node(before)
-
-
 @contextmanager
 def waiting(pod: objects.Pod, cluster: Cluster) -> Iterator[tuple[objects.Pod, str | None]]:
     """Take a bound pod off its node while it lasts; return it as it would wait, and the node it is on."""
@@ -257,7 +160,7 @@ def waiting(pod: objects.Pod, cluster: Cluster) -> Iterator[tuple[objects.Pod, s
     host = cluster.node_of(uid) or pod.spec.node_name or None
     devices = cluster.devices.held(uid) if cluster.devices.tables else None
     removed = cluster.displace(uid)
-    free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+    free = unbound(pod)
     take_back = give_claims_back(cluster, cluster.templates.pod(free), ends=False)
     try:
         yield free, host
@@ -273,3 +176,105 @@ def is_of_node(pod: PodInfo) -> bool:
     return (controller is not None and controller.kind in ("DaemonSet", "Node")) or (
         "kubernetes.io/config.mirror" in pod.annotations
     )
+
+
+# --- recorded objects as the API server would have stored them -------------------------------------------
+
+READ_KINDS: tuple[type, ...] = (
+    objects.Namespace,
+    objects.Service,
+    objects.ReplicationController,
+    objects.ReplicaSet,
+    objects.StatefulSet,
+    objects.PodDisruptionBudget,
+    objects.PriorityClass,
+    objects.PersistentVolume,
+    objects.PersistentVolumeClaim,
+    objects.StorageClass,
+    objects.CSINode,
+    objects.CSIDriver,
+    objects.CSIStorageCapacity,
+    objects.VolumeAttachment,
+    objects.DeviceClass,
+    objects.ResourceSlice,
+    objects.ResourceClaim,
+    objects.ResourceClaimTemplate,
+    objects.PodGroup,
+    objects.CoschedulingPodGroup,
+)
+"""Kinds beside nodes and pods that some rule reads; all others in a recorded cluster mean nothing to a decision."""
+
+TAKEN_AT = "policyctl/taken-at"
+"""Annotation of the list that a snapshot is: when it was taken."""
+
+_BY_KIND: Mapping[str, type] = {kind.__name__: kind for kind in READ_KINDS}
+_COSCHEDULING_GROUP = "scheduling.x-k8s.io/"
+
+PriorityClasses = Mapping[str, Mapping[str, Any]]
+_PRIORITY = ("priority", "priorityClassName", "preemptionPolicy")
+
+
+def priority_classes(found: Iterable[FixtureObject]) -> PriorityClasses:
+    """Return the priority classes among recorded objects, with those that every cluster has, by name."""
+    return {**BUILTIN_PRIORITY_CLASSES, **{one.name: one.value for one in found if one.kind == "PriorityClass"}}
+
+
+def read_kind(one: FixtureObject) -> type | None:
+    """Return the struct of a recorded object, nodes and pods aside; None where no rule reads its kind."""
+    if one.kind == "PodGroup" and str(one.value["apiVersion"]).startswith(_COSCHEDULING_GROUP):
+        return objects.CoschedulingPodGroup
+    return _BY_KIND.get(one.kind)
+
+
+def stored(one: FixtureObject, classes: PriorityClasses, *, scheduler: str) -> FixtureObject:
+    """Return an object as the API server would store it.
+
+    Args:
+        one: the object as it was recorded or written.
+        classes: the priority classes that there are.
+        scheduler: the scheduler name of pods that name none.
+
+    Raises:
+        AdmissionError: the API server would refuse it.
+        QuantityError: a quantity cannot be read.
+    """
+    value = without_nulls(one.value)
+    settled: dict[str, Any] = {}
+    if one.kind == "Pod":
+        spec = {"schedulerName": scheduler} | (value.get("spec") or {})
+        # a pod that says its priority comes from a cluster, or from a test: admission was before
+        if spec.get("priority") is not None:
+            settled = {key: spec[key] for key in _PRIORITY if key in spec}
+        value = {**value, "spec": {key: item for key, item in spec.items() if key not in settled}}
+    done = default_object(value, priority_classes=classes)
+    if settled:
+        done["spec"] |= settled
+    return FixtureObject(done, one.document, one.path)
+
+
+def taken_at(found: Iterable[FixtureObject]) -> float | None:
+    """Return when the newest snapshot among recorded clusters was taken, Unix seconds; None where none says it."""
+    documents = {id(one.document): one.document for one in found}
+    moments = []
+    for document in documents.values():
+        metadata = document.value.get("metadata") if isinstance(document.value, dict) else None
+        annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+        told = annotations.get(TAKEN_AT) if isinstance(annotations, dict) else None
+        moments.append(unix_seconds(told) if isinstance(told, str) else None)
+    return max((moment for moment in moments if moment is not None), default=None)
+
+
+def without_nulls(value: Any) -> Any:
+    """Return an object without null members: an absent and a null field mean the same to the API."""
+    if type(value) is dict:
+        return {
+            key: without_nulls(item) if type(item) in _COMPOSITE else item
+            for key, item in value.items()
+            if item is not None
+        }
+    if type(value) is list:
+        return [without_nulls(item) if type(item) in _COMPOSITE else item for item in value]
+    return value
+
+
+_COMPOSITE = (dict, list)  # asked before the call: most values are texts, and there are millions of them

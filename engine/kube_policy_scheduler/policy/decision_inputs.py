@@ -1,0 +1,152 @@
+"""The inputs of one decision: the pod, the cluster, what decides, the metrics and the clock.
+
+Every command that decides again (test, why, impact, simulate, capture, doctor, drift) makes one of these and asks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import msgspec
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.nodes import BoolArray
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.diagnostics import Source
+from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.evaluation import Evaluation, evaluate
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.plugin import FilterPlugin
+from kube_policy_scheduler.framework.probe import FilterProbe, probe
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.lang.compiling.columns import full
+from kube_policy_scheduler.policy.clauses import FilterClause, RequireClause
+from kube_policy_scheduler.policy.policy import Policy
+from kube_policy_scheduler.policy.policy_set import PolicySet
+
+Recompile: TypeAlias = Callable[[Sequence[Source]], PolicySet | None]
+"""From changed sources to policies; None where they have errors."""
+
+
+def _cannot_recompile(sources: Sequence[Source]) -> PolicySet | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides about a pod: one policy, or plain Kubernetes."""
+
+    profile: Profile
+    policy: Policy | None = None
+    sources: tuple[Source, ...] = ()
+    """The texts of all policies, for trying changes of them."""
+    recompile: Recompile = field(default=_cannot_recompile, repr=False)
+
+    def edited(self, source: Source, text: str) -> Rules | None:
+        """Return the rules with another text of one source; None where the result is not a policy."""
+        if self.policy is None or source not in self.sources:
+            return None
+        sources = tuple(Source(one.name, text) if one == source else one for one in self.sources)
+        made = self.recompile(sources)
+        policy = made.named(self.policy.name) if made is not None else None
+        return None if policy is None else Rules(policy.profile, policy, sources, self.recompile)
+
+
+KUBERNETES = Rules(kubernetes_profile())
+"""Without policies."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionInputs:
+    """Everything that one decision follows from."""
+
+    pod: PodInfo
+    """As it waits: without a node."""
+    cluster: Cluster
+    rules: Rules
+    signals: Signals = Signals.EMPTY
+    now: float = 0.0
+    """Unix seconds."""
+    seed: int = 0
+    queued: float = 0.0
+    """Unix seconds at which the pod first entered the queue."""
+    attempts: int = 0
+    """Attempts to schedule the pod before this one."""
+    manifest: objects.Pod | None = field(default=None, repr=False)
+    """The pod as the API server has it; only changes of its spec need it."""
+
+    @classmethod
+    def of(
+        cls,
+        pod: objects.Pod,
+        cluster: Cluster,
+        rules: Rules,
+        *,
+        signals: Signals = Signals.EMPTY,
+        now: float = 0.0,
+        seed: int = 0,
+        queued: float | None = None,
+    ) -> DecisionInputs:
+        """Return the inputs for a pod of the API; queued: None for when it was created."""
+        info = cluster.templates.pod(pod)
+        return cls(
+            info, cluster, rules, signals, now, seed, info.created if queued is None else queued, manifest=pod
+        )  # fmt: skip
+
+    @property
+    def profile(self) -> Profile:
+        """Return the plugins that decide."""
+        return self.rules.profile
+
+    def frame(self) -> Frame:
+        """Return what plugins look at: the pod and all nodes."""
+        return Frame(
+            self.pod, self.cluster, self.now, signals=self.signals, queued=self.queued, attempts=self.attempts
+        )  # fmt: skip
+
+    def hold_reason(self) -> str | None:
+        """Return why a `hold` clause keeps the pod out of the active queue, or None."""
+        return self.rules.policy.hold_reason(self.frame()) if self.rules.policy is not None else None
+
+    def decide(self, cycle: Cycle | None = None) -> Decision:
+        """Run the scheduling cycle; cycle: one that is kept from pod to pod, None for one of its own."""
+        return (cycle or Cycle(seed=self.seed)).decide(self.frame(), self.profile)
+
+    def evaluate(self) -> Evaluation:
+        """Return what all plugins together say, node by node."""
+        return evaluate(self.frame(), self.profile)
+
+    def probe(self, plugin: FilterPlugin) -> FilterProbe:
+        """Ask one filter alone."""
+        return probe(self.frame(), plugin)
+
+    def with_spec(self, spec: objects.PodSpec) -> DecisionInputs:
+        """Return the inputs with another spec of the pod; it needs the `manifest`."""
+        assert self.manifest is not None
+        changed = msgspec.structs.replace(self.manifest, spec=spec)
+        return replace(self, pod=self.cluster.templates.pod(changed), manifest=changed)
+
+
+def unbound(pod: objects.Pod, *, scheduler: str | None = None, keep_status: bool = True) -> objects.Pod:
+    """Return a bound pod as it was before it had a node.
+
+    Args:
+        pod: the pod.
+        scheduler: the scheduler that it then asks for; None for its own.
+        keep_status: whether it keeps its status, with the node that it is nominated to.
+    """
+    spec = msgspec.structs.replace(pod.spec, node_name="", scheduler_name=scheduler or pod.spec.scheduler_name)
+    return msgspec.structs.replace(pod, spec=spec, status=pod.status if keep_status else objects.PodStatus())
+
+
+def undefined_nodes(plugin: FilterPlugin, frame: Frame) -> BoolArray | None:
+    """Return `bool[rows]`: the nodes that a clause refuses as a value is missing; None for what is not a clause."""
+    if isinstance(plugin, FilterClause | RequireClause) and plugin.clause.missing is not None:
+        missing: BoolArray = full(plugin.clause.missing(frame), frame.size)
+        return missing
+    return None
