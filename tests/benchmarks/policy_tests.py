@@ -13,8 +13,8 @@ from pathlib import Path
 
 from kube_policy_scheduler.cli.suites import load_suite
 from kube_policy_scheduler.documents.writing import yaml_text
-from kube_policy_scheduler.tooling.tester.results import State
-from kube_policy_scheduler.tooling.tester.writing import suite_text
+from kube_policy_scheduler.tooling.tester.run import State
+from kube_policy_scheduler.tooling.tester.suite_file import suite_text
 
 POLICY = """\
 filter node.ready and fits(cpu, mem) as room

@@ -10,7 +10,7 @@ from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.serving.decision_words import explained
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome, decode, encode
 from kube_policy_scheduler.tooling.text_table import Terminal
-from kube_policy_scheduler.tooling.why.recorded import lines, recorded_of
+from kube_policy_scheduler.tooling.why.past_decision import lines, recorded_of
 from tests.daemon.extender_stage import FakeBinder, Stage, pod
 
 ALL = ["slow", "fast", "hdd"]

@@ -6,10 +6,9 @@ import pytest
 
 from kube_policy_scheduler.documents.trace import PodKind, TraceNode, TracePod
 from kube_policy_scheduler.pages.simulation import simulation_page
-from kube_policy_scheduler.tooling.simulation.contender import Contender
 from kube_policy_scheduler.tooling.simulation.results import Result, data, summary
 from kube_policy_scheduler.tooling.simulation.run import run
-from kube_policy_scheduler.tooling.simulation.scenario import Arrival, Scenario
+from kube_policy_scheduler.tooling.simulation.scenario import Arrival, Contender, Scenario
 from kube_policy_scheduler.tooling.simulation.trace import Experiment
 from tests.browser import Browser
 from tests.tooling.simulation.scenarios import contender, node, pod

@@ -9,9 +9,8 @@ import pytest
 
 from kube_policy_scheduler.cli.coverage import Coverage
 from kube_policy_scheduler.cli.suites import load_suite
-from kube_policy_scheduler.tooling.coverage.cobertura import cobertura
 from kube_policy_scheduler.tooling.coverage.measure import FileCoverage, totals
-from kube_policy_scheduler.tooling.coverage.report import lines
+from kube_policy_scheduler.tooling.coverage.report import cobertura, lines
 from kube_policy_scheduler.tooling.text_table import Terminal
 from tests.tooling.suites import suite
 

@@ -10,17 +10,9 @@ import pytest
 
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.tooling import drift
 from kube_policy_scheduler.tooling.cluster_state import World, world
-from kube_policy_scheduler.tooling.drift.drift import (
-    ENDING,
-    FINISHED,
-    NO_NODE,
-    OF_NODE,
-    UNGOVERNED,
-    Drift,
-    Question,
-    drift,
-)
+from kube_policy_scheduler.tooling.drift import ENDING, FINISHED, NO_NODE, OF_NODE, UNGOVERNED, Drift, Question
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
 from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
 from tests.tooling.worlds import SCHEDULER, SSD_AND_HDD, ruleset, things_of

@@ -14,9 +14,8 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.tooling.cluster_state import world
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome, encode
-from kube_policy_scheduler.tooling.impact.figures import figures
-from kube_policy_scheduler.tooling.impact.recorded import recorded_steps
-from kube_policy_scheduler.tooling.impact.replay import Change, Replay, State, replay, steps_of
+from kube_policy_scheduler.tooling.impact.replay import Change, Replay, State, recorded_steps, replay, steps_of
+from kube_policy_scheduler.tooling.impact.report import figures
 from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
 from tests.tooling.worlds import SCHEDULER, SSD_AND_HDD, ruleset, things_of
 

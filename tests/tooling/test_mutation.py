@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kube_policy_scheduler.cli.mutation import mutated
+from kube_policy_scheduler.cli.coverage import mutated
 from kube_policy_scheduler.cli.suites import LoadedSuite, load_suite
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.lang.reading.parse import parse
 from kube_policy_scheduler.policy.policy_set import load
-from kube_policy_scheduler.tooling.mutation.mutant import Mutant
+from kube_policy_scheduler.tooling.mutation.mutants import Mutant, mutants
 from kube_policy_scheduler.tooling.mutation.report import kill_percent, lines
-from kube_policy_scheduler.tooling.mutation.statements import mutants
 from kube_policy_scheduler.tooling.mutation.trial import Fate, Tried
 from kube_policy_scheduler.tooling.text_table import Terminal
 from tests.tooling.suites import suite

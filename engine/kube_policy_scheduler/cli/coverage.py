@@ -1,21 +1,24 @@
-"""Coverage for `policyctl test`: counts beside the run, shows, writes, and compares with a threshold."""
+"""`policyctl test --coverage` and `--mutate`: what tests meet, and which faults they notice."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kube_policy_scheduler.cli.terminal import terminal
+from kube_policy_scheduler.cli.terminal import status_line, terminal
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cli.suites import LoadedSuite
     from kube_policy_scheduler.lang.checked import CheckedPolicy
     from kube_policy_scheduler.tooling.coverage.measure import FileCoverage
-    from kube_policy_scheduler.tooling.tester.playing import Observe
+    from kube_policy_scheduler.tooling.mutation.mutants import Mutant
+    from kube_policy_scheduler.tooling.mutation.trial import Subject, Tried
+    from kube_policy_scheduler.tooling.tester.case_runner import Observe
+    from kube_policy_scheduler.tooling.tester.run import SuiteResult
 
 
 class Coverage:
@@ -30,7 +33,7 @@ class Coverage:
 
     def watch(self, loaded: LoadedSuite) -> Observe:
         """Return what the run of a test file has to call."""
-        from kube_policy_scheduler.tooling.coverage.watching import watched_by
+        from kube_policy_scheduler.tooling.coverage.probe import watched_by
 
         self._sets.append(tuple(policy.compiled.checked for policy in loaded.policy_set.policies))
         return watched_by(self._probe, loaded.policy_set)
@@ -67,7 +70,7 @@ class Coverage:
         """
         from importlib.metadata import version
 
-        from kube_policy_scheduler.tooling.coverage.cobertura import cobertura
+        from kube_policy_scheduler.tooling.coverage.report import cobertura
 
         text = cobertura(
             self.measured(), timestamp_millis=int(time.time() * 1000), version=version("kube-policy-scheduler")
@@ -76,3 +79,55 @@ class Coverage:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise click.ClickException(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def mutated(loaded: Sequence[LoadedSuite], results: Sequence[SuiteResult]) -> list[Tried]:
+    """Return what became of every mutant of the policies that test files name, by file and place.
+
+    Args:
+        loaded: the test files.
+        results: how their cases ended; only those that passed are asked again.
+    """
+    from kube_policy_scheduler.tooling.mutation.trial import together
+
+    subjects = [subject_of(suite, result) for suite, result in zip(loaded, results, strict=True)]
+    wanted: dict[tuple[str, int, int, str], tuple[Mutant, list[Subject]]] = {}
+    for subject in subjects:
+        for mutant in subject.mutants():
+            place = (mutant.source.name, mutant.span.start, mutant.span.end, mutant.text)
+            wanted.setdefault(place, (mutant, []))[1].append(subject)
+    done: list[Tried] = []
+    with status_line() as show:
+        for at, place in enumerate(sorted(wanted)):
+            mutant, among = wanted[place]
+            show(f"{_bar(at, len(wanted))} mutants {at}/{len(wanted)}  {mutant.span}")
+            done.append(together(mutant, [subject.try_out(mutant) for subject in among]))
+    return done
+
+
+def _bar(done: int, total: int, *, width: int = 20) -> str:
+    filled = width * done // max(1, total)
+    return f"[{'#' * filled}{'.' * (width - filled)}]"
+
+
+def subject_of(loaded: LoadedSuite, result: SuiteResult) -> Subject:
+    """Return the policies of a test file, to be changed, with the cases that passed."""
+    from kube_policy_scheduler.builtins.environment import environment
+    from kube_policy_scheduler.cli.policies import beside
+    from kube_policy_scheduler.lang.load import check_sources
+    from kube_policy_scheduler.tooling.mutation.trial import Subject, noticing
+    from kube_policy_scheduler.tooling.tester.outcome import CompiledPolicies
+    from kube_policy_scheduler.tooling.tester.run import State
+    from kube_policy_scheduler.tooling.tester.suite_file import Case
+
+    library = tuple(beside(loaded.sources))
+    passed = [one.case for one in result.cases if one.state is State.PASSED and isinstance(one.case, Case)]
+    true = CompiledPolicies(loaded.policy_set, loaded.diagnostics)
+    return Subject(
+        sources=loaded.sources,
+        library=library,
+        environment=environment(),
+        checked=check_sources(loaded.sources, environment(), library=library),
+        notices=noticing(loaded.run(), true, passed),
+        default_schedulers=loaded.policy_set.default_schedulers,
+    )

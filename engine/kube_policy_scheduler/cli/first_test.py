@@ -113,12 +113,11 @@ def _passing(search: Search, found: Found, shown_as: Path, *, policy: str, name:
 
 def _run(path: Path, text: str) -> tuple[_FirstTest, frozenset[str]]:
     """Return a test file with what its cases show, and the names of those that do not pass."""
-    from kube_policy_scheduler.cli.coverage import Coverage
-    from kube_policy_scheduler.cli.mutation import mutated, subject_of
+    from kube_policy_scheduler.cli.coverage import Coverage, mutated, subject_of
     from kube_policy_scheduler.cli.suites import load_suite
     from kube_policy_scheduler.diagnostics import Source
     from kube_policy_scheduler.tooling.coverage.measure import totals
-    from kube_policy_scheduler.tooling.tester.results import State, SuiteResult
+    from kube_policy_scheduler.tooling.tester.run import State, SuiteResult
 
     loaded = load_suite(path, Source(str(path), text))
     coverage = Coverage()

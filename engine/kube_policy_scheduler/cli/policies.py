@@ -1,10 +1,13 @@
-"""Policies for the commands: sources to a compiled set, or to everything that is wrong with them."""
+"""Policies from files, folders and ConfigMaps."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 from kube_policy_scheduler.cli.files import is_below, root_of
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, in_order
@@ -12,6 +15,30 @@ from kube_policy_scheduler.documents.yaml_document import DocumentError, read_so
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.policy.policy_set import PolicySet
+
+
+_ValueT = TypeVar("_ValueT")
+
+
+def named(option: str) -> tuple[str, str]:
+    """Return namespace and name of what stands behind --config-map."""
+    namespace, slash, name = option.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise click.UsageError(f"--config-map: expected NAMESPACE/NAME, got {option}")
+    return namespace, name
+
+
+def asked(request: Coroutine[Any, Any, _ValueT], *, about: str) -> _ValueT:
+    """Return what the API server answers. about: the ConfigMap, as NAMESPACE/NAME."""
+    from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError
+
+    try:
+        return asyncio.run(request)
+    except Conflict as error:
+        raise click.ClickException(f"ConfigMap {about} was changed meanwhile: nothing is done, run it again") from error
+    except KubeError as error:
+        raise click.ClickException(f"ConfigMap {about}: {error}") from error
+
 
 SUFFIX = ".policy"
 

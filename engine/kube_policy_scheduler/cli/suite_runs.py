@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.cli.coverage import Coverage
     from kube_policy_scheduler.cli.suites import LoadedSuite
     from kube_policy_scheduler.tooling.mutation.trial import Tried
-    from kube_policy_scheduler.tooling.tester.formats import Run, Unusable
-    from kube_policy_scheduler.tooling.tester.results import CaseResult
+    from kube_policy_scheduler.tooling.tester.reports import Run, Unusable
+    from kube_policy_scheduler.tooling.tester.run import CaseResult
 
 FORMATS = ("text", "json", "junit", "tap", "github")
 _PROGRESS_EVERY = 50
@@ -52,8 +52,8 @@ class Session:
         """Run files; what cannot be used is reported and left out."""
         from kube_policy_scheduler.cli.suites import load_suite
         from kube_policy_scheduler.documents.yaml_document import DocumentError
-        from kube_policy_scheduler.tooling.tester.formats import Run, Unusable
-        from kube_policy_scheduler.tooling.tester.results import SuiteResult
+        from kube_policy_scheduler.tooling.tester.reports import Run, Unusable
+        from kube_policy_scheduler.tooling.tester.run import SuiteResult
 
         results: list[SuiteResult] = []
         unusable: list[Unusable] = []
@@ -93,8 +93,8 @@ class Shown:
 
     def case(self, result: CaseResult, loaded: LoadedSuite) -> None:
         """Take a case that has ended; it is shown with its file."""
-        from kube_policy_scheduler.tooling.tester.report import case_lines
-        from kube_policy_scheduler.tooling.tester.results import State
+        from kube_policy_scheduler.tooling.tester.reports import case_lines
+        from kube_policy_scheduler.tooling.tester.run import State
 
         self._done += 1
         if self._form == "text" and not (self._quiet and result.state is State.PASSED):
@@ -137,8 +137,7 @@ class Shown:
 
 def formatted(name: str, run: Run) -> str:
     """Return a run in one of the formats."""
-    from kube_policy_scheduler.tooling.tester.formats import FORMATS
-    from kube_policy_scheduler.tooling.tester.report import case_lines
+    from kube_policy_scheduler.tooling.tester.reports import FORMATS, case_lines
 
     if name != "text":
         return FORMATS[name](run)
@@ -148,7 +147,7 @@ def formatted(name: str, run: Run) -> str:
 
 def output_of(text: str) -> tuple[str, Path]:
     """Return format and path of `[FORMAT=]FILE`."""
-    from kube_policy_scheduler.tooling.tester.formats import SUFFIXES
+    from kube_policy_scheduler.tooling.tester.reports import SUFFIXES
 
     name, equals, path = text.partition("=")
     if equals and name in FORMATS:
@@ -178,7 +177,7 @@ def write(path: Path, text: str) -> None:
 
 def last_line(run: Run) -> str:
     """Return what ends the output for people."""
-    from kube_policy_scheduler.tooling.tester.report import summary
+    from kube_policy_scheduler.tooling.tester.reports import summary
 
     unusable = len(run.unusable)
     return summary(run.results) + (f", {plural(unusable, 'file')} could not be used" if unusable else "")

@@ -15,9 +15,9 @@ from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_d
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.policy.policy_set import PolicySet
-    from kube_policy_scheduler.tooling.tester.playing import Observe
+    from kube_policy_scheduler.tooling.tester.case_runner import Observe
     from kube_policy_scheduler.tooling.tester.run import SuiteRun
-    from kube_policy_scheduler.tooling.tester.suite import Fixtures, Part, Suite
+    from kube_policy_scheduler.tooling.tester.suite_file import Fixtures, Part, Suite
 
 _OBJECTS = (".yaml", ".yml", ".json")
 
@@ -38,7 +38,7 @@ class LoadedSuite:
 
     def run(self, *, shuffle: bool = False, observe: Observe | None = None) -> SuiteRun:
         """Return the suite, ready to run."""
-        from kube_policy_scheduler.tooling.tester.policies import CompiledPolicies
+        from kube_policy_scheduler.tooling.tester.outcome import CompiledPolicies
         from kube_policy_scheduler.tooling.tester.run import SuiteRun
 
         policies = CompiledPolicies(self.policy_set, self.diagnostics)
@@ -57,7 +57,7 @@ def load_suite(path: Path, source: Source | None = None, *, root: Path | None = 
         DocumentError: a file cannot be read, is outside the root or not what it should be, or a policy has errors.
     """
     from kube_policy_scheduler.policy.policy_set import DEFAULT_SCHEDULERS, PolicySet
-    from kube_policy_scheduler.tooling.tester.reading import read_suite
+    from kube_policy_scheduler.tooling.tester.suite_file import read_suite
 
     suite = read_suite(parse_document(source or read_source(path)))
     named = _Named(suite, root)
@@ -81,7 +81,7 @@ class _Named:
 
     def fixtures(self) -> Fixtures:
         """Return what the files hold, policies aside."""
-        from kube_policy_scheduler.tooling.tester.suite import Fixtures
+        from kube_policy_scheduler.tooling.tester.suite_file import Fixtures
 
         suite = self._suite
         cluster = tuple(one for part in suite.clusters for one in self._objects(part))
@@ -103,7 +103,7 @@ class _Named:
         everything = (_at(document.value, pointer) for document in parse_documents(source))
         texts = [text for text in everything if text is not None]
         if len(texts) != 1:
-            from kube_policy_scheduler.tooling.tester.suite import did_you_mean
+            from kube_policy_scheduler.tooling.tester.suite_file import did_you_mean
 
             count = "nothing" if not texts else f"{len(texts)} texts"
             known = [f"data/{key}" for document in parse_documents(source) for key in _data(document.value)]

@@ -1,8 +1,4 @@
-"""Standard output and error: what they are, and how people are told something there.
-
-What is told may hold names and texts that strangers wrote. A terminal would obey control characters in them, so
-`say` replaces these; only the styles of our own reports pass.
-"""
+"""What is written to the terminal: text, tables and JSON, colours, and a status line while something runs."""
 
 from __future__ import annotations
 
@@ -11,7 +7,9 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -91,3 +89,29 @@ def terminal() -> Terminal:
 
     bounded = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     return Terminal(colour=colour(), width=columns() if bounded else None)
+
+
+_EVERY_SECONDS = 0.1
+_CLEAR = "\r\x1b[K"
+
+
+@contextmanager
+def status_line() -> Iterator[Callable[[str], None]]:
+    """Give a function that shows a text in place of the one before; the line is gone in the end."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    last = 0.0
+
+    def show(text: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _EVERY_SECONDS:
+            last = now
+            width = columns() - 1
+            click.echo(_CLEAR + printable(text)[:width], nl=False, err=True)
+
+    try:
+        yield show
+    finally:
+        click.echo(_CLEAR, nl=False, err=True)

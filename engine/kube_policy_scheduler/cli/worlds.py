@@ -1,16 +1,19 @@
-"""What offline commands look at, from the options of their command lines: a cluster, policies, metrics, a page."""
+"""Where commands get a cluster, metrics and recorded decisions from, and the options that say so."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kube_policy_scheduler.cli import files
-from kube_policy_scheduler.cli.terminal import format_option, say
+from kube_policy_scheduler.cli.files import STANDARD_INPUT
+from kube_policy_scheduler.cli.terminal import format_option, say, status_line
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.pods import PodInfo
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.documents.fixtures import FixtureObject
     from kube_policy_scheduler.policy.policy import Policy
     from kube_policy_scheduler.policy.policy_set import PolicySet
+    from kube_policy_scheduler.tooling.decision_record import DecisionRecord
+
 
 DEFAULT_SCHEDULER = "default-scheduler"
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
@@ -251,7 +256,7 @@ def signals_of(
     """
     from kube_policy_scheduler.cluster.signals import Signals
     from kube_policy_scheduler.documents.yaml_document import parse_document
-    from kube_policy_scheduler.tooling.tester.reading import read_metrics
+    from kube_policy_scheduler.tooling.tester.suite_file import read_metrics
 
     if metrics is not None and prometheus_url is not None:
         raise click.UsageError("give --metrics or --prometheus-url, not both")
@@ -267,7 +272,7 @@ def signals_of(
 
 
 def _measured(url: str, queries: Sequence[Query]) -> Signals:
-    from kube_policy_scheduler.cli.measuring import measured
+    from kube_policy_scheduler.cli.worlds import measured
 
     found = measured(url, queries)
     for query, text in found.failures.items():
@@ -297,3 +302,91 @@ def write_page(path: Path, text: str, *, plots: bool = False) -> None:
 
         if not can_draw():
             say(f"policyctl: {path} has no plots: {ADVICE}", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What Prometheus said."""
+
+    signals: Signals
+    unanswered: dict[str, str]
+    """By query: why nobody knows its value."""
+    refused: dict[str, str]
+    """By query: why Prometheus itself has no value for it."""
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Return why queries have no answer, whoever is to blame."""
+        return {**self.unanswered, **self.refused}
+
+
+def measured(url: str, queries: Iterable[Query]) -> Measured:
+    """Ask each query once."""
+    from kube_policy_scheduler.adapters.prometheus import (
+        PrometheusClient,
+        PrometheusEndpoint,
+        PrometheusError,
+        PrometheusUnreachableError,
+        QueryTimedOutError,
+    )
+    from kube_policy_scheduler.cluster.signals import Signals
+
+    client = PrometheusClient(PrometheusEndpoint(url))
+    readings = []
+    unanswered: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    try:
+        with status_line() as show:
+            for query in queries:
+                show(f"metric: {query.promql}")
+                try:
+                    readings.append(client.fetch(query))
+                except (PrometheusUnreachableError, QueryTimedOutError) as error:
+                    unanswered[query.promql] = str(error)
+                except PrometheusError as error:
+                    refused[query.promql] = str(error)
+    finally:
+        client.close()
+    return Measured(Signals.of(readings), unanswered, refused)
+
+
+def records_in(path: Path) -> list[DecisionRecord]:
+    """Return the records of a decision log, oldest first.
+
+    Raises:
+        click.ClickException: it cannot be read, or a line is no record.
+    """
+    from kube_policy_scheduler.documents.bounded_files import UnreadableFileError, lines_of
+    from kube_policy_scheduler.tooling.decision_record import RecordError, decode_lines
+
+    def cut(place: str) -> None:
+        say(f"policyctl: {place}: cut off while it was written: left out", err=True)
+
+    try:
+        if path == STANDARD_INPUT:
+            return list(decode_lines(lines_of(sys.stdin.buffer), name=str(path), on_truncated=cut))
+        with path.open("rb") as file:
+            return list(decode_lines(lines_of(file), name=str(path), on_truncated=cut))
+    except RecordError as error:
+        raise click.ClickException(str(error)) from error
+    except (OSError, UnreadableFileError) as error:
+        reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else error
+        raise click.ClickException(f"cannot read {path}: {reason}") from error
+
+
+def records_of(url: str, *, pod: str, token_file: Path | None, ca_file: Path | None) -> list[DecisionRecord]:
+    """Return what a running scheduler decided about a pod (`namespace/name` or a name), oldest first.
+
+    Raises:
+        click.ClickException: it does not answer, or not with decisions.
+    """
+    from kube_policy_scheduler.adapters.decision_client import DecisionLogError, fetch_decisions
+    from kube_policy_scheduler.tooling.decision_record import RecordError, decode_lines
+
+    try:
+        lines = fetch_decisions(url, pod=pod, token_file=token_file, ca_file=ca_file)
+        # about nobody of that name: what there is, so that the error can say what may be meant
+        lines = lines or fetch_decisions(url, token_file=token_file, ca_file=ca_file)
+        return list(decode_lines(lines, name=url))
+    except (DecisionLogError, RecordError) as error:
+        raise click.ClickException(str(error)) from error

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.tooling.capture.ddmin import grown, minimised
+from kube_policy_scheduler.tooling.capture.reduce import grown, minimised
 
 
 @given(st.sets(st.integers(0, 60)), st.integers(1, 60))

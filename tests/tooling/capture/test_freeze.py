@@ -17,7 +17,7 @@ from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.policy.decision_inputs import Rules
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.capture.freeze import Frozen, frozen
-from kube_policy_scheduler.tooling.capture.scene import Scene
+from kube_policy_scheduler.tooling.capture.reduce import Scene
 from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
 from kube_policy_scheduler.tooling.snapshot.pseudonyms import Pseudonyms
 from tests.framework.worlds import EVENTS, PODS, World, make_node, make_pod
@@ -213,7 +213,7 @@ def test_short_forms_add_nothing_that_was_not_there() -> None:
 
 @pytest.mark.parametrize(("version", "short"), [("apps/v1", True), ("v1", False)])
 def test_an_owner_of_another_api_is_written_in_full(version: str, short: bool) -> None:
-    from kube_policy_scheduler.tooling.capture.forms import pod_form
+    from kube_policy_scheduler.tooling.capture.draft import pod_form
 
     owner = {"apiVersion": version, "kind": "ReplicationController", "name": "web", "uid": "u", "controller": True}
     form = pod_form({"metadata": {"name": "web", "ownerReferences": [owner]}, "spec": {}}, scheduler=OURS)

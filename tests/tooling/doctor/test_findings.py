@@ -13,9 +13,8 @@ from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.cluster_state import world
 from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access
-from kube_policy_scheduler.tooling.doctor.examine import examine, is_found
+from kube_policy_scheduler.tooling.doctor.examine import examine, is_found, meant_key
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status
-from kube_policy_scheduler.tooling.doctor.labels import meant_key
 from tests.deploy.test_permissions import allowed
 from tests.framework.worlds import make_node, make_pod
 

@@ -9,9 +9,8 @@ import msgspec
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.policy.policy_set import load
-from kube_policy_scheduler.tooling.simulation.contender import Contender
 from kube_policy_scheduler.tooling.simulation.run import Run, run
-from kube_policy_scheduler.tooling.simulation.scenario import Arrival, Scenario
+from kube_policy_scheduler.tooling.simulation.scenario import Arrival, Contender, Scenario
 
 
 def node(name: str, *, cpu: str = "4", labels: dict[str, str] | None = None) -> objects.Node:

@@ -12,8 +12,8 @@ from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.trace import PodKind, TraceNode, TracePod, parse_nodes, parse_pods
 from kube_policy_scheduler.documents.yaml_document import read_source
 from kube_policy_scheduler.policy.policy_set import load
-from kube_policy_scheduler.tooling.simulation.contender import Contender
 from kube_policy_scheduler.tooling.simulation.run import Run, run
+from kube_policy_scheduler.tooling.simulation.scenario import Contender
 from kube_policy_scheduler.tooling.simulation.trace import (
     MODEL_LABEL,
     Experiment,

@@ -22,12 +22,10 @@ from kube_policy_scheduler.framework.plugins.base import Filter, Score
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, Turn, priority_turn
 from kube_policy_scheduler.framework.status import Code, Status
-from kube_policy_scheduler.tooling.tester.policies import Conjunct
-from kube_policy_scheduler.tooling.tester.reading import read_suite
-from kube_policy_scheduler.tooling.tester.report import case_lines, summary
-from kube_policy_scheduler.tooling.tester.results import SuiteResult
-from kube_policy_scheduler.tooling.tester.run import SuiteRun
-from kube_policy_scheduler.tooling.tester.suite import Fixtures
+from kube_policy_scheduler.tooling.tester.outcome import Conjunct
+from kube_policy_scheduler.tooling.tester.reports import case_lines, summary
+from kube_policy_scheduler.tooling.tester.run import SuiteResult, SuiteRun
+from kube_policy_scheduler.tooling.tester.suite_file import Fixtures, read_suite
 
 CPU_USAGE = Query("cpu_usage")
 SCHEDULER = "policy-scheduler"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube_policy_scheduler.tooling.tester.results import State
+from kube_policy_scheduler.tooling.tester.run import State
 from tests.tooling.tester.plain_policies import run_text
 
 HEAD = """

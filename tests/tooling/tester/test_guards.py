@@ -15,10 +15,9 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Scope, Weighted
 from kube_policy_scheduler.framework.plugins.base import Score
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.tooling.tester.comparing import Mismatch, compare
-from kube_policy_scheduler.tooling.tester.expectation import Filtered, Reason, Unschedulable
+from kube_policy_scheduler.tooling.tester.expectations import Filtered, Mismatch, Reason, Unschedulable, compare
 from kube_policy_scheduler.tooling.tester.outcome import Outcome, Verdict
-from kube_policy_scheduler.tooling.tester.results import State
+from kube_policy_scheduler.tooling.tester.run import State
 from tests.tooling.tester import plain_policies
 from tests.tooling.tester.command_line import SUITE, Folder
 from tests.tooling.tester.plain_policies import run_text, shown

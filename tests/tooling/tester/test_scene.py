@@ -16,7 +16,7 @@ from kube_policy_scheduler.framework.plugins.base import Score
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.tooling.tester import short_forms
 from kube_policy_scheduler.tooling.tester.metrics import selector
-from kube_policy_scheduler.tooling.tester.results import State
+from kube_policy_scheduler.tooling.tester.run import State
 from tests.tooling.tester import plain_policies
 from tests.tooling.tester.plain_policies import run_text
 

@@ -7,8 +7,7 @@ import math
 import pytest
 
 from kube_policy_scheduler.cluster.signals import Query
-from kube_policy_scheduler.tooling.tester.metrics import Metrics
-from kube_policy_scheduler.tooling.tester.series import Samples, SeriesError, samples
+from kube_policy_scheduler.tooling.tester.metrics import Metrics, Samples, SeriesError, samples
 
 
 @pytest.mark.parametrize(

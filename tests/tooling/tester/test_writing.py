@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.yaml_document import parse_document
-from kube_policy_scheduler.tooling.tester.reading import read_suite
-from kube_policy_scheduler.tooling.tester.writing import WIDTH, suite_text
+from kube_policy_scheduler.tooling.tester.suite_file import WIDTH, read_suite, suite_text
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted([*(ROOT / "policies").rglob("*.test.yaml"), *(Path(__file__).parent / "suites").glob("*.test.yaml")])

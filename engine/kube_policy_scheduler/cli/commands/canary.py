@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kube_policy_scheduler.cli import files, rewriting
-from kube_policy_scheduler.cli.config_map import asked, named
+from kube_policy_scheduler.cli.policies import asked, named
 from kube_policy_scheduler.cli.terminal import say
 
 if TYPE_CHECKING:

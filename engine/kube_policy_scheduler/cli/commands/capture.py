@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kube_policy_scheduler.cli import files, worlds
-from kube_policy_scheduler.cli.progress import status_line
-from kube_policy_scheduler.cli.terminal import say
+from kube_policy_scheduler.cli.terminal import say, status_line
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.diagnostics import Source
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.policy.policy import Policy
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.capture.freeze import Frozen
-    from kube_policy_scheduler.tooling.capture.scene import Scene
+    from kube_policy_scheduler.tooling.capture.reduce import Scene
     from kube_policy_scheduler.tooling.decision_record import DecisionRecord
     from kube_policy_scheduler.tooling.snapshot.pseudonyms import Pseudonyms
 
@@ -144,7 +143,7 @@ def _scene(
     policy_set: PolicySet,
 ) -> Scene:
     from kube_policy_scheduler.policy.decision_inputs import unbound
-    from kube_policy_scheduler.tooling.capture.scene import Scene
+    from kube_policy_scheduler.tooling.capture.reduce import Scene
     from kube_policy_scheduler.tooling.cluster_state import world
 
     decided = _record(record, pod, namespace) if record is not None else None
@@ -191,7 +190,7 @@ def _same_pod(thing: Any, pod: Any) -> bool:
 
 
 def _record(log: Path, pod: str, namespace: str | None) -> DecisionRecord:
-    from kube_policy_scheduler.cli.records import records_in
+    from kube_policy_scheduler.cli.worlds import records_in
 
     wanted = f"{namespace}/{pod}" if namespace and "/" not in pod else pod
     found = [record for record in records_in(log) if wanted in (record.key, record.key.partition("/")[2])]
@@ -230,7 +229,7 @@ def _frozen(
     from kube_policy_scheduler.documents.writing import yaml_list_lines
     from kube_policy_scheduler.tooling.capture.freeze import frozen
     from kube_policy_scheduler.tooling.policy_reads import annotation_keys
-    from kube_policy_scheduler.tooling.tester.writing import suite_text
+    from kube_policy_scheduler.tooling.tester.suite_file import suite_text
 
     policy = scene.rules.policy
     assert policy is not None
@@ -284,8 +283,8 @@ def _verify(text: str, made: Frozen, target: Path) -> None:
     from kube_policy_scheduler.documents.fixtures import parse_objects
     from kube_policy_scheduler.documents.writing import json_list_lines
     from kube_policy_scheduler.tooling.capture.freeze import NotReproduced
-    from kube_policy_scheduler.tooling.tester.results import State
-    from kube_policy_scheduler.tooling.tester.suite import Fixtures
+    from kube_policy_scheduler.tooling.tester.run import State
+    from kube_policy_scheduler.tooling.tester.suite_file import Fixtures
 
     # the fixture beside it is not written yet
     alone = "\n".join(line for line in text.splitlines() if not line.startswith("cluster: ")) + "\n"

@@ -11,7 +11,7 @@ from kube_policy_scheduler.cli import files, worlds
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.cli.measuring import Measured
+    from kube_policy_scheduler.cli.worlds import Measured
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.doctor.access import Access
 
@@ -63,8 +63,7 @@ def command(
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.cluster_state import world
     from kube_policy_scheduler.tooling.doctor.examine import examine, is_found
-    from kube_policy_scheduler.tooling.doctor.findings import Patient, Status
-    from kube_policy_scheduler.tooling.doctor.report import data, lines
+    from kube_policy_scheduler.tooling.doctor.findings import Patient, Status, data, lines
 
     if metrics is not None and prometheus_url is not None:
         raise click.UsageError("give --metrics or --prometheus-url, not both")
@@ -93,7 +92,7 @@ def command(
     else:
         say_lines(lines(found, to=terminal(), quiet=quiet))
     if html is not None:
-        from kube_policy_scheduler.pages.doctor import doctor_page
+        from kube_policy_scheduler.pages.reports import doctor_page
 
         cluster = ", ".join(str(path) for path in clusters) or "the live cluster"
         measures = prometheus_url or metrics
@@ -105,7 +104,7 @@ def command(
 
 
 def _signals(policy_set: PolicySet, metrics: Path | None, url: str | None, now: float) -> Measured:
-    from kube_policy_scheduler.cli.measuring import Measured, measured
+    from kube_policy_scheduler.cli.worlds import Measured, measured
     from kube_policy_scheduler.cluster.signals import Signals
 
     if url is not None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kube_policy_scheduler.cli import files, worlds
-from kube_policy_scheduler.cli.progress import status_line
-from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
+from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,9 +77,9 @@ def command(
     """
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError
+    from kube_policy_scheduler.tooling import drift
     from kube_policy_scheduler.tooling.cluster_state import world
-    from kube_policy_scheduler.tooling.drift.drift import Question, drift
-    from kube_policy_scheduler.tooling.drift.report import data, lines
+    from kube_policy_scheduler.tooling.drift import Question, data, lines
     from kube_policy_scheduler.tooling.governing import Ruleset
 
     wanted = _wanted(namespaces, selector)
@@ -111,7 +110,7 @@ def command(
     else:
         say_lines(lines(found, to=terminal(), most=len(found.drifted) if whole else 20))
     if html is not None:
-        from kube_policy_scheduler.pages.drift import drift_page
+        from kube_policy_scheduler.pages.reports import drift_page
 
         texts = {source.name: source.text for source in sources}
         worlds.write_page(html, drift_page(data(found), sources=texts, ruled_by=name))

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kube_policy_scheduler.cli import files, worlds
-from kube_policy_scheduler.cli.progress import status_line
-from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
+from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.tooling.cluster_state import World
@@ -101,9 +100,8 @@ def command(
     """
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.cluster_state import world
-    from kube_policy_scheduler.tooling.impact.figures import figures
     from kube_policy_scheduler.tooling.impact.replay import replay
-    from kube_policy_scheduler.tooling.impact.report import Impact, Limits, data, lines, markdown
+    from kube_policy_scheduler.tooling.impact.report import Impact, Limits, data, figures, lines, markdown
 
     try:
         sides = (_ruleset(old), _ruleset(new))
@@ -137,7 +135,7 @@ def command(
     else:
         say_lines(lines(found, to=terminal(), most=len(done.changes) if whole else 20))
     if html is not None:
-        from kube_policy_scheduler.pages.impact import impact_page
+        from kube_policy_scheduler.pages.reports import impact_page
 
         texts = {source.name: source.text for side in sides for source in side.sources}
         worlds.write_page(html, impact_page(data(found), sources=texts), plots=True)
@@ -163,8 +161,8 @@ def _steps(
         steps = steps_of(there, sides, now=now)
         where = f"the cluster's {len(there.pods)} pods"
     else:
-        from kube_policy_scheduler.cli.records import records_in
-        from kube_policy_scheduler.tooling.impact.recorded import recorded_steps
+        from kube_policy_scheduler.cli.worlds import records_in
+        from kube_policy_scheduler.tooling.impact.replay import recorded_steps
 
         steps = recorded_steps(records_in(record), sides)
         where = f"{record}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kube_policy_scheduler.cli import rewriting
-from kube_policy_scheduler.cli.config_map import asked, named
+from kube_policy_scheduler.cli.policies import asked, named
 from kube_policy_scheduler.cli.terminal import format_option, say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:

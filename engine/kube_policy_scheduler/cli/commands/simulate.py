@@ -16,10 +16,9 @@ from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, termina
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.signals import Signals
-    from kube_policy_scheduler.tooling.simulation.contender import Contender
     from kube_policy_scheduler.tooling.simulation.results import Result
     from kube_policy_scheduler.tooling.simulation.run import Run
-    from kube_policy_scheduler.tooling.simulation.scenario import Scenario
+    from kube_policy_scheduler.tooling.simulation.scenario import Contender, Scenario
 
 EPILOG = """
 \b
@@ -130,7 +129,7 @@ def command(
 
 def _contenders(names: Sequence[str], *, metrics: Path | None, now: float) -> list[Contender]:
     from kube_policy_scheduler.cli.policies import compiled
-    from kube_policy_scheduler.tooling.simulation.contender import Contender
+    from kube_policy_scheduler.tooling.simulation.scenario import Contender
 
     found = []
     for name in dict.fromkeys(names):
@@ -219,7 +218,7 @@ def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Sce
 
 
 def _run_all(contenders: Sequence[Contender], made: Callable[[int], Scenario], seeds: Sequence[int]) -> list[Result]:
-    from kube_policy_scheduler.cli.progress import status_line
+    from kube_policy_scheduler.cli.terminal import status_line
     from kube_policy_scheduler.tooling.simulation.results import Result
     from kube_policy_scheduler.tooling.simulation.run import run
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kube_policy_scheduler.cli import files, worlds
-from kube_policy_scheduler.cli.progress import status_line
-from kube_policy_scheduler.cli.terminal import say
+from kube_policy_scheduler.cli.terminal import say, status_line
 from kube_policy_scheduler.wording import plural
 
 if TYPE_CHECKING:
@@ -214,7 +213,7 @@ def _metrics(
     """Return the form of the metrics, and why some have no value."""
     if url is None or policy_set is None:
         return {}, {}
-    from kube_policy_scheduler.cli.measuring import measured
+    from kube_policy_scheduler.cli.worlds import measured
     from kube_policy_scheduler.cluster import objects
     from kube_policy_scheduler.cluster.nodes import NodeTable
     from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.cli.coverage import Coverage
     from kube_policy_scheduler.cli.suites import LoadedSuite
     from kube_policy_scheduler.tooling.mutation.trial import Tried
-    from kube_policy_scheduler.tooling.tester.formats import Run
+    from kube_policy_scheduler.tooling.tester.reports import Run
 
 EPILOG = """
 \b
@@ -104,7 +104,7 @@ def command(
     cases are decided by the scheduler's own cycle.
     """
     if schema:
-        from kube_policy_scheduler.tooling.tester.reading import schema_text
+        from kube_policy_scheduler.tooling.tester.suite_file import schema_text
 
         click.echo(schema_text(), nl=False)
         return 0
@@ -158,8 +158,8 @@ def _first_test(policy: Path, paths: Sequence[Path], outputs: Sequence[str]) -> 
 
 def _mutated(loaded: Sequence[LoadedSuite], run: Run) -> list[Tried] | None:
     """Return what became of every mutant; None where the policies do not pass their own cases."""
-    from kube_policy_scheduler.cli.mutation import mutated
-    from kube_policy_scheduler.tooling.tester.results import State
+    from kube_policy_scheduler.cli.coverage import mutated
+    from kube_policy_scheduler.tooling.tester.run import State
 
     if not any(True for _ in run.cases()):
         return None
@@ -184,7 +184,7 @@ def _below(threshold: float | None, *, coverage: Coverage | None, tried: Sequenc
 
 
 def _exit_code(run: Run, pattern: str | None, *, no_skip: bool) -> int:
-    from kube_policy_scheduler.tooling.tester.results import State
+    from kube_policy_scheduler.tooling.tester.run import State
 
     if run.unusable:
         return 2
@@ -212,7 +212,7 @@ def _regular_expression(pattern: str | None) -> re.Pattern[str]:
 def _update(loaded: Sequence[LoadedSuite], run: Run, *, writes: bool) -> None:
     """Write scores and placements that came into the files, and say how many; or show the difference."""
     from kube_policy_scheduler.cli.rewriting import difference, written
-    from kube_policy_scheduler.tooling.tester.updating import updated
+    from kube_policy_scheduler.tooling.tester.run import updated
 
     for suite, result in zip(loaded, run.results, strict=True):
         source = suite.suite.document.source

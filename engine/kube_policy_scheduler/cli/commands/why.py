@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.policy.decision_inputs import Rules
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.cluster_state import World
-    from kube_policy_scheduler.tooling.why.recorded import Recorded
+    from kube_policy_scheduler.tooling.why.past_decision import Recorded
 
 EPILOG = """
 \b
@@ -88,7 +88,7 @@ def command(
     node: why this node and not the next.
     """
     from kube_policy_scheduler.documents.yaml_document import DocumentError
-    from kube_policy_scheduler.pages.why import why_page
+    from kube_policy_scheduler.pages.reports import why_page
     from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
     from kube_policy_scheduler.tooling.cluster_state import UnknownPod, waiting
     from kube_policy_scheduler.tooling.cluster_state import world as world_of
@@ -148,9 +148,9 @@ def _recorded(
     token_file: Path | None,
     ca_file: Path | None,
 ) -> Recorded:
-    from kube_policy_scheduler.cli.records import records_in, records_of
+    from kube_policy_scheduler.cli.worlds import records_in, records_of
     from kube_policy_scheduler.tooling.cluster_state import UnknownPod
-    from kube_policy_scheduler.tooling.why.recorded import recorded_of
+    from kube_policy_scheduler.tooling.why.past_decision import recorded_of
 
     if record is not None:
         records = records_in(record)
@@ -164,14 +164,14 @@ def _recorded(
 
 
 def _told(past: Recorded, *, form: str, html: Path | None) -> int:
-    from kube_policy_scheduler.tooling.why.recorded import data, lines
+    from kube_policy_scheduler.tooling.why.past_decision import data, lines
 
     if form == "json":
         say_json(data(past))
     else:
         say_lines(lines(past, to=terminal()))
     if html is not None:
-        from kube_policy_scheduler.pages.recorded import recorded_page
+        from kube_policy_scheduler.pages.reports import recorded_page
 
         worlds.write_page(html, recorded_page(data(past)))
     return 0 if past.good else 1

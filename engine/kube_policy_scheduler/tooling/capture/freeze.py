@@ -13,9 +13,7 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document
 from kube_policy_scheduler.times import rfc3339
 from kube_policy_scheduler.tooling.capture.draft import Draft, draft, trimmed
-from kube_policy_scheduler.tooling.capture.reduce import reduced
-from kube_policy_scheduler.tooling.capture.scene import Scene
-from kube_policy_scheduler.tooling.capture.verdict import Verdict
+from kube_policy_scheduler.tooling.capture.reduce import Scene, Verdict, reduced
 from kube_policy_scheduler.tooling.cluster_state import recorded
 from kube_policy_scheduler.tooling.policy_reads import fields
 from kube_policy_scheduler.tooling.snapshot.fields import Json, recorded_objects

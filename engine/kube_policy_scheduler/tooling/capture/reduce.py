@@ -1,15 +1,274 @@
-"""Nodes, pods and other objects that do not matter, taken out of a scene; each step is decided again."""
+"""A decision in the smallest cluster that repeats it: what must be the same, the parts, and delta debugging."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.tooling.capture.ddmin import grown, minimised
-from kube_policy_scheduler.tooling.capture.scene import Scene
-from kube_policy_scheduler.tooling.capture.verdict import Verdict
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.framework.evaluation import Evaluation
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
+from kube_policy_scheduler.tooling.cluster_state import world
+from kube_policy_scheduler.tooling.why.filters import Refusals, refusals
+
+Item = TypeVar("Item")
+
+
+def minimised(items: Sequence[Item], holds: Callable[[Sequence[Item]], bool]) -> list[Item]:
+    """Return a part of the items, in their order, for which `holds` says yes and of which no single item can go.
+
+    `holds` is taken to say yes for all items; it is asked at most about n² times, mostly about n log n.
+    """
+    left = list(items)
+    if left and holds([]):
+        return []
+    pieces = 2
+    while len(left) > 1:
+        size = -(-len(left) // pieces)
+        cut = [left[start : start + size] for start in range(0, len(left), size)]
+        smaller = next((part for part in cut if len(part) < len(left) and holds(part)), None) if pieces == 2 else None
+        if smaller is not None:
+            left, pieces = smaller, 2
+            continue
+        for at in reversed(range(len(cut))):  # those that matter least stand last
+            without = [item for index, part in enumerate(cut) if index != at for item in part]
+            if len(cut) > 1 and holds(without):
+                left, pieces = without, max(len(cut) - 1, 2)
+                break
+        else:
+            if size == 1:
+                break
+            pieces = min(len(left), pieces * 2)
+    return left
+
+
+def grown(items: Sequence[Item], holds: Callable[[Sequence[Item]], bool], *, first: int) -> list[Item]:
+    """Return the shortest beginning of the items that `holds`, among those of `first`, twice, four times as many, …
+
+    Where what matters stands at the beginning, this is much quicker than to begin with everything.
+    """
+    size = max(first, 1)
+    while size < len(items):
+        if holds(items[:size]):
+            return list(items[:size])
+        size *= 2
+    return list(items)
+
+
+_MOST_EXPLAINED = 64
+"""Nodes up to which the main reason is asked for: it takes every filter alone."""
+_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One decision."""
+
+    host: str | None
+    next: str | None
+    """The best of the other nodes that fit."""
+    margin: float | None
+    """By how much the host's total exceeds that of `next`, rounded; None where nothing was compared."""
+    refusers: frozenset[str]
+    """The filters that are the first to refuse some node, or that refuse the pod."""
+    cause: str | None = None
+    """The filter that stands most in the way of a pod that fits nowhere; None where that was not asked."""
+    governed: bool = True
+    """Whether the policy governs the pod: a test asks that before it decides."""
+    held: str | None = None
+    """Why the pod waits outside the active queue."""
+    evicted: tuple[str, ...] = ()
+    """Pods that would be evicted, and from where."""
+    empty: bool = False
+    """Whether there was no node to decide about: that is a reason of its own."""
+    statuses: frozenset[tuple[str, str, tuple[str, ...]]] | None = None
+    """Node, filter and reasons of each refusal; None where that was not asked."""
+
+    @property
+    def tied(self) -> bool:
+        """Return whether the host was drawn among equals."""
+        return self.margin == 0
+
+    def repeats(self, other: Verdict, *, margin: bool, nodes: bool = False) -> bool:
+        """Return whether two decisions are the same.
+
+        Args:
+            other: the other decision.
+            margin: also by how much it was the best node.
+            nodes: also why each node is refused; both are of the same nodes.
+        """
+        mine, theirs = self, other
+        if not nodes:
+            mine, theirs = replace(mine, statuses=None), replace(theirs, statuses=None)
+        if mine.cause is None or theirs.cause is None:
+            mine, theirs = replace(mine, cause=None), replace(theirs, cause=None)
+        if not margin and mine.margin is not None and theirs.margin is not None and mine.tied is theirs.tied:
+            mine = replace(mine, margin=theirs.margin)
+        return mine == theirs
+
+
+def verdict(inputs: DecisionInputs) -> Verdict:
+    """Decide, and return what a smaller world has to repeat."""
+    policy = inputs.rules.policy
+    if policy is not None and not policy.governs(inputs.frame()):
+        return Verdict(None, None, None, frozenset(), governed=False)
+    held = inputs.hold_reason()
+    if held is not None:
+        return Verdict(None, None, None, frozenset(), held=held)
+    frame = inputs.frame()
+    made = inputs.evaluate()
+    decision = inputs.decide()
+    refusers = first_refusers(made)
+    size, names = frame.cluster.nodes.size, frame.cluster.nodes.names
+    statuses = _statuses(made, names) if size <= _MOST_EXPLAINED else None
+    if decision.host is None:
+        evicted: tuple[str, ...] = ()
+        if decision.preemption is not None and decision.preemption.victims:
+            evicted = (
+                str(decision.preemption.nominated_node),
+                *sorted(pod.key for pod in decision.preemption.victims),
+            )
+        cause = _cause(refusals(inputs)) if size <= _MOST_EXPLAINED else None
+        return Verdict(None, None, None, refusers, cause=cause, evicted=evicted, empty=not size, statuses=statuses)
+    totals = sorted((-float(total), names[row]) for row, total in zip(made.feasible, made.totals, strict=True))
+    best = next(total for total, name in totals if name == decision.host)
+    following = next(((total, name) for total, name in totals if name != decision.host), None)
+    if following is None:
+        return Verdict(decision.host, None, None, refusers, statuses=statuses)
+    margin = round(following[0] - best, _DIGITS) + 0.0
+    return Verdict(decision.host, following[1], margin, refusers, statuses=statuses)
+
+
+def first_refusers(made: Evaluation) -> frozenset[str]:
+    """Return the filters that are the first to refuse some node, or that refuse the pod as a whole."""
+    diagnosis = made.diagnosis
+    if diagnosis.rejection is not None:
+        return frozenset((diagnosis.rejection.plugin,))
+    return frozenset(diagnosis.plugins[index] for index in np.unique(diagnosis.first) if index >= 0)
+
+
+def _statuses(made: Evaluation, names: Sequence[str]) -> frozenset[tuple[str, str, tuple[str, ...]]]:
+    found = zip(names, made.diagnosis.statuses(), strict=True)
+    return frozenset((name, status.plugin, tuple(status.reasons)) for name, status in found if status.plugin)
+
+
+def _cause(asked: Refusals) -> str | None:
+    """Return the name of the main reason: that of a policy's clause where one says it."""
+    main = asked.dominant()
+    units = [unit for unit in asked.units if unit.obstacle == main and unit.refused.any()]
+    return next((unit.name for unit in units if unit.span is not None), units[0].name if units else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Everything that one decision is made from."""
+
+    pod: objects.Pod
+    """As it waits."""
+    nodes: tuple[objects.Node, ...]
+    placed: tuple[objects.Pod, ...]
+    """Pods that are on nodes, or nominated to them."""
+    others: tuple[Any, ...]
+    rules: Rules
+    signals: Signals = Signals.EMPTY
+    now: float = 0.0
+    """Unix seconds."""
+    seed: int = 0
+    trials: list[int] = field(default_factory=lambda: [0], compare=False)
+    """How many decisions were made so far; shared by all parts of one scene."""
+
+    @classmethod
+    def of(cls, things: Iterable[Any], pod: objects.Pod, rules: Rules, *, seed: int, now: float) -> Scene:
+        """Return the scene that API objects make; pods that are done or have no place are not part of it."""
+        nodes: list[objects.Node] = []
+        placed: list[objects.Pod] = []
+        others: list[Any] = []
+        for thing in things:
+            match thing:
+                case objects.Node():
+                    nodes.append(thing)
+                case objects.Pod():
+                    terminal = thing.status.phase in ("Succeeded", "Failed")
+                    if not terminal and (thing.spec.node_name or thing.status.nominated_node_name) and thing is not pod:
+                        placed.append(thing)
+                case _:
+                    others.append(thing)
+        nodes.sort(key=lambda node: node.metadata.name)
+        placed.sort(key=lambda one: (one.metadata.namespace, one.metadata.name))
+        return cls(pod, tuple(nodes), tuple(placed), tuple(others), rules, seed=seed, now=now)
+
+    def with_nodes(self, kept: Sequence[objects.Node]) -> Scene:
+        """Return the scene with some of the nodes, and the pods on them."""
+        names = {node.metadata.name for node in kept}
+        placed = tuple(pod for pod in self.placed if _node_of(pod) in names)
+        return replace(self, nodes=tuple(kept), placed=placed)
+
+    def with_placed(self, kept: Sequence[objects.Pod]) -> Scene:
+        """Return the scene with some of the pods."""
+        return replace(self, placed=tuple(kept))
+
+    def with_others(self, kept: Sequence[Any]) -> Scene:
+        """Return the scene with some of the other objects."""
+        return replace(self, others=tuple(kept))
+
+    def inputs(self) -> DecisionInputs:
+        """Return the decision to be made."""
+        made = world((*self.others, *self.nodes, *self.placed)).cluster
+        return DecisionInputs.of(self.pod, made, self.rules, signals=self.signals, now=self.now, seed=self.seed)
+
+    def verdict(self) -> Verdict:
+        """Decide."""
+        self.trials[0] += 1
+        return verdict(self.inputs())
+
+    def by_relevance(self) -> tuple[list[objects.Node], int]:
+        """Return the nodes with those first that probably matter, and how many these are.
+
+        These are the host and the next node, for each score the nodes that it likes most and least, as these define
+        a normalised score, for each filter one node that it refuses, and for the main reason of a pod that fits
+        nowhere a node on which nothing else is in the way.
+        """
+        inputs = self.inputs()
+        asked = refusals(inputs)
+        made = asked.evaluation
+        table = inputs.cluster.nodes
+        rows: dict[int, None] = {}
+        chosen = self.verdict()
+        for name in (chosen.host, chosen.next, chosen.evicted[0] if chosen.evicted else None):
+            if name is not None:
+                rows[table.rows[name]] = None
+        diagnosis = made.diagnosis
+        for index in range(len(diagnosis.plugins)):
+            refused = np.flatnonzero(diagnosis.first == index)
+            if len(refused):
+                rows[_first_by_name(refused.tolist(), table.names)] = None
+        main = asked.dominant() if chosen.host is None else None
+        if main is not None:
+            alone = asked.obstacles[main] & (asked.count == 1) if main in asked.obstacles else np.zeros(0, np.bool_)
+            found = np.flatnonzero(alone).tolist()
+            rows.update(dict.fromkeys([_first_by_name(found, table.names)] if found else asked.nearest(1)))
+        if len(made.feasible):
+            for scores in made.scores.values():
+                rows[int(made.feasible[int(np.argmin(scores))])] = None
+                rows[int(made.feasible[int(np.argmax(scores))])] = None
+        first = len(rows)
+        ranked = made.feasible[np.argsort(-made.totals, kind="stable")].tolist() if len(made.feasible) else []
+        rows.update(dict.fromkeys(int(row) for row in ranked))
+        rows.update(dict.fromkeys(asked.nearest(table.size)))
+        return [table.infos[row].node for row in rows], first
+
+
+def _first_by_name(rows: Sequence[int], names: Sequence[str]) -> int:
+    return min(rows, key=lambda row: names[row])
+
+
+def _node_of(pod: objects.Pod) -> str:
+    return pod.spec.node_name or pod.status.nominated_node_name
+
 
 Progress = Callable[[str], None]
 """Called before each trial with what is tried."""

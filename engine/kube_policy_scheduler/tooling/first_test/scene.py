@@ -15,7 +15,7 @@ from kube_policy_scheduler.documents.yaml_document import parse_document
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.times import rfc3339, unix_seconds
 from kube_policy_scheduler.tooling.cluster_state import recorded, world
-from kube_policy_scheduler.tooling.first_test.values import ABSENT, DEFAULT_NOW, IMAGE, SAME, ZONE, World
+from kube_policy_scheduler.tooling.first_test.search_space import ABSENT, DEFAULT_NOW, IMAGE, SAME, ZONE, World
 from kube_policy_scheduler.tooling.tester.short_forms import Json, node_object, pod_object
 
 NODES = ("n1", "n2", "n3")

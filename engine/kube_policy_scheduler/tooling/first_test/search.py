@@ -30,12 +30,17 @@ from kube_policy_scheduler.tooling.coverage.sites import (
     equality_of,
     span_key,
 )
-from kube_policy_scheduler.tooling.first_test.expected import Written, expectation, written
-from kube_policy_scheduler.tooling.first_test.genes import Genes
+from kube_policy_scheduler.tooling.first_test.expected import (
+    Goal,
+    Queue,
+    Witness,
+    Written,
+    expectation,
+    queues,
+    written,
+)
 from kube_policy_scheduler.tooling.first_test.scene import case_form, frame_of
-from kube_policy_scheduler.tooling.first_test.turns import Queue, queues
-from kube_policy_scheduler.tooling.first_test.values import Place, World
-from kube_policy_scheduler.tooling.first_test.witness import Goal, Witness
+from kube_policy_scheduler.tooling.first_test.search_space import Genes, Place, World
 from kube_policy_scheduler.tooling.tester.short_forms import Json
 
 _MOST_TRIES = 1500

@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from kube_policy_scheduler.tooling.coverage.sites import ClauseSites, Outcome, Site, SiteKind
-from kube_policy_scheduler.tooling.first_test.expected import Written
+from kube_policy_scheduler.tooling.first_test.expected import Witness, Written
 from kube_policy_scheduler.tooling.first_test.search import Found
-from kube_policy_scheduler.tooling.first_test.witness import Witness
 from kube_policy_scheduler.tooling.tester.short_forms import Json
-from kube_policy_scheduler.tooling.tester.writing import suite_text
+from kube_policy_scheduler.tooling.tester.suite_file import suite_text
 from kube_policy_scheduler.wording import shortened
 
 _LONGEST_NAME = 110

@@ -1,4 +1,4 @@
-"""The same pods decided one after another under two sets of policies, each over a cluster of its own. Pure.
+"""The same pods decided one after another under two sets of policies, each on its own cluster, and why they differ.
 
 Each placement changes its cluster for the pods that follow, as it did then. Nobody is evicted for anybody, and
 members of a gang are decided like other pods.
@@ -11,15 +11,114 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+import msgspec
+
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.dynamic_resources.in_memory import give_claims_back, take_claims
+from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules, unbound
 from kube_policy_scheduler.tooling.cluster_state import World, is_of_node, world
+from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
 from kube_policy_scheduler.tooling.governing import Ruleset, governed
-from kube_policy_scheduler.tooling.impact.reasons import Reason, reason
+from kube_policy_scheduler.tooling.node_verdicts import Clause, leads, refusal
+from kube_policy_scheduler.wording import amount, signed
+
+EARLIER = "pods before it moved"
+_DIGITS = 9
+"""Differences of scores below are rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What made the difference."""
+
+    kind: str
+    """`filter`, `score`, `tie`, `earlier` (the pods before it), `held` or `ungoverned`."""
+    clause: str
+    """The clause as written, or Kubernetes' name of the rule; for `earlier` a few words."""
+    place: str = ""
+    """`FILE:LINE:COLUMN`; "" for a rule of Kubernetes."""
+    text: str = ""
+    """The rest of the sentence."""
+
+
+def reason(old: DecisionInputs, new: DecisionInputs, *, to_node: str, new_message: str, cycle: Cycle) -> Reason:
+    """Return why the pod, decided by both over the same cluster, ends at `to_node`.
+
+    Args:
+        old: the cluster with the metrics as the old policies read them.
+        new: the same cluster, as the new policies read it.
+        to_node: where the pod goes; "" for nowhere.
+        new_message: why it goes nowhere.
+        cycle: decides by the old rules over the new cluster; kept from pod to pod.
+    """
+    held_new = _held(new)
+    if held_new is not None:
+        return held_new
+    held_old = _held(old)
+    if held_old is not None:
+        return Reason("held", held_old.clause, held_old.place, "held it back")
+    again = old.decide(cycle)
+    if (again.host or "") == to_node:
+        return Reason("earlier", EARLIER)
+    # over one and the same cluster the two differ by their clauses alone; where the pod went before may be full by now
+    from_node, old_message = again.host or "", again.message
+    if from_node:
+        found = _refusal(new, from_node, f"refuses {from_node}")
+        if found is not None or not to_node:
+            return found or Reason("filter", new_message)
+    if to_node:
+        found = _refusal(old, to_node, f"refused {to_node} before")
+        if found is not None or not from_node:
+            return found or Reason("earlier", EARLIER, text=old_message)
+    return _scores(old, new, from_node=from_node, to_node=to_node)
+
+
+def _held(inputs: DecisionInputs) -> Reason | None:
+    policy, frame = inputs.rules.policy, inputs.frame()
+    for clause in policy.holds if policy is not None else ():
+        if clause.evaluate(frame):
+            return Reason("held", clause.text, str(clause.span), f"holds it back: {clause.reason}")
+    return None
+
+
+def _refusal(inputs: DecisionInputs, node: str, text: str) -> Reason | None:
+    found = refusal(inputs.frame(), inputs.profile, node)
+    return None if found is None else Reason("filter", found.text, found.place, text)
+
+
+def _scores(old: DecisionInputs, new: DecisionInputs, *, from_node: str, to_node: str) -> Reason:
+    """Return the score whose lead of the new node over the old one grew most."""
+    before, after = (_leads(inputs.frame(), inputs.profile, to_node, from_node) for inputs in (old, new))
+    if before is None or after is None:
+        return Reason("earlier", EARLIER)
+    grown = {
+        name: round(sum(side[name][0] * sign for side, sign in ((after, 1), (before, -1)) if name in side), _DIGITS)
+        for name in sorted(after | before)
+    }
+    # of two that count alike, the clause that is new says more than the one that is gone
+    name, most = max(grown.items(), key=lambda item: (item[1], item[0] in after, item[0]), default=("", 0))
+    if most <= 0:
+        return Reason("tie", "a draw among equally good nodes")
+    if name in after:
+        lead, clause = after[name]
+        had = f", was {signed(before[name][0])}" if name in before else ""
+        return Reason("score", name, clause.place, f"{signed(lead)} for {to_node} over {from_node}{had}")
+    lead, clause = before[name]
+    return Reason("score", name, clause.place, f"no longer favours {from_node}, by {amount(-lead)}")
+
+
+def _leads(frame: Frame, profile: Profile, node: str, over: str) -> dict[str, tuple[float, Clause]] | None:
+    feasible = evaluate(frame, Profile(profile.name, profile.filters)).feasible
+    rows = frame.cluster.nodes.rows
+    if rows[node] not in feasible or rows[over] not in feasible:
+        return None
+    return leads(frame, profile, feasible, node=node, over=over)
 
 
 class State(Enum):
@@ -226,3 +325,30 @@ def steps_of(there: World, rulesets: Sequence[Ruleset], *, now: float) -> list[S
     bound.sort(key=lambda item: item[:2])
     waiting.sort(key=lambda item: item[:3])
     return [*(item[2] for item in bound), *(item[3] for item in waiting)]
+
+
+_DECIDED = frozenset(Outcome) - {Outcome.BIND_FAILED, Outcome.FAILED}
+
+
+def recorded_steps(records: Iterable[DecisionRecord], rulesets: Sequence[Ruleset]) -> list[Step]:
+    """Return the last decision about each pod, in the order and at the times at which they were made.
+
+    Pods that no policy of either set governs are left out.
+    """
+    templates = Templates()
+    last: dict[str, DecisionRecord] = {}
+    for record in records:
+        if record.outcome in _DECIDED:
+            last.pop(record.pod.metadata.uid, None)
+            last[record.pod.metadata.uid] = record
+    steps = []
+    for record in sorted(last.values(), key=lambda record: record.time):
+        info = templates.pod(record.pod)
+        if is_of_node(info) or not governed(info, rulesets):
+            continue
+        pod = record.pod
+        if not pod.metadata.uid:
+            pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=record.key))
+        was = record.node if record.outcome in (Outcome.ASSIGNED, Outcome.SHADOW) else ""
+        steps.append(Step(unbound(pod, keep_status=False), record.time, queued=record.queued or None, was=was))
+    return steps

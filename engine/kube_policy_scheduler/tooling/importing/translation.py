@@ -15,8 +15,7 @@ from kube_policy_scheduler.tooling.importing.configuration import (
     global_notes,
     read_profiles,
 )
-from kube_policy_scheduler.tooling.importing.draft import Draft
-from kube_policy_scheduler.tooling.importing.plugins import FILTERS, SCORES
+from kube_policy_scheduler.tooling.importing.plugins import FILTERS, SCORES, Draft
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,4 @@
-"""One mutant against the cases: the policies with its change, decided with until a case fails.
-
-Runs no case itself: what does comes as an argument.
-"""
+"""Runs tests against mutants: which notice the fault, which mutants are equivalent, and what each case notices."""
 
 from __future__ import annotations
 
@@ -10,19 +7,88 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
+from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.diagnostics import Source, errors
+from kube_policy_scheduler.documents.yaml_document import DocumentError
+from kube_policy_scheduler.lang import checked, syntax, typed
 from kube_policy_scheduler.lang import checked as lang
-from kube_policy_scheduler.lang import syntax
-from kube_policy_scheduler.lang.checked import CheckedPolicy
+from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind
 from kube_policy_scheduler.lang.compiling.policy import compile_policy
 from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.load import Checked, check_sources
+from kube_policy_scheduler.lint.facts import NO_FACTS, Facts, assume, never
 from kube_policy_scheduler.lint.runner import lint
 from kube_policy_scheduler.policy.policy import make_policy
 from kube_policy_scheduler.policy.policy_set import DEFAULT_SCHEDULERS, PolicySet
-from kube_policy_scheduler.tooling.mutation.equivalence import equivalent
-from kube_policy_scheduler.tooling.mutation.mutant import Mutant
-from kube_policy_scheduler.tooling.mutation.statements import mutants
+from kube_policy_scheduler.tooling.mutation.mutants import Mutant, mutants
+from kube_policy_scheduler.tooling.tester.outcome import CompiledPolicies
+from kube_policy_scheduler.tooling.tester.run import State, SuiteRun
+from kube_policy_scheduler.tooling.tester.suite_file import Case
+
+_HEADS = ("name", "scheduler", "priority", "without", "kubernetes_scores")
+
+
+def equivalent(policy: CheckedPolicy, mutated: CheckedPolicy) -> bool:
+    """Return whether it is proved that two policies decide alike."""
+    if any(getattr(policy, head) != getattr(mutated, head) for head in _HEADS):
+        return False
+    if len(policy.clauses) != len(mutated.clauses) or _definitions(policy) != _definitions(mutated):
+        return False
+    if not _alike(policy.governs, mutated.governs, NO_FACTS):
+        return False
+    return all(_same_clause(one, other) for one, other in zip(policy.clauses, mutated.clauses, strict=True))
+
+
+def _definitions(policy: CheckedPolicy) -> Sequence[syntax.Statement]:
+    return [s for s in policy.statements if isinstance(s, syntax.Let | syntax.Def | syntax.Metric)]
+
+
+def _same_clause(one: checked.Clause, other: checked.Clause) -> bool:
+    if one.tree == other.tree:
+        return True
+    if not isinstance(one, checked.Test) or not isinstance(other, checked.Test) or one.kind is not other.kind:
+        return False
+    if not _alike(one.condition, other.condition, NO_FACTS):
+        return False
+    if one.kind is ClauseKind.SCORE:
+        return (
+            isinstance(one.tree, syntax.Score)
+            and isinstance(other.tree, syntax.Score)
+            and ((one.tree.value, one.weight) == (other.tree.value, other.weight))
+        )
+    given = NO_FACTS if one.condition is None else assume(one.condition, True) or NO_FACTS
+    return _alike(one.value, other.value, given)
+
+
+def _alike(one: typed.Typed | None, other: typed.Typed | None, given: Facts) -> bool:
+    """Return whether neither of two conditions can hold without the other."""
+    if one is None or other is None:
+        return one is other
+    if one.info.maybe or other.info.maybe:
+        return False
+    if _absorbed(one, other, given):
+        return True
+    return never(one, _not(other), given=given) and never(other, _not(one), given=given)
+
+
+def _absorbed(one: typed.Typed, other: typed.Typed, given: Facts) -> bool:
+    """Return whether the other is the one without an operand that follows from the rest."""
+    if not isinstance(one, typed.Logic):
+        return False
+    alike = isinstance(other, typed.Logic) and other.operator == one.operator and len(one.operands) > 2
+    rest = other.operands if alike and isinstance(other, typed.Logic) else (other,)
+    for at, operand in enumerate(one.operands):
+        others = (*one.operands[:at], *one.operands[at + 1 :])
+        if [each.span.text for each in others] == [each.span.text for each in rest]:
+            if one.operator == "and":
+                return never(*others, _not(operand), given=given)
+            return never(*map(_not, others), operand, given=given)
+    return False
+
+
+def _not(value: typed.Typed) -> typed.Typed:
+    return typed.Not(value.info, value.span, value)
+
 
 Notices: TypeAlias = Callable[[PolicySet], str | None]
 """From policies to the name of a case that fails under them, None where all pass."""
@@ -129,3 +195,44 @@ def _remaining(before: Sequence[lang.Clause], after: Sequence[lang.Clause]) -> S
         return before
     gone = next((at for at, clause in enumerate(after) if clause.tree != before[at].tree), len(after))
     return (*before[:gone], *before[gone + 1 :])
+
+
+class _MutatedPolicies(CompiledPolicies):
+    """Mutated policies, beside what the run knows of the true ones: the test's metrics are those of the latter."""
+
+    def __init__(self, policy_set: PolicySet, true: CompiledPolicies) -> None:
+        super().__init__(policy_set)
+        self.warnings = true.warnings
+        self._queries = tuple(dict.fromkeys((*true.queries, *policy_set.queries)))
+
+    @property
+    def queries(self) -> Iterable[Query]:
+        """Return every metric that the policies read, or would read without the change."""
+        return self._queries
+
+
+def noticing(run: SuiteRun, true: CompiledPolicies, cases: Sequence[Case]) -> Notices:
+    """Return what runs cases under mutated policies until one fails.
+
+    The case that failed last is asked first: neighbouring mutants are mostly noticed by the same case.
+
+    Args:
+        run: the suite, on its clusters.
+        true: its policies without a change.
+        cases: those that pass under them.
+    """
+    order = list(cases)
+
+    def notices(policy_set: PolicySet) -> str | None:
+        mutated = run.under(_MutatedPolicies(policy_set, true))
+        for at, case in enumerate(order):
+            try:
+                failed = mutated.run(case).state in (State.FAILED, State.ERROR)
+            except DocumentError:
+                failed = True  # such as: no policy governs the pod any more
+            if failed:
+                order.insert(0, order.pop(at))
+                return case.name
+        return None
+
+    return notices

@@ -1,16 +1,396 @@
-"""One run: a scenario under one contender, decision by decision in virtual time."""
+"""One scenario under one set of policies: pods arrive, wait or are dropped, and the cluster is measured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
 
-from kube_policy_scheduler.tooling.simulation.contender import Contender
-from kube_policy_scheduler.tooling.simulation.dropping import place_or_drop
-from kube_policy_scheduler.tooling.simulation.measures import Sample
-from kube_policy_scheduler.tooling.simulation.scenario import Scenario
-from kube_policy_scheduler.tooling.simulation.stage import Progress, Stage
-from kube_policy_scheduler.tooling.simulation.waiting import Waiting
+import numpy as np
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.devices import SHARE_SUFFIX, WHOLE
+from kube_policy_scheduler.cluster.nodes import FloatArray
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.requests import is_extended
+from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.dynamic_resources.in_memory import give_claims_back, take_claims, with_claims_like
+from kube_policy_scheduler.framework.dynamic_resources.reservation import has_claims
+from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.fragmentation import fragmentation
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
+from kube_policy_scheduler.tooling.cluster_state import world
+from kube_policy_scheduler.tooling.simulation.scenario import (
+    Arrival,
+    Contender,
+    Resource,
+    Rules,
+    Scenario,
+    amount_wanted,
+)
+
+GPU = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One moment."""
+
+    at: float
+    """Seconds from the beginning."""
+    arrived: float
+    """What was asked for so far of the main resource, as a share of what there is."""
+    used: Mapping[str, float]
+    """What is in use of each resource, as a share of what there is."""
+    spread: float
+    """The standard deviation over the nodes of the share of the main resource that is in use."""
+    fragmentation: float | None
+    """The share of the free room on devices that a pod of the workload could not use; None without devices."""
+    pending: int
+    running: int
+
+
+class Measures:
+    """Takes samples of one cluster."""
+
+    def __init__(self, cluster: Cluster, resources: Sequence[Resource]) -> None:
+        self._cluster = cluster
+        self.resources = tuple(resources)
+        self.capacity = {resource.name: float(self._offered(resource).sum()) for resource in resources}
+        self.main = resources[0]
+
+    def used(self, resource: Resource) -> float:
+        """Return the share of a resource that is in use."""
+        capacity = self.capacity[resource.name]
+        return float(self._used(resource).sum()) / capacity if capacity else 0.0
+
+    def sample(self, frame: Frame | None, *, at: float, arrived: float, pending: int) -> Sample:
+        """Return the moment; `frame` of any pod, where the devices are to be looked at."""
+        offered, used = self._offered(self.main), self._used(self.main)
+        having = offered > 0
+        shares = used[having] / offered[having]
+        return Sample(
+            at=at,
+            arrived=arrived,
+            used={resource.name: self.used(resource) for resource in self.resources},
+            spread=float(shares.std()) if len(shares) else 0.0,
+            fragmentation=self._fragmentation(frame),
+            pending=pending,
+            running=len(self._cluster.pods),
+        )
+
+    def _fragmentation(self, frame: Frame | None) -> float | None:
+        if not self.main.devices or frame is None:
+            return None
+        free = float(self._cluster.devices.table(self.main.name).free.sum())
+        lost = float(fragmentation(frame, self.main.name).before(slice(None)).sum())
+        return lost / free if free else 0.0
+
+    def _offered(self, resource: Resource) -> FloatArray:
+        if resource.devices:
+            return self._cluster.devices.table(resource.name).count.astype(np.float64)
+        return self._cluster.nodes.allocatable(resource.name).astype(np.float64)
+
+    def _used(self, resource: Resource) -> FloatArray:
+        if resource.devices:
+            table = self._cluster.devices.table(resource.name)
+            result: FloatArray = table.count - table.free.sum(axis=1) / WHOLE
+            return result
+        return self._cluster.nodes.requested(resource.name).astype(np.float64)
+
+
+def resources_of(cluster: Cluster) -> tuple[Resource, ...]:
+    """Return what the nodes offer that results are told about, the main resource first: GPUs where there are any."""
+    offered = [name for name in cluster.nodes.resources() if cluster.nodes.allocatable(name).any()]
+    extended = [name for name in offered if is_extended(name) and not name.endswith(SHARE_SUFFIX)]
+    found = [Resource(name, devices=name + SHARE_SUFFIX in offered) for name in extended]
+    found.sort(key=lambda resource: (resource.name != GPU, not resource.devices, resource.name))
+    return (*found, Resource("cpu"), Resource("memory"))
+
+
+SAMPLES = 200
+"""Moments looked at in a run, at most about twice as many."""
+NO_POLICY = "no policy governs this pod"
+
+Progress = Callable[[int], None]
+"""Told now and then how many arrivals were dealt with."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was counted; the fields of `Run` say what they mean."""
+
+    arrived: int = 0
+    placed: int = 0
+    left: int = 0
+    evicted: int = 0
+    decisions: int = 0
+    wanted: float = 0.0
+    """Of the main resource, by all that arrived."""
+    reasons: dict[str, int] = field(default_factory=dict)
+    wait_seconds: list[float] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    marks: dict[float, float] = field(default_factory=dict)
+
+    def unplaced(self, reason: str) -> None:
+        """Count a pod that found no place."""
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+
+class Stage:
+    """A scenario's cluster under a contender. `now` is its virtual time, unix seconds."""
+
+    def __init__(self, scenario: Scenario, contender: Contender, *, seed: int) -> None:
+        self.scenario = scenario
+        self.cluster = world(scenario.things).cluster
+        self.rules = Rules(contender, preempts=not scenario.drops)
+        self.now = scenario.starts_at
+        self.tally = Tally()
+        self._signals = contender.signals
+        self._cycle = Cycle(seed=seed)
+        self._refused = RefusalMemo()
+        self._infos: dict[int, PodInfo] = {}
+        resources = resources_of(self.cluster)
+        for resource in resources:
+            if resource.devices:
+                self.cluster.devices.table(resource.name)
+        if scenario.workload:
+            counts = {self._info(pod).template: number for pod, number in scenario.workload}
+            self.cluster.workload.declare(counts)
+        self.measures = Measures(self.cluster, resources)
+
+    def arrive(self, arrival: Arrival) -> PodInfo:
+        """Return the pod that arrives, counted."""
+        info = self._info(arrival.pod)
+        created = self.scenario.starts_at + arrival.at
+        pod = replace(info, uid=f"{info.namespace}/{arrival.name}", name=arrival.name, created=created)
+        if info.template.spec.resource_claims:
+            pod = with_claims_like(self.cluster, pod)
+        self.tally.arrived += 1
+        self.tally.wanted += amount_wanted(pod.template.requests, self.measures.main)
+        return pod
+
+    def share_arrived(self) -> float:
+        """Return what has been asked for of the main resource, as a share of what there is."""
+        capacity = self.measures.capacity[self.measures.main.name]
+        return self.tally.wanted / capacity if capacity else 0.0
+
+    def frame(self, pod: PodInfo, queued: QueuedPod | None = None) -> Frame:
+        """Return what a decision about a pod rests on."""
+        return Frame(
+            pod,
+            self.cluster,
+            self.now,
+            signals=self._signals,
+            queued=queued.queued if queued is not None else self.now,
+            attempts=max(0, queued.attempts - 1) if queued is not None else 0,
+        )
+
+    def decide(self, frame: Frame) -> Decision:
+        """Decide about a pod; who was refused in a cluster that is still the same is refused again."""
+        profile = self.rules.profile(frame)
+        if profile is None:
+            return Decision(frame.pod, None, total=self.cluster.nodes.size, message=NO_POLICY)
+        self.tally.decisions += 1
+        state = self.now if not profile.by_template else 0.0
+        known = self._refused.get(frame.pod, profile, state)
+        if known is not None:
+            return known
+        decision = self._cycle.decide(frame, profile)
+        if decision.host is None:
+            self._refused.note(decision, profile, state)
+        return decision
+
+    def place(self, decision: Decision) -> None:
+        """Put a pod on the node that was found for it."""
+        assert decision.host is not None
+        take_claims(self.cluster, decision.pod, decision.host, now=self.now)
+        self.cluster.place(decision.pod, decision.host, devices=decision.devices)
+        self.tally.placed += 1
+        self.changed()
+
+    def changed(self) -> None:
+        """Take note that the cluster is not the same any more."""
+        self._refused.clear()
+
+    def sample(self, frame: Frame | None, *, at: float, pending: int) -> None:
+        """Look at the cluster."""
+        arrived = self.share_arrived()
+        self.tally.samples.append(self.measures.sample(frame, at=at, arrived=arrived, pending=pending))
+
+    def any_frame(self) -> Frame | None:
+        """Return the frame of some pod, for measures that need one; None before the first has come."""
+        some = next(iter(self._infos.values()), None)
+        return self.frame(some) if some is not None else None
+
+    def _info(self, pod: objects.Pod) -> PodInfo:
+        info = self._infos.get(id(pod))
+        if info is None:
+            info = self._infos[id(pod)] = self.cluster.templates.pod(pod)
+        return info
+
+
+def reason(decision: Decision) -> str:
+    """Return what stood in the way, without numbers that differ from pod to pod."""
+    if decision.diagnosis is None:
+        return decision.message
+    return ", ".join(sorted(name for name in decision.rejectors if name)) or decision.message
+
+
+def place_or_drop(stage: Stage, *, progress: Progress) -> None:
+    """Deal with each arrival in turn."""
+    arrivals, measures, tally = stage.scenario.arrivals, stage.measures, stage.tally
+    every = max(1, len(arrivals) // SAMPLES)
+    marks = [mark for mark in stage.scenario.marks if measures.capacity[measures.main.name]]
+    for place, arrival in enumerate(arrivals):
+        frame = stage.frame(stage.arrive(arrival))
+        decision = stage.decide(frame)
+        if decision.host is not None:
+            stage.place(decision)
+        else:
+            tally.unplaced(reason(decision))
+        while marks and stage.share_arrived() >= marks[0] - 1e-9:
+            tally.marks[marks.pop(0)] = measures.used(measures.main)
+        if place % every == 0 or place == len(arrivals) - 1:
+            stage.sample(frame, at=float(place + 1), pending=sum(tally.reasons.values()))
+            progress(place + 1)
+
+
+_HELD_EVERY_SECONDS = 60.0
+_IDLE_HELD_EVERY_SECONDS = 900.0
+"""How often held pods are looked at: while there are arrivals and departures to come, and after the last."""
+_HELD_AT_MOST_SECONDS = 7 * 86400.0
+"""How long after the last arrival and departure it is waited for pods that a policy holds."""
+
+
+class Waiting:
+    """A queue before a stage. Time goes from one moment at which something happens to the next."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._queue = SchedulingQueue(
+            turn=lambda queued: stage.rules.turn(queued, stage.frame(queued.pod)),
+            hold=lambda queued: stage.rules.hold(queued, stage.frame(queued.pod)),
+        )
+        self._departures: list[tuple[float, int, PodInfo]] = []
+        self._tickets = count()
+        self._lasts: dict[str, float | None] = {}
+
+    def run(self, *, progress: Progress) -> None:
+        """Go on until nothing will happen any more."""
+        stage, queue = self._stage, self._queue
+        arrivals, start = stage.scenario.arrivals, stage.scenario.starts_at
+        following, last_event = 0, start
+        ends = [arrival.at + (arrival.lasts or 0.0) for arrival in arrivals]
+        every = max(ends, default=0.0) / SAMPLES
+        next_sample = start
+        while True:
+            times = [self._departures[0][0]] if self._departures else []
+            if following < len(arrivals):
+                times.append(start + arrivals[following].at)
+            if times:
+                last_event = max(last_event, min(times))
+            due = queue.next_due()
+            if due is not None:
+                times.append(due)
+            held = any(True for _ in queue.held())
+            if held and stage.now < last_event + _HELD_AT_MOST_SECONDS:
+                times.append(stage.now + (_HELD_EVERY_SECONDS if times else _IDLE_HELD_EVERY_SECONDS))
+            if not times:
+                break
+            now = max(stage.now, min(times))
+            while next_sample < now:
+                # what holds until now: the moment before anything happens
+                self._sample(next_sample)
+                next_sample = max(next_sample + every, now - every) if every else now
+            stage.now = now
+            self._end_due()
+            while following < len(arrivals) and start + arrivals[following].at <= now:
+                arrival = arrivals[following]
+                pod = stage.arrive(arrival)
+                self._lasts[pod.uid] = arrival.lasts
+                queue.add(pod, now)
+                following += 1
+            if held:
+                queue.recheck_held()
+                queue.happened(ClusterEvent.CLOCK, now)
+            self._decide_all()
+            progress(following)
+        self._sample(stage.now)
+        for queued in queue:
+            why = queued.held_because if queued.place is Place.HELD else queued.told
+            stage.tally.unplaced(why or "not decided")
+
+    def _end_due(self) -> None:
+        stage = self._stage
+        while self._departures and self._departures[0][0] <= stage.now:
+            _, _, pod = heapq.heappop(self._departures)
+            if stage.cluster.pods.get(pod.uid) is pod:
+                stage.cluster.displace(pod.uid)
+                stage.tally.left += 1
+                self._happened(ClusterEvent.POD_DELETE)
+                if has_claims(pod.template, stage.cluster):
+                    give_claims_back(stage.cluster, pod)
+                    self._happened(ClusterEvent.RESOURCE_CLAIM)
+
+    def _decide_all(self) -> None:
+        stage, queue = self._stage, self._queue
+        while (queued := queue.pop(stage.now)) is not None:
+            frame = stage.frame(queued.pod, queued)
+            decision = stage.decide(frame)
+            if decision.host is not None:
+                self._bind(queued, decision)
+                continue
+            found = decision.preemption
+            if found is not None and found.victims and found.nominated_node:
+                self._evict(queued, found.nominated_node, found.victims)
+                continue
+            queued.told = reason(decision)
+            profile = stage.rules.profile(frame)
+            rejectors = decision.rejectors if profile is not None else frozenset((NO_POLICY,))
+            wakes = profile.wakes if profile is not None else {NO_POLICY: frozenset()}
+            queue.rejected(queued, rejectors, stage.now, wakes=wakes)
+
+    def _bind(self, queued: QueuedPod, decision: Decision) -> None:
+        stage, pod = self._stage, queued.pod
+        stage.cluster.nominate(pod, "")
+        stage.place(decision)
+        stage.tally.wait_seconds.append(stage.now - queued.queued)
+        self._queue.done(pod.uid)
+        lasts = self._lasts.get(pod.uid)
+        if lasts is not None:
+            heapq.heappush(self._departures, (stage.now + lasts, next(self._tickets), pod))
+        self._happened(ClusterEvent.POD_ADD)
+
+    def _evict(self, queued: QueuedPod, node_name: str, victims: tuple[PodInfo, ...]) -> None:
+        """Let victims go, and come again as their controllers would have it."""
+        stage = self._stage
+        for victim in victims:
+            stage.cluster.displace(victim.uid)
+            stage.tally.evicted += 1
+            again = replace(victim, uid=f"{victim.uid}~", name=f"{victim.name}~", node_name="", nominated_node="")
+            if victim.template.spec.resource_claims:
+                again = with_claims_like(stage.cluster, again)
+                give_claims_back(stage.cluster, victim)
+            self._lasts[again.uid] = self._lasts.pop(victim.uid, None)
+            self._queue.add(again, stage.now)
+        queued.pod = replace(queued.pod, nominated_node=node_name)
+        stage.cluster.nominate(queued.pod, node_name)
+        self._happened(ClusterEvent.POD_DELETE)
+        self._queue.activate(queued, stage.now)
+
+    def _happened(self, event: ClusterEvent) -> None:
+        self._stage.changed()
+        self._queue.happened(event, self._stage.now)
+
+    def _sample(self, at: float) -> None:
+        stage = self._stage
+        stage.sample(stage.any_frame(), at=at - stage.scenario.starts_at, pending=len(self._queue))
+
 
 Stopwatch = Callable[[], float]
 

@@ -1,12 +1,19 @@
-"""What is simulated: a cluster, and pods that come and go. The same for every policy; knows none."""
+"""What is simulated: the cluster, what arrives, and the policies that are compared."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
+from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.queue import QueuedPod, Turn, gates, priority_turn
+from kube_policy_scheduler.policy.policy import Policy
+from kube_policy_scheduler.policy.policy_set import PolicySet
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +66,80 @@ def amount_wanted(requests: Mapping[str, int], resource: Resource) -> float:
     """Return what a pod with these requests wants, in column units; of devices that may be shared in devices."""
     whole = float(requests.get(resource.name, 0))
     return whole + requests.get(f"{resource.name}-milli", 0) / 1000 if resource.devices else whole
+
+
+KUBERNETES = "kubernetes"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One of those that are compared."""
+
+    name: str
+    policy_set: PolicySet | None = None
+    """None: Kubernetes' own rules."""
+    signals: Signals = Signals.EMPTY
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what of its policies a simulation does not do."""
+        policies = self.policy_set.policies if self.policy_set is not None else ()
+        gangs = sorted(policy.name for policy in policies if policy.gangs)
+        return (f"{', '.join(gangs)}: `gang` is not simulated, members are placed one by one",) if gangs else ()
+
+
+class Rules:
+    """A contender at work in one run."""
+
+    def __init__(self, contender: Contender, *, preempts: bool) -> None:
+        self._set = contender.policy_set
+        self._served = self._set.schedulers if self._set is not None else frozenset[str]()
+        self._for_others = _standing_in(self._set) if self._set is not None else None
+        self._preempts = preempts
+        self._plain = self._as_run(kubernetes_profile()) if self._set is None else None
+        self._profiles: dict[Profile, Profile] = {}
+        self.ordered = any(p.order is not None or p.holds for p in self._set.policies) if self._set else False
+        """Whether any policy orders or holds pods."""
+
+    def _as_run(self, profile: Profile) -> Profile:
+        return profile if self._preempts else replace(profile, preempts=False)
+
+    def policy(self, frame: Frame) -> Policy | None:
+        """Return the policy that governs the frame's pod.
+
+        A pod of a scheduler that none of the policies serves is taken for one of theirs: what is asked is what the
+        policies would do with these pods, and most of them still name the scheduler that they have today.
+        """
+        asked = self._set if frame.pod.scheduler_name in self._served else self._for_others
+        return asked.governing(frame.pod) if asked is not None else None
+
+    def profile(self, frame: Frame) -> Profile | None:
+        """Return the plugins that decide about the frame's pod; None where no policy governs it."""
+        if self._plain is not None:
+            return self._plain
+        policy = self.policy(frame)
+        if policy is None:
+            return None
+        known = self._profiles.get(policy.profile)
+        if known is None:
+            known = self._profiles[policy.profile] = self._as_run(policy.profile)
+        return known
+
+    def hold(self, queued: QueuedPod, frame: Frame) -> str | None:
+        """Return why the pod must wait outside the active queue, or None."""
+        waits = gates(queued)
+        if waits is not None or not self.ordered:
+            return waits
+        policy = self.policy(frame)
+        return policy.hold_reason(frame) if policy is not None and policy.holds else None
+
+    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+        """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""
+        policy = self.policy(frame) if self.ordered else None
+        return policy.turn(queued, frame) if policy is not None else priority_turn(queued)
+
+
+def _standing_in(policy_set: PolicySet) -> PolicySet:
+    """Return the policies as they govern pods of other schedulers: as those that name the default one, if they can."""
+    served = policy_set.schedulers
+    return replace(policy_set, stands_in_as=(policy_set.default_schedulers & served) or served)

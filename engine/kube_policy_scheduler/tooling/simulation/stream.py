@@ -23,8 +23,8 @@ from kube_policy_scheduler.documents.yaml_document import Document, DocumentErro
 from kube_policy_scheduler.times import parse_duration, unix_seconds
 from kube_policy_scheduler.tooling.cluster_state import PriorityClasses, stored
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival
-from kube_policy_scheduler.tooling.tester.reading import schema_text
 from kube_policy_scheduler.tooling.tester.short_forms import ShortFormError, pod_object
+from kube_policy_scheduler.tooling.tester.suite_file import schema_text
 
 _MOST = 1_000_000
 _TIMES = ("at", "lasts", "count", "every")

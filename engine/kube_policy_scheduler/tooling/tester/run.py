@@ -1,36 +1,62 @@
-"""Runs the cases of a suite through the scheduling cycle. Everything that was read from files comes as arguments."""
+"""Runs the cases of a suite through the scheduling cycle, and says how each ended and why. Reads no files."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias
 
-from kube_policy_scheduler.diagnostics import Diagnostic
+from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Source, errors
 from kube_policy_scheduler.documents.yaml_document import DocumentError
 from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.evaluation import evaluate
+from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
+from kube_policy_scheduler.lang.checked import ClauseKind
+from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
+from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.tester import codes
-from kube_policy_scheduler.tooling.tester.comparing import Mismatch, compare, compare_all, went
-from kube_policy_scheduler.tooling.tester.expect_form import Expected, ExpectReader
-from kube_policy_scheduler.tooling.tester.expectation import (
+from kube_policy_scheduler.tooling.tester.case_runner import (
+    Decided,
+    Observe,
+    Play,
+    Readings,
+    Scene,
+    SceneBuilder,
+    Theatre,
+    Waiting,
+    compare_turns,
+    planned_names,
+)
+from kube_policy_scheduler.tooling.tester.expectations import (
     Degraded,
+    Expected,
+    ExpectReader,
     Feasible,
     Filtered,
+    GoesTo,
+    Margin,
     MaxSkew,
+    Mismatch,
+    NotOn,
+    OfOne,
+    Order,
     Placed,
+    Schedulable,
+    Score,
     Turns,
     Unschedulable,
+    compare,
+    compare_all,
+    number,
+    says,
+    went,
 )
-from kube_policy_scheduler.tooling.tester.invalid import refusal
-from kube_policy_scheduler.tooling.tester.outcome import Outcome
-from kube_policy_scheduler.tooling.tester.playing import Decided, Observe, Play, Theatre, planned_names
-from kube_policy_scheduler.tooling.tester.pointers import pointers, turn_pointers
-from kube_policy_scheduler.tooling.tester.policies import TestedPolicies
-from kube_policy_scheduler.tooling.tester.readings import Readings
-from kube_policy_scheduler.tooling.tester.results import AnyCase, CaseResult, Failure, State, SuiteResult, ended
-from kube_policy_scheduler.tooling.tester.scene import Scene, SceneBuilder
-from kube_policy_scheduler.tooling.tester.suite import (
+from kube_policy_scheduler.tooling.tester.outcome import Outcome, TestedPolicies, TestedPolicy
+from kube_policy_scheduler.tooling.tester.suite_file import (
     Case,
     Fixtures,
     ForAll,
@@ -41,7 +67,284 @@ from kube_policy_scheduler.tooling.tester.suite import (
     Suite,
     did_you_mean,
 )
-from kube_policy_scheduler.tooling.tester.waiting import compare_turns
+from kube_policy_scheduler.tooling.why.scores import PartValues, leaves, part_values
+
+_REFUSING = frozenset({ClauseKind.FILTER, ClauseKind.REQUIRE, ClauseKind.LIMIT})
+_MOST_NODES = 3
+_MOST_CLAUSES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """One subexpression and its values."""
+
+    start: int
+    """Offset in the clause's text."""
+    end: int
+    values: tuple[tuple[str, str], ...]
+    """Node and value; the node is "" where it is one value for the whole decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseValues:
+    """A clause as it was written, and what its innermost parts say."""
+
+    place: str
+    """`FILE:LINE`"""
+    text: str
+    """One line."""
+    pointers: tuple[Pointer, ...]
+    """In the order of the text."""
+    scores: tuple[tuple[str, str], ...] = ()
+    """Of a score: node, and what the clause adds to its total."""
+
+
+def pointers(value: OfOne, outcome: Outcome, policy: TestedPolicy, frame: Frame) -> tuple[ClauseValues, ...]:
+    """Return what explains a decision that is not as expected; the world has to be as it was for the decision."""
+    if outcome.held is not None or outcome.error is not None:
+        chosen = [clause for clause in policy.clauses if clause.kind is ClauseKind.HOLD and outcome.held is not None]
+        return tuple(_values(clause, frame, ()) for clause in chosen[:_MOST_CLAUSES])
+    nodes = _concerned(value, outcome)
+    rows = frame.cluster.nodes.rows
+    nodes = [name for name in nodes if name in rows][:_MOST_NODES]
+    about_filters = isinstance(value, Filtered | Feasible | Unschedulable)
+    if outcome.host is None or about_filters or not set(nodes) & set(outcome.totals):
+        refusing = {verdict.clause for verdict in outcome.verdicts if not nodes or verdict.refused.keys() & set(nodes)}
+        clauses = [c for c in policy.clauses if c.kind in _REFUSING and (c.name in refusing or not refusing)]
+        return tuple(_values(clause, frame, nodes) for clause in clauses[:_MOST_CLAUSES])
+    clauses = [c for c in policy.clauses if c.kind in (ClauseKind.SCORE, ClauseKind.SPREAD, ClauseKind.PACK)]
+    evaluation = evaluate(frame, policy.profile)
+    places = {int(row): place for place, row in enumerate(evaluation.feasible)}
+
+    def added(clause: CompiledClause) -> tuple[tuple[str, str], ...]:
+        scores = evaluation.scores.get(clause.name)
+        if scores is None:
+            return ()
+        return tuple((name, number(float(scores[places[rows[name]]]))) for name in nodes if rows[name] in places)
+
+    return tuple(replace(_values(clause, frame, nodes), scores=added(clause)) for clause in clauses[:_MOST_CLAUSES])
+
+
+def turn_pointers(pods: Sequence[Waiting]) -> tuple[ClauseValues, ...]:
+    """Return what the `order by` of each policy says of each pod of a queue."""
+    found: dict[int, ClauseValues] = {}
+    for pod in pods:
+        for clause in pod.policy.clauses:
+            if clause.kind is not ClauseKind.ORDER:
+                continue
+            one = _values(clause, pod.frame, ())
+            named = tuple(
+                replace(part, values=tuple((pod.name, text) for _, text in part.values)) for part in one.pointers
+            )
+            known = found.get(id(clause))
+            if known is not None:
+                named = tuple(
+                    replace(part, values=(*part.values, *more.values))
+                    for part, more in zip(known.pointers, named, strict=True)
+                )
+            found[id(clause)] = replace(one, pointers=named)
+    return tuple(found.values())
+
+
+def _concerned(value: OfOne, outcome: Outcome) -> list[str]:
+    """Return the nodes that an expectation is about, and those that it was not about but should have been."""
+    ranked = sorted(outcome.totals, key=lambda name: (-outcome.totals[name], name))
+    match value:
+        case Score(node=node) | Filtered(node=node):
+            return [node]
+        case Order(nodes=nodes):
+            return list(nodes)
+        case Feasible(nodes=nodes):
+            return sorted(nodes ^ outcome.feasible)
+        case GoesTo(match=match) | NotOn(match=match) if match.names:
+            return list(dict.fromkeys((*match.names, *((outcome.host,) if outcome.host else ()))))
+        case Unschedulable() | Schedulable() | NotOn() | GoesTo() | Margin():
+            return ranked[:2] or sorted(outcome.nodes)[:_MOST_NODES]
+        case _:
+            return []
+
+
+def _values(clause: CompiledClause, frame: Frame, nodes: Sequence[str]) -> ClauseValues:
+    span = clause.span
+    line, _ = span.source.position(span.start)
+    text, offsets = _one_line(span.text)
+    positions = [frame.cluster.nodes.rows[name] for name in nodes] or [0]
+    found = []
+    # what stands where another part stands, as the label within `label a=b`, is left to that
+    outermost = {part.span.start: part for part in reversed(leaves(clause, (span.start, span.end)))}
+    for _, part in sorted(outermost.items()):
+        for values in part_values([part], frame, positions):
+            if not nodes and not values.same:
+                continue
+            start, last = offsets[part.span.start - span.start], offsets[part.span.end - span.start - 1]
+            found.append(Pointer(start, last + 1, _by_node(values, nodes)))
+    return ClauseValues(f"{span.source.name}:{line}", text, tuple(found))
+
+
+def _by_node(values: PartValues, nodes: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    texts = values.texts()
+    return (("", texts[0]),) if values.same and texts else tuple(zip(nodes, texts, strict=True))
+
+
+def _one_line(text: str) -> tuple[str, list[int]]:
+    """Return a text with every run of white space as one blank, and where each of its characters went."""
+    done: list[str] = []
+    offsets = []
+    for character in text:
+        offsets.append(len(done))
+        if not character.isspace():
+            done.append(character)
+        elif done and done[-1] != " ":
+            done.append(" ")
+    return "".join(done).rstrip(), offsets
+
+
+AnyCase: TypeAlias = Case | Invalid
+
+
+class State(Enum):
+    """How a case ended."""
+
+    PASSED = "pass"
+    FAILED = "fail"
+    ERROR = "error"
+    """There was no decision to compare."""
+    SKIPPED = "skip"
+    TODO = "todo"
+    """It does not hold yet, as the file says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One expectation that does not hold."""
+
+    expected: Expected
+    mismatch: Mismatch
+    pod: str = ""
+    """The pod that it is about, where the case has several."""
+    values: tuple[ClauseValues, ...] = ()
+    """What the clauses concerned say about the nodes concerned."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """One case and how it ended."""
+
+    case: AnyCase
+    state: State
+    failures: tuple[Failure, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    """Of every pod, in order."""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Return the last decision, None where none was made."""
+        return self.outcomes[-1] if self.outcomes else None
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteResult:
+    """One test file and how its cases ended."""
+
+    suite: Suite
+    cases: tuple[CaseResult, ...]
+
+    def count(self, state: State) -> int:
+        """Return how many cases ended so."""
+        return sum(result.state is state for result in self.cases)
+
+
+def ended(case: AnyCase, failures: Sequence[Failure], outcomes: tuple[Outcome, ...]) -> CaseResult:
+    """Return how a case ended that has these failures."""
+    if any(outcome.error is not None for outcome in outcomes):
+        state = State.ERROR
+    elif case.todo and failures:
+        state = State.TODO
+    elif case.todo:
+        holds = Expected("todo", (*case.path, "todo"), None)
+        unexpected = Failure(holds, Mismatch(f"not to hold yet: {case.todo}", "it holds; remove `todo`"))
+        return CaseResult(case, State.FAILED, (unexpected,), outcomes)
+    else:
+        state = State.FAILED if failures else State.PASSED
+    return CaseResult(case, state, tuple(failures), outcomes)
+
+
+_SOURCE = "policy"
+"""The name of a policy that stands in the test file itself."""
+
+
+def refusal(case: Invalid, fixtures: Fixtures) -> list[Failure]:
+    """Return how what is found about the policy differs from what is expected."""
+    if case.text is not None:
+        source = Source(f"{_SOURCE}.policy", case.text)
+    else:
+        assert case.file is not None, "the schema wants one of the two"
+        source = fixtures.policies[case.file.value]
+    found = [one for one in load([source]).diagnostics if errors([one])]
+    key = next((key for key in ("code", "at", "message") if getattr(case, key)), "text" if case.text else "policy")
+    if any(_is_meant(case, one) for one in found):
+        return []
+    got = "; ".join(_shown(one) for one in found) or "the policy is accepted"
+    return [Failure(Expected(key, (*case.path, key), None), Mismatch(_wanted(case), got))]
+
+
+def _is_meant(case: Invalid, one: Diagnostic) -> bool:
+    line, column = one.span.source.position(one.span.start)
+    return (
+        case.code in ("", one.code)
+        and case.at in ("", str(line), f"{line}:{column}")
+        and says(case.message or None, [one.message])
+    )
+
+
+def _wanted(case: Invalid) -> str:
+    parts = [case.code or "an error"]
+    parts += [f"at {case.at}"] if case.at else []
+    parts += [f"that says {case.message}"] if case.message else []
+    return " ".join(parts)
+
+
+def _shown(one: Diagnostic) -> str:
+    line, column = one.span.source.position(one.span.start)
+    return f"{one.code} at {line}:{column}: {one.message}"
+
+
+_PLAIN = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_TOLERANT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?P<tolerance> *(±|\+-).*)")
+_PLACE = "${"
+
+
+def updated(result: SuiteResult) -> tuple[str, int]:
+    """Return the file's text with what came, and how many values changed.
+
+    Plain numbers are replaced, of a tolerance the middle; a comparison such as `>= 50` is a demand and stays, and so
+    does what a table fills in.
+    """
+    source = result.suite.document.source
+    edits: dict[int, Edit] = {edit.span.start: edit for edit in _edits(result)}
+    text = source.text
+    for start in sorted(edits, reverse=True):
+        edit = edits[start]
+        text = text[: edit.span.start] + edit.text + text[edit.span.end :]
+    return text, len(edits)
+
+
+def _edits(result: SuiteResult) -> Iterator[Edit]:
+    for case in result.cases:
+        for failure in case.failures:
+            value, got = failure.expected.value, failure.mismatch.value
+            if not isinstance(value, Score | Placed) or got is None:
+                continue
+            span = result.suite.document.span(failure.expected.path)
+            written = span.text.strip("'\"")
+            if _PLACE in written or failure.pod:
+                continue
+            tolerant = _TOLERANT.fullmatch(written)
+            if _PLAIN.fullmatch(written):
+                yield Edit(span, number(got))
+            elif tolerant is not None:
+                yield Edit(span, f"'{number(got)}{tolerant['tolerance']}'")
+
 
 _OTHER_SEEDS = (1, 2, 3, 4)
 """Added to the file's seed, to see whether placements hang on tie-breaks."""

@@ -14,9 +14,17 @@ from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.policy.gang_state import GangState, gang_state
 from kube_policy_scheduler.policy.pod_groups import pod_group_claims
 from kube_policy_scheduler.tooling.why.changes import Change, changes
-from kube_policy_scheduler.tooling.why.filters import RESOURCES, Refusals, Refuser, refusals
-from kube_policy_scheduler.tooling.why.lacks import Near, near, plain
-from kube_policy_scheduler.tooling.why.limits import LimitState, limits
+from kube_policy_scheduler.tooling.why.filters import (
+    RESOURCES,
+    LimitState,
+    Near,
+    Refusals,
+    Refuser,
+    limits,
+    near,
+    plain,
+    refusals,
+)
 from kube_policy_scheduler.tooling.why.scores import Ranking, ranking
 
 

@@ -1,4 +1,4 @@
-"""Who refuses which nodes: every filter asked alone, filters of policies also part by part. Pure."""
+"""Who refuses which nodes, asked alone and part by part, what the closest nodes lack, and what limits leave. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,23 @@ from typing import Any
 import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
+from kube_policy_scheduler.cluster.taints import TaintKey, tolerated
 from kube_policy_scheduler.diagnostics import Span
 from kube_policy_scheduler.framework.evaluation import Evaluation
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.plugins.node_affinity import NodeAffinity
+from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
+from kube_policy_scheduler.framework.plugins.node_unschedulable import NodeUnschedulable
+from kube_policy_scheduler.framework.plugins.taint_toleration import TaintToleration
 from kube_policy_scheduler.framework.probe import probe
+from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.lang import checked, typed
+from kube_policy_scheduler.lang.checked import Quota
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, CompiledTest
+from kube_policy_scheduler.lang.types import BYTES
+from kube_policy_scheduler.policy.clauses import LimitClause
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
+from kube_policy_scheduler.tooling.why.scores import amount_text, leaves, part_values, shown
 
 RESOURCES = "NodeResourcesFit"
 _FITS = "fits"
@@ -173,3 +183,169 @@ def _operands(one: Refuser, frame: Frame) -> Iterator[Refuser]:
 
 def _obstacle(value: typed.Typed, name: str) -> str:
     return RESOURCES if isinstance(value, typed.Apply) and value.builtin.name == _FITS else name
+
+
+HARD = ("NoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A node that does not fit, and all that it lacks."""
+
+    node: str
+    obstacles: int
+    lacks: tuple[str, ...]
+
+
+def near(asked: Refusals, rows: list[int]) -> tuple[Near, ...]:
+    """Return what the nodes in these rows lack."""
+    names = asked.frame.cluster.nodes.names
+    return tuple(Near(names[row], int(asked.count[row]), tuple(_lacks(asked, row))) for row in rows)
+
+
+def _lacks(asked: Refusals, row: int) -> Iterator[str]:
+    resources_said = any(unit.name == RESOURCES and unit.refused[row] for unit in asked.units)
+    for unit in asked.units:
+        if not unit.refused[row]:
+            continue
+        if unit.obstacle == RESOURCES and unit.name != RESOURCES and resources_said:
+            continue
+        yield from _one(unit, asked.frame, row)
+
+
+def _one(unit: Refuser, frame: Frame, row: int) -> Iterator[str]:
+    if unit.clause is not None:
+        yield _of_clause(unit, frame, row)
+        return
+    match unit.name:
+        case NodeResourcesFit.name:
+            yield from _resources(frame, row)
+        case TaintToleration.name:
+            for taint in untolerated(frame, row):
+                yield f"has the taint {taint_text(taint)}, which the pod does not tolerate"
+        case NodeUnschedulable.name:
+            yield "is cordoned"
+        case NodeAffinity.name:
+            yield from _affinity(frame, row)
+        case _:
+            yield "; ".join(plain(reason) for reason, where in unit.reasons if where[row])
+
+
+def _of_clause(unit: Refuser, frame: Frame, row: int) -> str:
+    assert unit.clause is not None
+    assert unit.span is not None
+    clause = unit.clause
+    reasons = [reason for reason, where in unit.reasons if where[row]]
+    if unit.whole or not hasattr(clause, "nodes"):
+        return "; ".join(reasons)
+    alone = frame.at(np.array([row], np.int64))
+    inside = (unit.span.start, unit.span.end)
+    values = [
+        f"{value.text} is {value.texts()[0]}"
+        for value in part_values(leaves(clause, inside), alone, [0])
+        if value.text != unit.name
+    ]
+    head = f"`{unit.name}` does not hold"
+    return f"{head}: {', '.join(values)}" if values else head
+
+
+def _resources(frame: Frame, row: int) -> Iterator[str]:
+    nodes = frame.cluster.nodes
+    if nodes.pod_count[row] >= nodes.allocatable("pods")[row]:
+        yield f"has its {int(nodes.allocatable('pods')[row])} pods"
+    for resource, amount in frame.template.requests.items():
+        offered = int(nodes.allocatable(resource)[row])
+        free = offered - int(nodes.requested(resource)[row])
+        if free < amount and resource != "pods":
+            missing, have = amount_text(resource, amount - free), amount_text(resource, free)
+            yield f"{missing} {resource} too little: {have} of {amount_text(resource, offered)} free"
+
+
+def _affinity(frame: Frame, row: int) -> Iterator[str]:
+    spec, labels = frame.template.spec, frame.cluster.nodes.infos[row].labels
+    wrong = [(key, value) for key, value in sorted((spec.node_selector or {}).items()) if labels.get(key) != value]
+    for key, value in wrong:
+        has = f"it is {labels[key]}" if key in labels else "it has no such label"
+        yield f"label {key}={value} is wanted: {has}"
+    if not wrong:
+        yield "does not match the pod's required node affinity"
+
+
+def untolerated(frame: Frame, row: int) -> list[TaintKey]:
+    """Return the hard taints of a node that the pod does not tolerate."""
+    given = frame.template.spec.tolerations or ()
+    taints = (TaintKey(t.key, t.value, t.effect) for t in frame.cluster.nodes.infos[row].taints)
+    return [taint for taint in taints if taint.effect in HARD and not tolerated(given, taint)]
+
+
+def taint_text(taint: TaintKey) -> str:
+    """Return a taint as `kubectl taint` writes it."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+_PLAIN = {
+    "Too many pods": "no room for one more pod",
+    "node(s) were unschedulable": "cordoned",
+    "node(s) had untolerated taint(s)": "a taint that the pod does not tolerate",
+    "node(s) didn't match Pod's node affinity/selector": "not matched by the pod's node selector or affinity",
+    "node(s) didn't have free ports for the requested pod ports": "a host port that is taken",
+    "node(s) didn't match pod topology spread constraints": "one pod too many there for the pod's spread",
+    "node(s) didn't match pod affinity rules": "not near the pods that the pod's affinity asks for",
+    "node(s) didn't match pod anti-affinity rules": "pods there that the pod's anti-affinity keeps away from",
+    "node(s) didn't satisfy existing pods anti-affinity rules": "pods there that keep this one away by anti-affinity",
+    "node(s) didn't match the requested node name": "not the node that the pod names",
+    "node(s) exceed max volume count": "no more volumes can be attached",
+}
+
+
+_PLAIN_BEGINNINGS = {
+    "Insufficient ": "too little free {}",
+    "node(s) didn't match policy clause ": "`{}` does not hold",
+    "pod is refused by policy clause ": "`{}` refuses the pod",
+    "pod is held by policy clause ": "`{}` holds the pod",
+}
+
+
+def plain(reason: str) -> str:
+    """Return a reason as Events have it in plain words."""
+    for beginning, words in _PLAIN_BEGINNINGS.items():
+        if reason.startswith(beginning):
+            return words.format(reason.removeprefix(beginning))
+    return _PLAIN.get(reason, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitState:
+    """One limit at one moment."""
+
+    clause: str
+    place: str
+    key: str | None
+    """Whose it is; None: of the pods without a key."""
+    used: float
+    adds: float
+    """What the pod counts for."""
+    most: float
+    bytes: bool
+
+    def sentence(self) -> str:
+        """Return it in one sentence, without an end."""
+        used, adds, most = (shown(value, as_bytes=self.bytes) for value in (self.used, self.adds, self.most))
+        whose = f"{self.key} has" if self.key is not None else "pods without a key have"
+        return f"`{self.clause}` ({self.place}): {whose} {used} of {most}, and this pod counts for {adds}"
+
+
+def limits(frame: Frame, profile: Profile) -> Iterator[LimitState]:
+    """Yield the limits that concern a pod, on the cluster without it."""
+    for plugin in profile.filters:
+        if not isinstance(plugin, LimitClause):
+            continue
+        clause = plugin.clause
+        if clause.condition is not None and not clause.condition(frame):
+            continue
+        assert isinstance(clause.checked, Quota)
+        measure = clause.checked.measure
+        used, adds, most = plugin.usage(frame)
+        in_bytes = measure is not None and measure.info.type.unit.same_dimension(BYTES)
+        key = clause.key(frame)
+        yield LimitState(clause.text, str(clause.span), key and str(key), used, adds, most, in_bytes)

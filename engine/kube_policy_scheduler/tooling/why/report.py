@@ -9,7 +9,7 @@ from typing import Any
 from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
 from kube_policy_scheduler.tooling.why.explain import Cause, Explanation
-from kube_policy_scheduler.tooling.why.lacks import Near
+from kube_policy_scheduler.tooling.why.filters import Near
 from kube_policy_scheduler.tooling.why.scores import Ranking, Term
 from kube_policy_scheduler.wording import amount, plural, signed
 

@@ -13,7 +13,7 @@ from kube_policy_scheduler.times import rfc3339
 from kube_policy_scheduler.tooling.cluster_state import UnknownPod
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
-from kube_policy_scheduler.tooling.why.lacks import plain
+from kube_policy_scheduler.tooling.why.filters import plain
 from kube_policy_scheduler.wording import amount, plural, signed
 
 _WORDS = {

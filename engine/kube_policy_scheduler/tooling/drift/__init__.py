@@ -1,1 +1,0 @@
-"""Pods that are where they would not be put any more: `policyctl drift`. Pure."""

@@ -1,0 +1,658 @@
+"""Runs one case: its cluster, its metrics, its pods decided one after another, and its queue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import chain, count
+from typing import Any
+
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.cluster.defaulting import AdmissionError
+from kube_policy_scheduler.cluster.node_identities import TableIdentities
+from kube_policy_scheduler.cluster.nodes import NodeInfo
+from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.quantity import QuantityError
+from kube_policy_scheduler.cluster.signal_join import SignalColumns, SignalState
+from kube_policy_scheduler.cluster.signals import Query, Signals
+from kube_policy_scheduler.diagnostics import Diagnostic
+from kube_policy_scheduler.documents.fixtures import FixtureObject
+from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
+from kube_policy_scheduler.framework.active_queue import ActiveQueue
+from kube_policy_scheduler.framework.cycle import Cycle
+from kube_policy_scheduler.framework.dynamic_resources.in_memory import give_claims_back, make_claims, take_claims
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.permit import Claim, Permit
+from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
+from kube_policy_scheduler.lang.codes import Code
+from kube_policy_scheduler.times import parse_duration
+from kube_policy_scheduler.tooling.cluster_state import priority_classes, read_kind, stored
+from kube_policy_scheduler.tooling.tester import codes
+from kube_policy_scheduler.tooling.tester.device_forms import add_claims, add_devices
+from kube_policy_scheduler.tooling.tester.expectations import Mismatch, NodeFacts, Turns
+from kube_policy_scheduler.tooling.tester.metrics import RESERVED, Metrics, is_series, series_labels
+from kube_policy_scheduler.tooling.tester.outcome import Outcome, TestedPolicies, TestedPolicy, Warned, decide
+from kube_policy_scheduler.tooling.tester.short_forms import REGION, ZONE, ShortFormError, node_object, pod_object
+from kube_policy_scheduler.tooling.tester.suite_file import Case, Kind, Part, Path, Step, Suite, did_you_mean
+
+
+class Scene:
+    """A cluster to decide in. What a case changes in it is taken back at the end of the case."""
+
+    def __init__(self, cluster: Cluster, nodes: Mapping[str, FixtureObject], *, seed: int) -> None:
+        self.cluster = cluster
+        self.cycle = Cycle(seed=seed)
+        self.facts: dict[str, NodeFacts] = {info.name: _facts(info) for info in cluster.nodes.infos}
+        """By name."""
+        self.nodes = dict(nodes)
+        """As they were written, by name."""
+        self._undo = ExitStack()
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Take back at the end what is set and placed within."""
+        outer = self._undo
+        with ExitStack() as self._undo:
+            yield
+        self._undo = outer
+
+    def set_node(self, node: objects.Node, written: FixtureObject) -> None:
+        """Add or change a node."""
+        name = node.metadata.name
+        row = self.cluster.nodes.rows.get(name)
+        if row is None:
+            self._undo.callback(self._forget, name)
+        else:
+            self._undo.callback(self._restore, self.cluster.nodes.infos[row].node, self.nodes[name])
+        self._restore(node, written)
+
+    def set_devices(self, node_name: str, form: Mapping[str, Any]) -> None:
+        """Publish other devices of a node."""
+        before = {name: self.cluster.get(objects.ResourceSlice, f"{node_name}-{name}") for name in form}
+        add_devices(self.cluster, node_name, form)
+        for name, known in before.items():
+            now = self.cluster.get(objects.ResourceSlice, f"{node_name}-{name}")
+            if known is not None:
+                self._undo.callback(self.cluster.set_object, known)
+            else:
+                self._undo.callback(self.cluster.remove_object, now)
+
+    def place(self, pod: PodInfo, node_name: str) -> None:
+        """Bind a pod."""
+        self._undo.callback(take_claims(self.cluster, pod, node_name, now=0.0))
+        self.cluster.place(pod, node_name)
+        self._undo.callback(self.cluster.displace, pod.uid)
+
+    def end(self, pod: PodInfo) -> None:
+        """Remove a pod from its node."""
+        node_name = self.cluster.node_of(pod.uid)
+        if node_name is not None:
+            self.cluster.displace(pod.uid)
+            self._undo.callback(self.cluster.place, pod, node_name)
+            self._undo.callback(give_claims_back(self.cluster, pod))
+
+    def _restore(self, node: objects.Node, written: FixtureObject) -> None:
+        name = node.metadata.name
+        self.cluster.set_node(node)
+        self.nodes[name] = written
+        self.facts[name] = _facts(self.cluster.nodes.infos[self.cluster.nodes.rows[name]])
+
+    def _forget(self, name: str) -> None:
+        self.cluster.remove_node(name)
+        del self.nodes[name], self.facts[name]
+
+
+class SceneBuilder:
+    """Makes the scenes of one suite."""
+
+    def __init__(self, suite: Suite, recorded: Sequence[FixtureObject], *, scheduler: str) -> None:
+        """Take a suite and what its `cluster` files hold.
+
+        Args:
+            suite: the test file.
+            recorded: the objects of its cluster files.
+            scheduler: the scheduler name of pods that name none.
+        """
+        self._suite = suite
+        self._recorded = recorded
+        self._scheduler = scheduler
+        self._classes = priority_classes(recorded)
+
+    def scene(self, *, shuffled: bool = False, seed: int) -> Scene:
+        """Return the cluster of the file; `shuffled` adds the nodes in another order.
+
+        Raises:
+            DocumentError: a node or a pod cannot be made; all problems are reported.
+        """
+        found: list[Diagnostic] = []
+        cluster = Cluster()
+        nodes = {one.name: one for one in self._recorded if one.kind == "Node"}
+        for one in self._recorded:
+            if (kind := read_kind(one)) is not None:
+                with _reporting(found, one):
+                    cluster.set_object(self._stored(one).convert(kind))
+        for part in self._suite.nodes:
+            with self._reporting(found, part):
+                node = self._node(part, nodes)
+                nodes[node.name] = node
+                add_devices(cluster, node.name, part.value.get("devices") or {})
+        for name in _shuffled(list(nodes)) if shuffled else nodes:
+            with _reporting(found, nodes[name]):
+                cluster.set_node(self._stored(nodes[name]).convert(objects.Node))
+        pods = [one for one in self._recorded if one.kind == "Pod"]
+        for part in self._suite.pods:
+            with self._reporting(found, part):
+                pods.extend(self._placed(part, cluster))
+        for one in pods:
+            with _reporting(found, one):
+                pod = self._info(one, cluster)
+                if pod.node_name and not pod.terminal:
+                    take_claims(cluster, pod, pod.node_name, now=0.0)
+                    cluster.place(pod, pod.node_name)
+        if found:
+            raise DocumentError(found)
+        return Scene(cluster, nodes, seed=seed)
+
+    def lay_over(self, case: Case, scene: Scene) -> None:
+        """Change a scene to what a case says.
+
+        Raises:
+            DocumentError: a node or a pod cannot be made; all problems are reported.
+        """
+        found: list[Diagnostic] = []
+        for part in case.nodes:
+            with self._reporting(found, part):
+                node = self._node(part, scene.nodes)
+                scene.set_devices(node.name, part.value.get("devices") or {})
+                scene.set_node(self._stored(node).convert(objects.Node), node)
+        for part in case.pods:
+            with self._reporting(found, part):
+                for one in self._placed(part, scene.cluster):
+                    pod = self._info(one, scene.cluster)
+                    scene.place(pod, pod.node_name)
+        if found:
+            raise DocumentError(found)
+
+    def pod(self, pod: Part | FixtureObject, cluster: Cluster, *, name: str, uid: str) -> PodInfo:
+        """Return a pod that is to be decided; `name` where it says none.
+
+        Raises:
+            DocumentError: it cannot be made.
+        """
+        found: list[Diagnostic] = []
+        if isinstance(pod, FixtureObject):
+            with _reporting(found, pod):
+                spec = {key: value for key, value in (pod.value.get("spec") or {}).items() if key != "nodeName"}
+                made = (pod.value.get("status") or {}).get("resourceClaimStatuses")
+                waiting = {**pod.value, "spec": spec, "status": {"resourceClaimStatuses": made} if made else {}}
+                return self._info(FixtureObject(waiting, pod.document, pod.path), cluster)
+        else:
+            with self._reporting(found, pod):
+                made = pod_object(pod.value, name=name, uid=uid)
+                add_claims(cluster, made["metadata"].get("namespace", "default"), pod.value.get("claims") or {})
+                return self._info(FixtureObject(made, self._suite.document, pod.path), cluster)
+        raise DocumentError(found)
+
+    def _node(self, part: Part, nodes: Mapping[str, FixtureObject]) -> FixtureObject:
+        name = part.value.get("name") or (part.value.get("metadata") or {}).get("name")
+        if not name:
+            raise DocumentError([self._error(part, (), "a node needs `name`")])
+        under = nodes.get(name)
+        made = node_object(part.value, over=under.value if under else None)
+        return FixtureObject(made, self._suite.document, part.path)
+
+    def _placed(self, part: Part, cluster: Cluster) -> list[FixtureObject]:
+        form = part.value
+        node = form.get("node") or (form.get("spec") or {}).get("nodeName")
+        if not node:
+            advice = "a pod that waits takes no part in a decision; the pod to decide stands in its case"
+            raise DocumentError([self._error(part, (), "a pod in `pods` needs `node`, where it is", advice=advice)])
+        if node not in cluster.nodes:
+            advice = did_you_mean(node, cluster.nodes.names, none="the test has no nodes")
+            problem = self._error(part, ("node",), f"unknown node `{node}`", code=codes.UNKNOWN_NODE, advice=advice)
+            raise DocumentError([problem])
+        namespace = form.get("namespace") or (form.get("metadata") or {}).get("namespace", "default")
+        add_claims(cluster, namespace, form.get("claims") or {})
+        count = form.get("count")
+        base = form.get("name") or "-".join(str(step) for step in part.path)
+        names = [f"{base}-{number}" for number in range(count)] if count else [base]
+        made = (pod_object({**form, "name": name}, name=name, uid=f"{part.path}/{name}") for name in names)
+        return [FixtureObject(one, self._suite.document, part.path) for one in made]
+
+    def _info(self, recorded: FixtureObject, cluster: Cluster) -> PodInfo:
+        pod = self._stored(recorded).convert(objects.Pod)
+        pod.metadata.uid = pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}"
+        make_claims(cluster, pod)
+        return cluster.templates.pod(pod)
+
+    def _stored(self, recorded: FixtureObject) -> FixtureObject:
+        return stored(recorded, self._classes, scheduler=self._scheduler)
+
+    def _error(
+        self, part: Part, steps: tuple[str, ...], message: str, *, code: Code = codes.BAD_FIXTURE, advice: str = ""
+    ) -> Diagnostic:
+        return self._suite.document.error((*part.path, *steps), code, message=message, advice=advice)
+
+    @contextmanager
+    def _reporting(self, found: list[Diagnostic], part: Part) -> Iterator[None]:
+        try:
+            yield
+        except ShortFormError as error:
+            found.append(self._error(part, (error.key,), str(error)))
+        except DocumentError as error:
+            found.extend(error.diagnostics)
+        except (AdmissionError, QuantityError) as error:
+            found.append(self._error(part, (), str(error)))
+
+
+@contextmanager
+def _reporting(found: list[Diagnostic], recorded: FixtureObject) -> Iterator[None]:
+    """Turn what a bad object raises into diagnostics that point at it."""
+    try:
+        yield
+    except DocumentError as error:
+        found.extend(error.diagnostics)
+    except (AdmissionError, QuantityError) as error:
+        found.append(recorded.error((), f"{recorded.kind} {recorded.name}: {error}"))
+
+
+def _shuffled(names: list[str]) -> list[str]:
+    """Return names in another order, always the same one."""
+    other = sorted(names, key=lambda name: blake2b(name.encode(), digest_size=8).digest())
+    return other if other != names else other[::-1]
+
+
+def _facts(info: NodeInfo) -> NodeFacts:
+    labels = info.labels
+    return NodeFacts(info.name, labels, labels.get(ZONE), labels.get(REGION), info.conditions.get("Ready") == "True")
+
+
+_Told = tuple[frozenset[str], tuple[Warned, ...]]
+
+
+class Readings:
+    """The signals of every case, made once where cases have them in common."""
+
+    def __init__(self, suite: Suite, queries: Sequence[Query]) -> None:
+        self._document: Document = suite.document
+        self._suite = suite
+        self._queries = queries
+        self._metrics: dict[int, Metrics] = {}
+        self._signals: dict[tuple[int, float, float], Signals] = {}
+        self._columns = SignalColumns()
+        self._told: dict[tuple[int, int], tuple[Signals, _Told]] = {}
+
+    def problems(self) -> Iterator[Diagnostic]:
+        """Yield what is wrong with the metrics of the file and of all its cases, apart from the nodes they name."""
+        parts = [self._suite.metrics]
+        cases = chain(self._suite.cases, (one.case for one in self._suite.forall))
+        parts += {case.metrics.path: case.metrics for case in cases if case.metrics is not None}.values()
+        for part in parts:
+            yield from self._of_part(part)
+
+    def unknown_nodes(self, case: Case, scene: Scene) -> Iterator[Diagnostic]:
+        """Yield an error for every value of a node that the case does not have."""
+        for part in (self._suite.metrics, case.metrics):
+            for query, answer in part.value.items() if part is not None else ():
+                if query in RESERVED or not isinstance(answer, dict) or answer.keys() == {"value", "age"}:
+                    continue
+                for node in answer.keys() - scene.facts.keys():
+                    assert part is not None
+                    advice = did_you_mean(node, tuple(scene.facts), none="the test has no nodes")
+                    message = f"unknown node `{node}`"
+                    path = (*part.path, query, node)
+                    yield self._document.error(path, codes.UNKNOWN_NODE, message=message, advice=advice, key=True)
+
+    def signals(self, case: Case, now: float) -> Signals:
+        """Return what the queries answer at a time of a case.
+
+        Raises:
+            DocumentError: the test says nothing of a query that the policies read.
+        """
+        key = id(case.metrics)
+        metrics = self._metrics.get(key)
+        if metrics is None:
+            metrics = Metrics().over(self._suite.metrics.value)
+            if case.metrics is not None:
+                metrics = metrics.over(case.metrics.value)
+            self._require_all(case, metrics)
+            self._metrics[key] = metrics
+        known = self._signals.get((key, case.start, now))
+        if known is None:
+            known = metrics.signals(self._queries, now=now, start=case.start)
+            self._signals[key, case.start, now] = known
+        return known
+
+    def told(self, scene: Scene, signals: Signals, now: float) -> _Told:
+        """Return the queries that lack a fresh value on some node, and what does not fit about the answers."""
+        nodes = TableIdentities(scene.cluster.nodes)
+        key = (id(scene), nodes.identity_version)
+        before = self._told.get(key)
+        if before is not None and before[0] is signals:
+            return before[1]
+        degraded, warned = [], []
+        for query in self._queries:
+            column = self._columns.column(query, signals=signals, nodes=nodes, now=now)
+            if column.state is not SignalState.FRESH or column.missing:
+                degraded.append(query.promql)
+            if column.join is not None:
+                warned += [Warned("", f"{query.promql}: {problem}") for problem in column.join.problems()]
+        told = frozenset(degraded), tuple(warned)
+        self._told[key] = signals, told
+        return told
+
+    def _require_all(self, case: Case, metrics: Metrics) -> None:
+        for query in self._queries:
+            if metrics.says(query):
+                continue
+            message = f"no series for `{query.promql}`, which the policies read"
+            advice = f"add it under `metrics`, or write `absent: [{query.promql}]`"
+            where = self._suite.metrics.path if case.metrics is None else case.metrics.path
+            problem = self._document.error(where, codes.UNDEFINED_METRIC, message=message, advice=advice)
+            raise DocumentError([problem])
+
+    def _of_part(self, part: Part) -> Iterator[Diagnostic]:
+        """Yield metrics that no policy reads, texts that are no series, and series that are there twice."""
+        known = [query.promql for query in self._queries]
+        form = part.value
+        names: list[tuple[Path, str]] = [((key,), key) for key in form if key not in RESERVED]
+        names += [(("absent", index), query) for index, query in enumerate(form.get("absent", ()))]
+        names += [
+            (("outages", index, "query"), outage["query"])
+            for index, outage in enumerate(form.get("outages", ()))
+            if "query" in outage
+        ]
+        for path, query in names:
+            if query not in known:
+                advice = did_you_mean(query, known, none="the policies read no metrics")
+                message = f"no policy reads the metric `{query}`"
+                place = (*part.path, *path)
+                yield self._document.error(place, codes.UNKNOWN_METRIC, message=message, advice=advice, key=True)
+        first: dict[frozenset[tuple[str, str]], str] = {}
+        for text in form.get("series", {}):
+            place = (*part.path, "series", text)
+            if not is_series(text):
+                message = f'`{text}` is not a series, expected a name and labels such as cpu_usage{{node="a1"}}'
+                yield self._document.error(place, codes.UNKNOWN_METRIC, message=message, key=True)
+                continue
+            labels = frozenset(series_labels(text).items())
+            if first.setdefault(labels, text) != text:
+                message = f"the series `{text}` stands here a second time, as `{first[labels]}`"
+                yield self._document.error(place, codes.DUPLICATE_SERIES, message=message, key=True)
+        for index, outage in enumerate(form.get("outages", ())):
+            if "to" in outage and parse_duration(outage["to"]) <= parse_duration(outage["from"]):
+                message = f"the outage ends at {outage['to']}, before it begins at {outage['from']}"
+                place = (*part.path, "outages", index, "to")
+                yield self._document.error(place, codes.BAD_FIXTURE, message=message)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One pod of a queue, and what governs it."""
+
+    policy: TestedPolicy
+    frame: Frame
+
+    @property
+    def name(self) -> str:
+        """Return the pod's name."""
+        return self.frame.pod.name
+
+    def held(self) -> str | None:
+        """Return why it waits outside the queue, or None."""
+        return gates(self._queued()) or self.policy.hold_reason(self.frame)
+
+    def enter(self, queue: ActiveQueue) -> None:
+        """Let it wait for its turn."""
+        queued = self._queued()
+        queue.push(queued, self.policy.turn(queued, self.frame))
+
+    def _queued(self) -> QueuedPod:
+        frame = self.frame
+        return QueuedPod(frame.pod, queued=frame.queued, timestamp=frame.queued, attempts=frame.attempts)
+
+
+def turns(pods: Sequence[Waiting]) -> tuple[str, ...]:
+    """Return the names of the pods that are not held, in the order of their turns."""
+    queue = ActiveQueue(count())
+    for pod in pods:
+        if pod.held() is None:
+            pod.enter(queue)
+    found = []
+    while (queued := queue.pop()) is not None:
+        found.append(queued.pod.name)
+    return tuple(found)
+
+
+def compare_turns(expected: Turns, pods: Sequence[Waiting], *, tie_ok: bool) -> Mismatch | None:
+    """Return how the turns of a queue differ from what is expected, None where they do not.
+
+    Args:
+        expected: of some of its pods.
+        pods: in the order in which they came.
+        tie_ok: whether who came first may decide between pods that are equal.
+    """
+    wanted = ", ".join(expected.pods)
+    held = [f"{pod.name} is held: {reason}" for pod in pods if pod.name in expected.pods and (reason := pod.held())]
+    if held:
+        return Mismatch(wanted, "; ".join(held))
+    came, turned = _among(expected, turns(pods)), _among(expected, turns(pods[::-1]))
+    if came != expected.pods:
+        return Mismatch(wanted, ", ".join(came))
+    if came != turned and not tie_ok:
+        equal = " and ".join(name for name, other in zip(came, turned, strict=True) if name != other)
+        return Mismatch(wanted, f"{equal} are equal: who comes first decides; write `tie: ok` where that is meant")
+    return None
+
+
+def _among(expected: Turns, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name in expected.pods)
+
+
+Observe = Callable[[Case, Frame, TestedPolicy], None]
+"""Called before each decision, and for each pod of a queue, while the cluster is as the decision finds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Theatre:
+    """What all cases of a run have in common."""
+
+    document: Document
+    builder: SceneBuilder
+    readings: Readings
+    policies: TestedPolicies
+    observe: Observe | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """One decision of a case, and what can be asked about it until the next is made."""
+
+    step: Step
+    outcome: Outcome
+    policy: TestedPolicy
+    frame: Frame
+    in_full: Callable[[], Outcome]
+    """Returns the same outcome, with what every filter alone says."""
+
+
+class Play:
+    """Plays one case on one scene."""
+
+    def __init__(self, case: Case, scene: Scene, theatre: Theatre, *, cycle: Cycle) -> None:
+        self._case = case
+        self._scene = scene
+        self._theatre = theatre
+        self._cycle = cycle
+        self._hosts: dict[str, str] = {}
+        """Node by uid, also of pods that wait for their gang."""
+        self._pods: dict[str, PodInfo] = {}
+        self._permit = Permit()
+        self.open_to: set[str] = set()
+        """Nodes that were feasible for any of the pods."""
+
+    def placed(self) -> Counter[str]:
+        """Return how many pods of the case are on each node for good."""
+        return Counter(host for uid, host in self._hosts.items() if uid not in self._permit)
+
+    def decisions(self, *, in_full: bool) -> Iterator[Decided]:
+        """Decide the pods; where one goes is so once the next is asked for.
+
+        Args:
+            in_full: whether to ask every filter alone.
+
+        Raises:
+            DocumentError: a pod cannot be made, or no policy governs it.
+        """
+        case, scene = self._case, self._scene
+        now = case.now
+        names = planned_names(case)
+        for step in case.steps:
+            now += step.after_seconds
+            if step.finished is not None:
+                self._finish(step.finished)
+            for repeat in range(step.count):
+                now += step.every_seconds if repeat else 0.0
+                self._give_back(now)
+                pod, name, uid = step.pod, next(names), case.name
+                if case.kind is not Kind.ONE and isinstance(pod, Part):
+                    pod, uid = Part({**pod.value, "name": name}, pod.path), f"{case.name}/{name}"
+                info = self._theatre.builder.pod(pod, scene.cluster, name=name, uid=uid)
+                decided = self._decided(step, info, now, in_full=in_full)
+                yield decided
+                self._settle(decided, now)
+
+    def waiting(self) -> list[Waiting]:
+        """Return the pods of a queue, each with the policy that governs it; `observe` is told of each.
+
+        Raises:
+            DocumentError: as `decisions`.
+        """
+        case, scene = self._case, self._scene
+        signals = self._theatre.readings.signals(case, case.now)
+        found = []
+        for step, name in zip(case.steps, planned_names(case), strict=True):
+            assert isinstance(step.pod, Part)
+            pod = Part({**step.pod.value, "name": name}, step.pod.path)
+            info = self._theatre.builder.pod(pod, scene.cluster, name=name, uid=f"{case.name}/{name}")
+            waited = case.queued_seconds if step.queued_seconds is None else step.queued_seconds
+            frame = Frame(info, scene.cluster, case.now, signals=signals, queued=case.now - waited)
+            found.append(Waiting(self._governing(step, info), frame))
+            if self._theatre.observe is not None:
+                self._theatre.observe(case, frame, found[-1].policy)
+        return found
+
+    # --- a decision ----------------------------------------------------------------------------------
+
+    def _decided(self, step: Step, pod: PodInfo, now: float, *, in_full: bool) -> Decided:
+        case, theatre = self._case, self._theatre
+        policy = self._governing(step, pod)
+        signals = theatre.readings.signals(case, now)
+        queued = now - case.queued_seconds
+        frame = Frame(pod, self._scene.cluster, now, signals=signals, queued=queued, attempts=case.attempts)
+        if theatre.observe is not None:
+            theatre.observe(case, frame, policy)
+        degraded, warned = theatre.readings.told(self._scene, signals, now)
+        warnings = (*(Warned(one.code, one.message) for one in theatre.policies.warnings), *warned)
+
+        def made(*, in_full: bool) -> Outcome:
+            done = self._outcome(frame, policy, in_full=in_full)
+            return replace(done, degraded=degraded, warnings=warnings)
+
+        outcome = made(in_full=in_full)
+        if outcome.victims and case.kind is Kind.SEQUENCE:
+            victims = outcome.victims
+            for name in victims:
+                self._remove(next(pod for pod in self._scene.cluster.pods.values() if pod.name == name))
+            outcome = replace(made(in_full=in_full), victims=victims)
+            return Decided(step, outcome, policy, frame, lambda: replace(made(in_full=True), victims=victims))
+        return Decided(step, outcome, policy, frame, lambda: made(in_full=True))
+
+    def _governing(self, step: Step, pod: PodInfo) -> TestedPolicy:
+        policy = self._theatre.policies.governing(pod)
+        if policy is None:
+            message = f"no policy governs the pod: its scheduler is `{pod.scheduler_name}`"
+            path = step.pod.path if isinstance(step.pod, Part) else self._case.path
+            raise DocumentError([self._theatre.document.error(path, codes.NOT_GOVERNED, message=message)])
+        return policy
+
+    def _outcome(self, frame: Frame, policy: TestedPolicy, *, in_full: bool) -> Outcome:
+        nodes = frozenset(frame.cluster.nodes.names)
+        held = policy.hold_reason(frame)
+        if held is not None:
+            return Outcome(frame.pod.name, nodes=nodes, held=held, message=f"held: {held}")
+        try:
+            claims = policy.claims(frame)
+        except ValueError as error:
+            return Outcome(frame.pod.name, nodes=nodes, error=str(error))
+        outcome = decide(frame, policy, self._cycle, in_full=in_full)
+        self.open_to |= outcome.totals.keys()
+        short = [claim for claim in claims if self._members(claim) + 1 < claim.size]
+        if outcome.host is None or not short:
+            return outcome
+        first = short[0]
+        waits = f'gang "{first.group}": {self._members(first) + 1} of {first.size} members have a place'
+        return replace(outcome, waits=waits)
+
+    def _members(self, claim: Claim) -> int:
+        return self._scene.cluster.counters.group_size(claim.group_of, claim.group)
+
+    # --- what follows from it ------------------------------------------------------------------------
+
+    def _settle(self, decided: Decided, now: float) -> None:
+        outcome = decided.outcome
+        if outcome.host is None or self._case.kind is Kind.FORALL:
+            return
+        pod, claims = decided.frame.pod, decided.policy.claims(decided.frame)
+        self._scene.place(pod, outcome.host)
+        self._hosts[pod.uid] = outcome.host
+        self._pods[pod.uid] = pod
+        if claims:
+            self._permit.wait(pod.uid, claims, now)
+            self._permit.release(pod.uid, self._members)
+
+    def _give_back(self, now: float) -> None:
+        """Take the places from gangs whose time is up."""
+        for uid in self._permit.expire(now):
+            self._remove(self._pods[uid])
+
+    def _remove(self, pod: PodInfo) -> None:
+        self._scene.end(pod)
+        self._permit.leave(pod.uid)
+        self._hosts.pop(pod.uid, None)
+        self._pods.pop(pod.uid, None)
+
+    def _finish(self, names: Part) -> None:
+        there = {pod.name: pod for pod in self._scene.cluster.pods.values()}
+        for index, name in enumerate(names.value):
+            if name not in there:
+                advice = did_you_mean(name, tuple(there), none="no pod has a place")
+                message = f"no pod `{name}` has a place"
+                place = (*names.path, index)
+                problem = self._theatre.document.error(place, codes.UNKNOWN_NODE, message=message, advice=advice)
+                raise DocumentError([problem])
+            self._remove(there[name])
+
+
+def planned_names(case: Case) -> Iterator[str]:
+    """Yield what the pods of a case are called, in order."""
+    taken: set[str] = set()
+    for step in case.steps:
+        if isinstance(step.pod, FixtureObject):
+            yield step.pod.name
+            continue
+        if case.kind is Kind.ONE:
+            yield str(step.pod.value.get("name", "pod"))
+            continue
+        for _ in range(step.count):
+            number = 0
+            name = step.base if step.count == 1 else f"{step.base}-0"
+            while name in taken:
+                number += 1
+                name = f"{step.base}-{number}"
+            taken.add(name)
+            yield name
