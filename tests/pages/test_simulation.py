@@ -8,17 +8,17 @@ from kube_policy_scheduler.documents.trace import PodKind, TraceNode, TracePod
 from kube_policy_scheduler.pages.simulation import simulation_page
 from kube_policy_scheduler.tooling.simulation.results import Result, data, summary
 from kube_policy_scheduler.tooling.simulation.run import run
-from kube_policy_scheduler.tooling.simulation.scenario import Arrival, Contender, Scenario
+from kube_policy_scheduler.tooling.simulation.scenario import Arrival, PolicyVariant, Scenario
 from kube_policy_scheduler.tooling.simulation.trace import Experiment
 from tests.browser import Browser
-from tests.tooling.simulation.scenarios import contender, node, pod
+from tests.tooling.simulation.scenarios import node, pod, variant
 
 
 @pytest.fixture(scope="module")
 def queued() -> str:
     arrivals = [Arrival(10.0 * number, f"p{number}", pod(cpu="1"), 600) for number in range(12)]
     scenario = Scenario([node("a"), node("b")], [*arrivals, Arrival(0, "huge", pod(cpu="40"))])
-    who = [Contender("kubernetes"), contender("score most_allocated()")]
+    who = [PolicyVariant("kubernetes"), variant("score most_allocated()")]
     results = [Result(one.name, (run(scenario, one, seed=0, stopwatch=lambda: 0.0),)) for one in who]
     return simulation_page(data(results, scenario), summary(results, scenario))
 
@@ -29,7 +29,7 @@ def dropped() -> str:
     kinds = [PodKind(1000, 1024, 1, 500, ()), PodKind(1000, 1024, 2, 1000, ())]
     experiment = Experiment(nodes, [TracePod("p", kind, None, None) for kind in kinds], until=1.3)
     runs = tuple(
-        run(experiment.scenario(seed), Contender("<b>kubernetes</b>"), seed=seed, stopwatch=lambda: 0.0)
+        run(experiment.scenario(seed), PolicyVariant("<b>kubernetes</b>"), seed=seed, stopwatch=lambda: 0.0)
         for seed in range(3)
     )
     results = [Result("<b>kubernetes</b>", runs)]

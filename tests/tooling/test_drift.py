@@ -10,29 +10,43 @@ import pytest
 
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster import objects
+<<<<<<< HEAD
 from kube_policy_scheduler.tooling import drift
 from kube_policy_scheduler.tooling.cluster_state import World, world
 from kube_policy_scheduler.tooling.drift import ENDING, FINISHED, NO_NODE, OF_NODE, UNGOVERNED, Drift, Question
+=======
+from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state
+from kube_policy_scheduler.tooling.drift import (
+    ENDING,
+    FINISHED,
+    NO_NODE,
+    OF_NODE,
+    UNGOVERNED,
+    Drift,
+    DriftOptions,
+    drift,
+)
+>>>>>>> 6673f44 (tooling: the field's words for the names of classes, and verbs for what acts)
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
 from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
 from tests.tooling.worlds import SCHEDULER, SSD_AND_HDD, ruleset, things_of
 
 
-def drifted(there: World, policy: str, *, margin: float = 10.0, **metrics: Any) -> Drift:
+def drifted(there: ClusterState, policy: str, *, margin: float = 10.0, **metrics: Any) -> Drift:
     made = ruleset("a", policy)
     assert made.policy_set is not None
     signals = Metrics().over(metrics).signals(made.policy_set.queries, now=0.0)
-    return drift(there, Question(made, margin, 0.0, signals))
+    return drift(there, DriftOptions(made, margin, 0.0, signals))
 
 
 def test_a_pod_whose_node_would_refuse_it() -> None:
-    there = world(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "b"}, {"cpu": 1, "node": "a"}]))
+    there = cluster_state(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "b"}, {"cpu": 1, "node": "a"}]))
     (one,) = drifted(there, "filter not label disk=hdd").drifted
     assert (one.pod, one.node, one.better, one.refused, one.place) == ("default/p0", "b", "a", True, "a.policy:1:1")
 
 
 def test_a_metric_that_went_up_is_drift() -> None:
-    there = world(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "a"}]))
+    there = cluster_state(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "a"}]))
     policy = 'filter (promql("cpu_usage") ?? 0) < 80 as cool\nscore 1'
     assert drifted(there, policy, cpu_usage={"a": 79}).drifted == ()
     (one,) = drifted(there, policy, cpu_usage={"a": 81}).drifted
@@ -41,7 +55,7 @@ def test_a_metric_that_went_up_is_drift() -> None:
 
 @pytest.mark.parametrize(("margin", "count", "slightly"), [(0, 1, 0), (29.9, 1, 0), (30, 0, 1), (31, 0, 1)])
 def test_another_node_must_be_better_by_more_than_the_margin(margin: float, count: int, slightly: int) -> None:
-    there = world(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "b"}]))
+    there = cluster_state(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "b"}]))
     found = drifted(there, "score 40 if label disk=ssd\nscore 10 if label disk=hdd", margin=margin)
     assert (len(found.better), found.could_be_better) == (count, slightly)
     for one in found.better:
@@ -50,12 +64,14 @@ def test_another_node_must_be_better_by_more_than_the_margin(margin: float, coun
 
 
 def test_a_pod_does_not_stand_in_its_own_way() -> None:
-    there = world(things_of(SSD_AND_HDD, [{"cpu": 4, "node": "a"}]))
+    there = cluster_state(things_of(SSD_AND_HDD, [{"cpu": 4, "node": "a"}]))
     assert drifted(there, "filter fits(cpu, mem)\nscore 50 if label disk=ssd").drifted == ()
 
 
 def test_pods_of_one_template_are_each_reported() -> None:
-    there = world(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "b"}, {"cpu": 1, "node": "b"}, {"cpu": 1, "node": "a"}]))
+    there = cluster_state(
+        things_of(SSD_AND_HDD, [{"cpu": 1, "node": "b"}, {"cpu": 1, "node": "b"}, {"cpu": 1, "node": "a"}])
+    )
     found = drifted(there, "score 40 if label disk=ssd")
     assert [one.pod for one in found.drifted] == ["default/p0", "default/p1"]
 
@@ -77,14 +93,14 @@ def test_who_is_not_looked_at_and_why() -> None:
     pods[0].status.phase = "Succeeded"
     pods[1].metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
     pods[2].metadata.owner_references = [objects.OwnerReference(kind="DaemonSet", name="d", controller=True)]
-    found = drifted(world(things), "filter not label disk=hdd")
+    found = drifted(cluster_state(things), "filter not label disk=hdd")
     assert found.skipped == {FINISHED: 1, ENDING: 1, OF_NODE: 1, NO_NODE: 1, UNGOVERNED: 1}
     assert [one.pod for one in found.drifted] == ["default/p5"]
     assert found.checked == 1
 
 
 def test_the_cluster_is_as_before() -> None:
-    there = world(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "b"}, {"cpu": 2, "node": "a"}]))
+    there = cluster_state(things_of(SSD_AND_HDD, [{"cpu": 1, "node": "b"}, {"cpu": 2, "node": "a"}]))
 
     def state() -> Any:
         nodes = there.cluster.nodes

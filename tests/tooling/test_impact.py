@@ -12,7 +12,7 @@ import pytest
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.tooling.cluster_state import world
+from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome, encode
 from kube_policy_scheduler.tooling.impact.replay import Change, Replay, State, recorded_steps, replay, steps_of
 from kube_policy_scheduler.tooling.impact.report import figures
@@ -25,7 +25,7 @@ def replayed(
 ) -> Replay:
     things = things_of(nodes, pods)
     sides = (ruleset("old", old), ruleset("new", new))
-    steps = steps_of(world(things), sides, now=0.0)
+    steps = steps_of(cluster_state(things), sides, now=0.0)
     return replay(things, *sides, steps=steps, signals=(Signals.EMPTY, Signals.EMPTY))
 
 
@@ -113,8 +113,8 @@ def test_who_is_replayed_and_who_stays() -> None:
     owner = objects.OwnerReference(kind="DaemonSet", name="d", controller=True)
     daemon.metadata.owner_references = [owner]
     sides = (ruleset("old", "score 1"), ruleset("new", "score 1"))
-    assert [step.key for step in steps_of(world(things), sides, now=0.0)] == ["default/p1"]
-    found = replay(things, *sides, steps=steps_of(world(things), sides, now=0.0), signals=(Signals.EMPTY,) * 2)
+    assert [step.key for step in steps_of(cluster_state(things), sides, now=0.0)] == ["default/p1"]
+    found = replay(things, *sides, steps=steps_of(cluster_state(things), sides, now=0.0), signals=(Signals.EMPTY,) * 2)
     assert found.left == 2
 
 
@@ -125,7 +125,7 @@ def test_bound_pods_go_first_by_age_then_the_others_by_priority() -> None:
     things[4].metadata.creation_timestamp = "2026-01-02T00:00:00Z"
     things[5].metadata.creation_timestamp = "2026-01-01T00:00:00Z"
     sides = (ruleset("old", "score 1"),)
-    order = [(step.key, step.was) for step in steps_of(world(things), sides, now=0.0)]
+    order = [(step.key, step.was) for step in steps_of(cluster_state(things), sides, now=0.0)]
     assert order == [("default/p3", "b"), ("default/p2", "a"), ("default/p1", ""), ("default/p0", "")]
 
 

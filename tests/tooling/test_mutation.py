@@ -13,7 +13,7 @@ from kube_policy_scheduler.lang.reading.parse import parse
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.mutation.mutants import Mutant, mutants
 from kube_policy_scheduler.tooling.mutation.report import kill_percent, lines
-from kube_policy_scheduler.tooling.mutation.trial import Fate, Tried
+from kube_policy_scheduler.tooling.mutation.trial import MutantResult, MutantStatus
 from kube_policy_scheduler.tooling.text_table import Terminal
 from tests.tooling.suites import suite
 
@@ -100,13 +100,13 @@ def test_most_mutants_are_policies() -> None:
 # --- against cases -----------------------------------------------------------------------------------------
 
 
-def tried(*loaded: LoadedSuite) -> list[Tried]:
+def tried(*loaded: LoadedSuite) -> list[MutantResult]:
     results = [one.run().result() for one in loaded]
     assert all(case.state.value == "pass" for result in results for case in result.cases)
     return mutated(loaded, results)
 
 
-def fates(found: list[Tried]) -> dict[str, str]:
+def fates(found: list[MutantResult]) -> dict[str, str]:
     return {one.mutant.removed_and_added()[1]: one.fate.value for one in found}
 
 
@@ -158,7 +158,7 @@ def test_one_case_in_any_file_is_enough(tmp_path: Path) -> None:
 
     no = load_suite(tmp_path / "q.test.yaml")
     assert fates(tried(yes))[""] == "survived"
-    assert {one.fate for one in tried(yes, no)} == {Fate.KILLED}
+    assert {one.fate for one in tried(yes, no)} == {MutantStatus.KILLED}
 
 
 def test_the_outcome_is_always_the_same(tmp_path: Path) -> None:

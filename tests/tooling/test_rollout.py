@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from kube_policy_scheduler.tooling.rollout import Heard, Rollout, State, data, judge, lines, verdict
+from kube_policy_scheduler.tooling.rollout import ReplicaReport, Rollout, State, data, judge, lines, verdict
 from kube_policy_scheduler.tooling.text_table import Terminal
 
 NEW, OLD = "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"
-LIVE = Heard("scheduler-1", NEW, 12.0, 5.0, NEW, "accepted")
-WAITS = Heard("scheduler-2", OLD, 7200.0, 59.0, OLD, "accepted")
-REFUSED = Heard("scheduler-3", OLD, 7200.0, 1.0, NEW, "refused", "web.policy:1:13: error[P0102]: unknown field")
+LIVE = ReplicaReport("scheduler-1", NEW, 12.0, 5.0, NEW, "accepted")
+WAITS = ReplicaReport("scheduler-2", OLD, 7200.0, 59.0, OLD, "accepted")
+REFUSED = ReplicaReport("scheduler-3", OLD, 7200.0, 1.0, NEW, "refused", "web.policy:1:13: error[P0102]: unknown field")
 
 
-def rollout(*heard: Heard, expected: int | None = None) -> Rollout:
+def rollout(*heard: ReplicaReport, expected: int | None = None) -> Rollout:
     return judge(heard, wanted=NEW, expected=expected, stale_seconds=180.0)
 
 
@@ -35,7 +35,7 @@ def rollout(*heard: Heard, expected: int | None = None) -> Rollout:
         (replace(LIVE, candidate="cccc", result="refused"), State.LIVE),
     ],
 )
-def test_each_replica_is_judged_by_what_it_says(heard: Heard, state: State) -> None:
+def test_each_replica_is_judged_by_what_it_says(heard: ReplicaReport, state: State) -> None:
     assert [each.state for each in rollout(heard).replicas] == [state]
 
 

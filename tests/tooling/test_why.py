@@ -20,15 +20,15 @@ from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
-from kube_policy_scheduler.tooling.cluster_state import UnknownPod, World, recorded, waiting, world
+from kube_policy_scheduler.tooling.cluster_state import ClusterState, UnknownPod, cluster_state, stored_objects, waiting
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
 from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
 from kube_policy_scheduler.tooling.why.explain import Explanation, explain
 from tests.tooling.worlds import EMPTY, SCHEDULER, things_of
 
 
-def cluster_of(nodes: Sequence[dict[str, Any]], pods: Sequence[dict[str, Any]] = ()) -> World:
-    return world(things_of(nodes, [{"name": f"pod-{at}", **pod} for at, pod in enumerate(pods)]))
+def cluster_of(nodes: Sequence[dict[str, Any]], pods: Sequence[dict[str, Any]] = ()) -> ClusterState:
+    return cluster_state(things_of(nodes, [{"name": f"pod-{at}", **pod} for at, pod in enumerate(pods)]))
 
 
 def rules_of(text: str) -> Rules:
@@ -42,9 +42,9 @@ def rules_of(text: str) -> Rules:
     return Rules(policy.profile, policy, (source,), recompile)
 
 
-def inputs(there: World, pod: dict[str, Any], rules: Rules = KUBERNETES, **metrics: Any) -> DecisionInputs:
+def inputs(there: ClusterState, pod: dict[str, Any], rules: Rules = KUBERNETES, **metrics: Any) -> DecisionInputs:
     form = FixtureObject(pod_object(pod, name="asked", uid="asked"), EMPTY, ())
-    (made,) = recorded([form], scheduler=SCHEDULER)
+    (made,) = stored_objects([form], scheduler=SCHEDULER)
     queries = rules.policy.queries if rules.policy is not None else ()
     signals = Metrics().over(metrics).signals(queries, now=0.0) if metrics else Signals.EMPTY
     return DecisionInputs.of(made, there.cluster, rules, signals=signals)
@@ -107,7 +107,7 @@ def test_the_cluster_is_as_before(name: str) -> None:
     assert _state(there) == before
 
 
-def _state(there: World) -> Any:
+def _state(there: ClusterState) -> Any:
     nodes = there.cluster.nodes
     columns = {name: (nodes.requested(name).tolist(), nodes.allocatable(name).tolist()) for name in ("cpu", "memory")}
     return nodes.names, columns, [info.node for info in nodes.infos], sorted(there.cluster.pods)

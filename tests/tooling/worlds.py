@@ -9,7 +9,7 @@ from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import parse_document
 from kube_policy_scheduler.policy.policy_set import load
-from kube_policy_scheduler.tooling.cluster_state import recorded
+from kube_policy_scheduler.tooling.cluster_state import stored_objects
 from kube_policy_scheduler.tooling.governing import Ruleset
 from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
 
@@ -25,7 +25,7 @@ def things_of(nodes: Sequence[dict[str, Any]], pods: Sequence[dict[str, Any]]) -
     """Return API objects: the nodes, then the pods, named `p0`, `p1` … where they say no name."""
     made = [node_object(node) for node in nodes]
     made += [pod_object({"name": f"p{at}", **pod}, name=f"p{at}", uid=f"uid-{at}") for at, pod in enumerate(pods)]
-    return recorded([FixtureObject(one, EMPTY, ()) for one in made], scheduler=SCHEDULER)
+    return stored_objects([FixtureObject(one, EMPTY, ()) for one in made], scheduler=SCHEDULER)
 
 
 def ruleset(name: str, text: str) -> Ruleset:

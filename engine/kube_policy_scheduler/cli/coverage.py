@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.lang.checked import CheckedPolicy
     from kube_policy_scheduler.tooling.coverage.measure import FileCoverage
     from kube_policy_scheduler.tooling.mutation.mutants import Mutant
-    from kube_policy_scheduler.tooling.mutation.trial import Subject, Tried
+    from kube_policy_scheduler.tooling.mutation.trial import MutantResult, MutationTarget
     from kube_policy_scheduler.tooling.tester.case_runner import Observe
     from kube_policy_scheduler.tooling.tester.run import SuiteResult
 
@@ -81,7 +81,7 @@ class Coverage:
             raise click.ClickException(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error
 
 
-def mutated(loaded: Sequence[LoadedSuite], results: Sequence[SuiteResult]) -> list[Tried]:
+def mutated(loaded: Sequence[LoadedSuite], results: Sequence[SuiteResult]) -> list[MutantResult]:
     """Return what became of every mutant of the policies that test files name, by file and place.
 
     Args:
@@ -90,13 +90,13 @@ def mutated(loaded: Sequence[LoadedSuite], results: Sequence[SuiteResult]) -> li
     """
     from kube_policy_scheduler.tooling.mutation.trial import together
 
-    subjects = [subject_of(suite, result) for suite, result in zip(loaded, results, strict=True)]
-    wanted: dict[tuple[str, int, int, str], tuple[Mutant, list[Subject]]] = {}
+    subjects = [mutation_target(suite, result) for suite, result in zip(loaded, results, strict=True)]
+    wanted: dict[tuple[str, int, int, str], tuple[Mutant, list[MutationTarget]]] = {}
     for subject in subjects:
         for mutant in subject.mutants():
             place = (mutant.source.name, mutant.span.start, mutant.span.end, mutant.text)
             wanted.setdefault(place, (mutant, []))[1].append(subject)
-    done: list[Tried] = []
+    done: list[MutantResult] = []
     with status_line() as show:
         for at, place in enumerate(sorted(wanted)):
             mutant, among = wanted[place]
@@ -110,12 +110,12 @@ def _bar(done: int, total: int, *, width: int = 20) -> str:
     return f"[{'#' * filled}{'.' * (width - filled)}]"
 
 
-def subject_of(loaded: LoadedSuite, result: SuiteResult) -> Subject:
+def mutation_target(loaded: LoadedSuite, result: SuiteResult) -> MutationTarget:
     """Return the policies of a test file, to be changed, with the cases that passed."""
     from kube_policy_scheduler.builtins.environment import environment
     from kube_policy_scheduler.cli.policies import beside
     from kube_policy_scheduler.lang.load import check_sources
-    from kube_policy_scheduler.tooling.mutation.trial import Subject, noticing
+    from kube_policy_scheduler.tooling.mutation.trial import MutationTarget, noticing
     from kube_policy_scheduler.tooling.tester.outcome import CompiledPolicies
     from kube_policy_scheduler.tooling.tester.run import State
     from kube_policy_scheduler.tooling.tester.suite_file import Case
@@ -123,7 +123,7 @@ def subject_of(loaded: LoadedSuite, result: SuiteResult) -> Subject:
     library = tuple(beside(loaded.sources))
     passed = [one.case for one in result.cases if one.state is State.PASSED and isinstance(one.case, Case)]
     true = CompiledPolicies(loaded.policy_set, loaded.diagnostics)
-    return Subject(
+    return MutationTarget(
         sources=loaded.sources,
         library=library,
         environment=environment(),

@@ -15,7 +15,7 @@ from kube_policy_scheduler.cli.terminal import say
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.tooling.first_test.search import Change, Found, Search
-    from kube_policy_scheduler.tooling.mutation.trial import Subject, Tried
+    from kube_policy_scheduler.tooling.mutation.trial import MutantResult, MutationTarget
 
 STANDARD_OUTPUT = "-"
 
@@ -62,7 +62,7 @@ def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
     from kube_policy_scheduler.documents.yaml_document import read_source
     from kube_policy_scheduler.tooling.first_test.search import Search
     from kube_policy_scheduler.tooling.mutation.report import summary
-    from kube_policy_scheduler.tooling.mutation.trial import Fate
+    from kube_policy_scheduler.tooling.mutation.trial import MutantStatus
 
     policies = compiled([read_source(policy_path)])
     if len(policies.policies) != 1 or not policies.policies[0].clauses:
@@ -80,7 +80,7 @@ def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
     if more.witnesses != found.witnesses:
         first = _passing(search, more, shown_as, policy=path, name=policy.name)
     told = f"{first.count} cases, {first.coverage}, {summary(first.tried)}"
-    if any(one.fate is Fate.SURVIVED for one in first.tried):
+    if any(one.fate is MutantStatus.SURVIVED for one in first.tried):
         told += f"\nwhat no case notices yet: policyctl test --mutate -q {target or 'FILE'}"
     return first.text, told
 
@@ -93,9 +93,9 @@ class _FirstTest:
     count: int
     """How many cases."""
     coverage: str
-    tried: Sequence[Tried]
+    tried: Sequence[MutantResult]
     """Changes of the policy, and what became of them."""
-    subject: Subject
+    subject: MutationTarget
 
 
 def _passing(search: Search, found: Found, shown_as: Path, *, policy: str, name: str) -> _FirstTest:
@@ -113,7 +113,7 @@ def _passing(search: Search, found: Found, shown_as: Path, *, policy: str, name:
 
 def _run(path: Path, text: str) -> tuple[_FirstTest, frozenset[str]]:
     """Return a test file with what its cases show, and the names of those that do not pass."""
-    from kube_policy_scheduler.cli.coverage import Coverage, mutated, subject_of
+    from kube_policy_scheduler.cli.coverage import Coverage, mutated, mutation_target
     from kube_policy_scheduler.cli.suites import load_suite
     from kube_policy_scheduler.diagnostics import Source
     from kube_policy_scheduler.tooling.coverage.measure import totals
@@ -126,17 +126,17 @@ def _run(path: Path, text: str) -> tuple[_FirstTest, frozenset[str]]:
     failing = frozenset(case.case.name for case in result.cases if case.state is not State.PASSED)
     tried = mutated([loaded], [result]) if not failing else []
     covered = f"clauses {clauses}, branches {branches}"
-    return _FirstTest(text, len(result.cases), covered, tried, subject_of(loaded, result)), failing
+    return _FirstTest(text, len(result.cases), covered, tried, mutation_target(loaded, result)), failing
 
 
 def _unnoticed(made: _FirstTest, name: str) -> Iterator[Change]:
     """Yield the changes that no case notices."""
     from kube_policy_scheduler.tooling.first_test.search import Change
-    from kube_policy_scheduler.tooling.mutation.trial import Fate
+    from kube_policy_scheduler.tooling.mutation.trial import MutantStatus
 
     for one in made.tried:
-        changed = made.subject.policies(one.mutant) if one.fate is Fate.SURVIVED else None
-        if changed is None or isinstance(changed, Fate):
+        changed = made.subject.policies(one.mutant) if one.fate is MutantStatus.SURVIVED else None
+        if changed is None or isinstance(changed, MutantStatus):
             continue
         policy = changed.named(name)
         if policy is not None:

@@ -18,7 +18,7 @@ from kube_policy_scheduler.wording import plural
 if TYPE_CHECKING:
     from kube_policy_scheduler.cli.coverage import Coverage
     from kube_policy_scheduler.cli.suites import LoadedSuite
-    from kube_policy_scheduler.tooling.mutation.trial import Tried
+    from kube_policy_scheduler.tooling.mutation.trial import MutantResult
     from kube_policy_scheduler.tooling.tester.reports import Run, Unusable
     from kube_policy_scheduler.tooling.tester.run import CaseResult
 
@@ -115,7 +115,7 @@ class Shown:
         if self._form == "text":
             say(files.rendered(one.diagnostics, err=True), err=True)
 
-    def end(self, run: Run, *, coverage: Coverage | None, tried: Sequence[Tried] | None) -> None:
+    def end(self, run: Run, *, coverage: Coverage | None, tried: Sequence[MutantResult] | None) -> None:
         """Show what is known in the end."""
         self._clear()
         if self._form == "json":
@@ -183,14 +183,14 @@ def last_line(run: Run) -> str:
     return summary(run.results) + (f", {plural(unusable, 'file')} could not be used" if unusable else "")
 
 
-def _mutation_lines(tried: Sequence[Tried] | None) -> Iterator[str]:
+def _mutation_lines(tried: Sequence[MutantResult] | None) -> Iterator[str]:
     if tried is not None:
         from kube_policy_scheduler.tooling.mutation.report import lines
 
         yield from lines(tried, to=terminal())
 
 
-def _mutation_data(tried: Sequence[Tried]) -> dict[str, Any]:
+def _mutation_data(tried: Sequence[MutantResult]) -> dict[str, Any]:
     from kube_policy_scheduler.tooling.mutation.report import data
 
     return data(tried)

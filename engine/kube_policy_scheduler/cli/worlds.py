@@ -206,9 +206,9 @@ def cluster_objects(
         return _live(kubeconfig, context)
     if kubeconfig is not None or context is not None:
         raise click.UsageError("--cluster is a recorded cluster: it needs no --kubeconfig and no --context")
-    from kube_policy_scheduler.tooling.cluster_state import recorded
+    from kube_policy_scheduler.tooling.cluster_state import stored_objects
 
-    return recorded(_recorded(clusters) if found is None else found, scheduler=scheduler)
+    return stored_objects(_recorded(clusters) if found is None else found, scheduler=scheduler)
 
 
 def _live(kubeconfig: Path | None, context: str | None) -> list[Any]:

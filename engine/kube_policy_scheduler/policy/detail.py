@@ -29,7 +29,7 @@ Stopwatch: TypeAlias = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PluginVerdict:
     """What one plugin said in one decision."""
 
     plugin: Plugin
@@ -59,7 +59,7 @@ class RankedNode:
 class Detail:
     """Everything that was said about one decision."""
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[PluginVerdict, ...]
     top: tuple[RankedNode, ...]
     """The chosen node first, then by total."""
     missing: Mapping[str, int]
@@ -87,7 +87,7 @@ def look(
         limit: how many of the best nodes to return.
         stopwatch: seconds, for how long each plugin takes.
     """
-    verdicts: list[Verdict] = []
+    verdicts: list[PluginVerdict] = []
     asked = np.arange(frame.cluster.nodes.size) if rows is None else rows
     feasible = _filtered(frame, profile, asked, verdicts=verdicts, stopwatch=stopwatch)
     top: tuple[RankedNode, ...] = ()
@@ -100,7 +100,7 @@ def look(
 
 
 def _filtered(
-    frame: Frame, profile: Profile, asked: IntArray, *, verdicts: list[Verdict], stopwatch: Stopwatch
+    frame: Frame, profile: Profile, asked: IntArray, *, verdicts: list[PluginVerdict], stopwatch: Stopwatch
 ) -> IntArray:
     """Return the rows that pass every filter."""
     size = frame.cluster.nodes.size
@@ -116,12 +116,12 @@ def _filtered(
             undefined = undefined_nodes(plugin, frame)
             missing = int(np.count_nonzero(undefined[asked])) if undefined is not None else 0
             refused = len(asked) - int(np.count_nonzero(passes[asked]))
-            verdicts.append(Verdict(plugin, len(asked), refused=refused, missing=missing, seconds=seconds))
+            verdicts.append(PluginVerdict(plugin, len(asked), refused=refused, missing=missing, seconds=seconds))
             active.append((plugin, alone.result.state))
             ok &= passes
         else:
             refuses = alone.rejection is not None
-            verdicts.append(Verdict(plugin, 1, refused=int(refuses), seconds=stopwatch() - began))
+            verdicts.append(PluginVerdict(plugin, 1, refused=int(refuses), seconds=stopwatch() - began))
             if refuses:
                 ok[:] = False
     if frame.cluster.nominated:
@@ -131,7 +131,7 @@ def _filtered(
 
 
 def _scored(
-    chosen: Frame, scores: tuple[Weighted, ...], verdicts: list[Verdict], stopwatch: Stopwatch
+    chosen: Frame, scores: tuple[Weighted, ...], verdicts: list[PluginVerdict], stopwatch: Stopwatch
 ) -> list[tuple[str, FloatArray]]:
     """Return the weighted scores `[feasible]` of every plugin that does not skip, by its name or its clause's text."""
     found = []
@@ -150,7 +150,7 @@ def _scored(
         if isinstance(plugin, ScoreClause) and plugin.clause.maybe:
             missing = int(np.count_nonzero(plugin.missing(chosen)))
         low, high = float(final.min()), float(final.max())
-        verdicts.append(Verdict(plugin, chosen.size, missing=missing, low=low, high=high, seconds=seconds))
+        verdicts.append(PluginVerdict(plugin, chosen.size, missing=missing, low=low, high=high, seconds=seconds))
         found.append((called(plugin), final))
     return found
 

@@ -31,7 +31,7 @@ class UnknownPod(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class ClusterState:
     """A cluster with all its pods, also those that wait."""
 
     cluster: Cluster
@@ -74,7 +74,7 @@ class World:
         return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, uid=uid))
 
 
-def world(things: Iterable[Any]) -> World:
+def cluster_state(things: Iterable[Any]) -> ClusterState:
     """Return the world that API objects make, in the order: other kinds, nodes, pods."""
     cluster = Cluster()
     pods: dict[str, objects.Pod] = {}
@@ -102,10 +102,10 @@ def world(things: Iterable[Any]) -> World:
             cluster.place(info, info.node_name)
         elif info.nominated_node:
             cluster.nominate(info, info.nominated_node)
-    return World(cluster, pods)
+    return ClusterState(cluster, pods)
 
 
-def recorded(found: Sequence[FixtureObject], *, scheduler: str) -> list[Any]:
+def stored_objects(found: Sequence[FixtureObject], *, scheduler: str) -> list[Any]:
     """Return recorded objects as the API server would store them; kinds that no rule reads are left out.
 
     Args:
@@ -123,7 +123,7 @@ def recorded(found: Sequence[FixtureObject], *, scheduler: str) -> list[Any]:
         if kind is None:
             continue
         try:
-            done.append(stored(one, classes, scheduler=scheduler).convert(kind))
+            done.append(stored_object(one, classes, scheduler=scheduler).convert(kind))
         except DocumentError as error:
             problems.extend(error.diagnostics)
         except (AdmissionError, QuantityError) as error:
@@ -226,7 +226,7 @@ def read_kind(one: FixtureObject) -> type | None:
     return _BY_KIND.get(one.kind)
 
 
-def stored(one: FixtureObject, classes: PriorityClasses, *, scheduler: str) -> FixtureObject:
+def stored_object(one: FixtureObject, classes: PriorityClasses, *, scheduler: str) -> FixtureObject:
     """Return an object as the API server would store it.
 
     Args:

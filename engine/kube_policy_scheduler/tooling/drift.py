@@ -16,7 +16,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
-from kube_policy_scheduler.tooling.cluster_state import World, is_of_node, waiting
+from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node, waiting
 from kube_policy_scheduler.tooling.governing import Ruleset
 from kube_policy_scheduler.tooling.node_verdicts import Clause, leads, refusal
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
@@ -86,7 +86,7 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DriftOptions:
     """What is asked about which pods."""
 
     ruleset: Ruleset
@@ -101,7 +101,7 @@ class Question:
 
 
 def drift(
-    there: World, question: Question, *, progress: Callable[[int, int], None] = lambda done, whole: None
+    there: ClusterState, question: DriftOptions, *, progress: Callable[[int, int], None] = lambda done, whole: None
 ) -> Drift:
     """Look at every pod on a node; the cluster is as before in the end."""
     skipped: Counter[str] = Counter()
@@ -123,13 +123,13 @@ def drift(
         if isinstance(verdict, Drifted):
             found.append(verdict)
         else:
-            small += verdict is _Verdict.SLIGHTLY
+            small += verdict is _Fit.SLIGHTLY
         progress(number + 1, len(asked))
     found.sort(key=lambda one: (not one.refused, -(one.margin or 0.0), one.pod))
     return Drift(len(asked), tuple(found), small, dict(sorted(skipped.items())), question.margin)
 
 
-def _skipped(there: World, pod: PodInfo) -> str:
+def _skipped(there: ClusterState, pod: PodInfo) -> str:
     if pod.terminal:
         return FINISHED
     if pod.terminating:
@@ -139,7 +139,7 @@ def _skipped(there: World, pod: PodInfo) -> str:
     return "" if pod.node_name in there.cluster.nodes.rows else NO_NODE
 
 
-class _Verdict(Enum):
+class _Fit(Enum):
     WELL = "no node is better"
     SLIGHTLY = "another node is better by less than the margin"
 
@@ -147,12 +147,12 @@ class _Verdict(Enum):
 class _Look:
     """Looks at one pod after the other; pods that are answered alike are decided once."""
 
-    def __init__(self, there: World, question: Question) -> None:
+    def __init__(self, there: ClusterState, question: DriftOptions) -> None:
         self._there, self._question = there, question
         self._cycle = Cycle(seed=question.seed)
-        self._known: dict[tuple[PodTemplate, int, str], Drifted | _Verdict] = {}
+        self._known: dict[tuple[PodTemplate, int, str], Drifted | _Fit] = {}
 
-    def at(self, pod: objects.Pod, info: PodInfo, rules: Rules) -> Drifted | _Verdict:
+    def at(self, pod: objects.Pod, info: PodInfo, rules: Rules) -> Drifted | _Fit:
         """Return what is to be said about a pod."""
         key = (info.template, id(info.demand), info.node_name)
         alike = rules.profile.by_template and not info.volumes
@@ -164,11 +164,11 @@ class _Look:
                 self._known[key] = known
         return replace(known, pod=info.key) if isinstance(known, Drifted) else known
 
-    def _decide(self, pod: PodInfo, host: str, rules: Rules) -> Drifted | _Verdict:
+    def _decide(self, pod: PodInfo, host: str, rules: Rules) -> Drifted | _Fit:
         question, cluster, profile = self._question, self._there.cluster, rules.profile
         inputs = DecisionInputs(pod, cluster, rules, question.signals, question.now, queued=pod.created)
         if inputs.decide(self._cycle).host == host:
-            return _Verdict.WELL
+            return _Fit.WELL
         frame, evaluation = inputs.frame(), inputs.evaluate()
         feasible, totals, names = evaluation.feasible, evaluation.totals, cluster.nodes.names
         better = min((names[row] for row in feasible[totals == totals.max()]), default="") if len(feasible) else ""
@@ -177,10 +177,10 @@ class _Look:
             why = refusal(frame, profile, host) or Clause("")
             return Drifted(pod.key, host, profile.name, True, better, None, why.text, why.place)
         if question.margin is None:
-            return _Verdict.WELL
+            return _Fit.WELL
         lead = float(totals.max() - totals[mine[0]])
         if lead <= question.margin:
-            return _Verdict.SLIGHTLY if lead > _ROUNDING else _Verdict.WELL
+            return _Fit.SLIGHTLY if lead > _ROUNDING else _Fit.WELL
         ahead = leads(frame, profile, feasible, node=better, over=host).values()
         ranked = sorted(ahead, key=lambda item: -item[0])
         scores = tuple(Lead(clause.text, clause.place, points) for points, clause in ranked if points)

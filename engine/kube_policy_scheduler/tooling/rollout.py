@@ -25,7 +25,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReplicaReport:
     """What a replica said of itself."""
 
     name: str
@@ -46,7 +46,7 @@ class Heard:
 class ReplicaState:
     """One replica, judged."""
 
-    heard: Heard
+    heard: ReplicaReport
     state: State
 
     @property
@@ -96,7 +96,7 @@ class Rollout:
         return any(each.state is State.REFUSED for each in self.replicas)
 
 
-def judge(heard: Sequence[Heard], *, wanted: str, expected: int | None, stale_seconds: float) -> Rollout:
+def judge(heard: Sequence[ReplicaReport], *, wanted: str, expected: int | None, stale_seconds: float) -> Rollout:
     """Return where a rollout stands.
 
     Args:
@@ -109,7 +109,7 @@ def judge(heard: Sequence[Heard], *, wanted: str, expected: int | None, stale_se
     return Rollout(wanted, states, expected)
 
 
-def _state(heard: Heard, wanted: str, stale_seconds: float) -> State:
+def _state(heard: ReplicaReport, wanted: str, stale_seconds: float) -> State:
     if heard.silent_seconds > stale_seconds:
         return State.SILENT
     if heard.active == wanted and heard.result != "unreadable":

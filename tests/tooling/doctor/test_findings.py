@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.policy.policy_set import load
-from kube_policy_scheduler.tooling.cluster_state import world
+from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access
 from kube_policy_scheduler.tooling.doctor.examine import examine, is_found, meant_key
 from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status
@@ -48,7 +48,7 @@ def patient(
     loaded = load(sources)
     assert loaded.policy_set is not None, loaded.diagnostics
     return Patient(
-        world(things or [*nodes(), pod()]),
+        cluster_state(things or [*nodes(), pod()]),
         loaded.policy_set,
         NOW,
         signals,

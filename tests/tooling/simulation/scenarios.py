@@ -10,7 +10,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.simulation.run import Run, run
-from kube_policy_scheduler.tooling.simulation.scenario import Arrival, Contender, Scenario
+from kube_policy_scheduler.tooling.simulation.scenario import Arrival, PolicyVariant, Scenario
 
 
 def node(name: str, *, cpu: str = "4", labels: dict[str, str] | None = None) -> objects.Node:
@@ -26,10 +26,10 @@ def pod(*, cpu: str = "1", priority: int = 0, **spec: Any) -> objects.Pod:
     return msgspec.convert(body, objects.Pod)
 
 
-def contender(*texts: str) -> Contender:
+def variant(*texts: str) -> PolicyVariant:
     loaded = load([Source(f"test-{number}.policy", text) for number, text in enumerate(texts)])
     assert loaded.policy_set is not None, loaded.diagnostics
-    return Contender("test", loaded.policy_set)
+    return PolicyVariant("test", loaded.policy_set)
 
 
 def simulated(
@@ -41,5 +41,5 @@ def simulated(
     drops: bool = False,
 ) -> Run:
     scenario = Scenario(nodes, arrivals, drops=drops)
-    who = contender(*([by] if isinstance(by, str) else by)) if by is not None else Contender("kubernetes")
+    who = variant(*([by] if isinstance(by, str) else by)) if by is not None else PolicyVariant("kubernetes")
     return run(scenario, who, seed=seed, stopwatch=lambda: 0.0)

@@ -13,7 +13,7 @@ from kube_policy_scheduler.documents.trace import PodKind, TraceNode, TracePod, 
 from kube_policy_scheduler.documents.yaml_document import read_source
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.simulation.run import Run, run
-from kube_policy_scheduler.tooling.simulation.scenario import Contender
+from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
 from kube_policy_scheduler.tooling.simulation.trace import (
     MODEL_LABEL,
     Experiment,
@@ -35,10 +35,10 @@ PODS = [
 ]
 
 
-def policy(name: str) -> Contender:
+def policy(name: str) -> PolicyVariant:
     loaded = load([Source(name, (POLICIES / f"{name}.policy").read_text(encoding="utf-8"))])
     assert loaded.policy_set is not None
-    return Contender(name, loaded.policy_set)
+    return PolicyVariant(name, loaded.policy_set)
 
 
 def test_rows_become_what_a_cluster_with_shared_gpus_would_say() -> None:
@@ -64,14 +64,14 @@ def test_models_of_any_name_stay_apart() -> None:
     assert len({label_of(name) for name in names}) == len(names)
     spaced = [TraceNode("a", 1000, 1, 1, "V100 16GB"), TraceNode("b", 1000, 1, 1, "V100 32GB")]
     pods = [TracePod("p", PodKind(0, 0, 1, 1000, ("V100 32GB",)), None, None)] * 2
-    found = run(replayed(spaced, pods), Contender("kubernetes"), seed=0, stopwatch=lambda: 0.0)
+    found = run(replayed(spaced, pods), PolicyVariant("kubernetes"), seed=0, stopwatch=lambda: 0.0)
     assert (found.placed, found.unplaced) == (1, 1)
 
 
 def test_a_replayed_trace_begins_with_its_first_pod() -> None:
     scenario = replayed(NODES, PODS)
     assert [(arrival.at, arrival.lasts) for arrival in scenario.arrivals] == [(0, 300), (0, None), (60, None)]
-    found = run(scenario, Contender("kubernetes"), seed=0, stopwatch=lambda: 0.0)
+    found = run(scenario, PolicyVariant("kubernetes"), seed=0, stopwatch=lambda: 0.0)
     assert (found.placed, found.left) == (3, 1)
     assert found.last.used["nvidia.com/gpu"] == 0.5 / 16
 

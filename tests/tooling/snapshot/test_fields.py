@@ -21,7 +21,7 @@ from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
-from kube_policy_scheduler.tooling.cluster_state import READ_KINDS, recorded, world
+from kube_policy_scheduler.tooling.cluster_state import READ_KINDS, cluster_state, stored_objects
 from kube_policy_scheduler.tooling.policy_reads import annotation_keys, key_reads, literals
 from kube_policy_scheduler.tooling.snapshot.fields import API_VERSIONS, recorded_objects
 from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics
@@ -41,7 +41,7 @@ def policies(text: str) -> PolicySet:
 def read_back(things: list[dict[str, Any]], *, yaml: bool = False) -> list[Any]:
     lines = yaml_list_lines if yaml else json_list_lines
     text = "".join(lines(things, annotations={"policyctl/taken-at": "2026-01-01T00:00:00Z"}))
-    return recorded(parse_objects(Source("snapshot", text)), scheduler="policy-scheduler")
+    return stored_objects(parse_objects(Source("snapshot", text)), scheduler="policy-scheduler")
 
 
 def verdict(cluster: Cluster, pod: objects.Pod) -> tuple[dict[str, Any], dict[str, float]]:
@@ -69,11 +69,11 @@ def taken(events: list[Any], variant: int) -> tuple[list[Any], objects.Pod]:
 @given(EVENTS, st.integers(0, len(PODS) - 1), st.booleans())
 def test_a_snapshot_decides_as_the_cluster_it_was_taken_of(events: list[Any], variant: int, yaml: bool) -> None:
     things, incoming = taken(events, variant)
-    before = world(read_back(recorded_objects([*things, incoming])))
+    before = cluster_state(read_back(recorded_objects([*things, incoming])))
     # the API server adds two tolerations to every pod: what a cluster stores has them already
     stored = [*(info.node for info in before.cluster.nodes.infos), *before.pods.values()]
 
-    after = world(read_back(recorded_objects(stored), yaml=yaml))
+    after = cluster_state(read_back(recorded_objects(stored), yaml=yaml))
 
     pod = before.pods["default/incoming"]
     assert verdict(after.cluster, after.pods["default/incoming"]) == verdict(before.cluster, pod)
@@ -86,9 +86,9 @@ def test_an_anonymised_snapshot_decides_the_same_under_other_names(events: list[
     plain = recorded_objects([*things, incoming])
     names = Pseudonyms(kept=kept_texts(plain, labels=KEPT_LABELS))
 
-    hidden = world(read_back(anonymised(plain, names)))
+    hidden = cluster_state(read_back(anonymised(plain, names)))
 
-    before = world(read_back(plain))
+    before = cluster_state(read_back(plain))
     statuses, totals = verdict(before.cluster, before.pods["default/incoming"])
     pod = hidden.find(names.of("incoming"))
     assert verdict(hidden.cluster, pod) == (
@@ -165,13 +165,13 @@ TELLING_NODE: dict[str, Any] = {
 }
 
 
-def stored(*given: dict[str, Any]) -> list[Any]:
+def stored_object(*given: dict[str, Any]) -> list[Any]:
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": given})
-    return recorded(parse_objects(Source("live", text)), scheduler="default-scheduler")
+    return stored_objects(parse_objects(Source("live", text)), scheduler="default-scheduler")
 
 
 def test_nothing_that_scheduling_does_not_read_is_written() -> None:
-    things = recorded_objects(stored(TELLING_NODE, TELLING), annotations=["acme.com/team"])
+    things = recorded_objects(stored_object(TELLING_NODE, TELLING), annotations=["acme.com/team"])
     text = json.dumps(things)
 
     assert SECRET not in text
@@ -186,7 +186,7 @@ def test_no_name_is_left_in_an_anonymised_snapshot() -> None:
         "metadata": {"name": "data-web-0", "namespace": "shop"},
         "spec": {"volumeName": "pv-acme", "storageClassName": "acme-gold"},
     }
-    plain = recorded_objects(stored(TELLING_NODE, TELLING, claim), annotations=["acme.com/team"])
+    plain = recorded_objects(stored_object(TELLING_NODE, TELLING, claim), annotations=["acme.com/team"])
     things = anonymised(plain, Pseudonyms(kept=kept_texts(plain, labels=KEPT_LABELS)))
     text = json.dumps(things)
 
@@ -200,7 +200,7 @@ def test_no_name_is_left_in_an_anonymised_snapshot() -> None:
 
 def hidden(*given: dict[str, Any], texts: Collection[str] = ()) -> tuple[list[dict[str, Any]], str]:
     """Return objects as an anonymised snapshot has them, and all of it as one text."""
-    plain = recorded_objects(stored(*given))
+    plain = recorded_objects(stored_object(*given))
     made = anonymised(plain, Pseudonyms(kept=kept_texts(plain, labels=KEPT_LABELS) | frozenset(texts)))
     return made, json.dumps(made)
 
@@ -289,7 +289,7 @@ def test_the_claim_of_an_ephemeral_volume_is_still_found() -> None:
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": "web-0-scratch", "namespace": "shop"},
     }
-    hidden, its = anonymised(recorded_objects(stored(pod, claim)), Pseudonyms())
+    hidden, its = anonymised(recorded_objects(stored_object(pod, claim)), Pseudonyms())
 
     assert its["metadata"]["name"] == f"{hidden['metadata']['name']}-{hidden['spec']['volumes'][0]['name']}"
 
@@ -333,7 +333,7 @@ def test_the_texts_of_the_policies_are_kept_and_so_are_the_annotations_they_read
 def test_metrics_come_back_as_they_were_measured() -> None:
     found = policies('score -promql("load") ?? 0\nscore promql("scalar(x)") ?? 0\nscore promql("gone") ?? 0\n').queries
     cluster = Cluster()
-    for thing in stored(TELLING_NODE):
+    for thing in stored_object(TELLING_NODE):
         cluster.set_node(thing)
     now = 2e9
     load_ = (Series({"instance": "10.1.2.3:9100"}, 12.25, now - 40), Series({"instance": "elsewhere"}, 1.0, now))

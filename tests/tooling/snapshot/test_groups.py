@@ -11,7 +11,7 @@ from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster.objects import CoschedulingPodGroup, PodGroup
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import parse_objects
-from kube_policy_scheduler.tooling.cluster_state import recorded, taken_at
+from kube_policy_scheduler.tooling.cluster_state import stored_objects, taken_at
 
 CLUSTER = """\
 apiVersion: v1
@@ -51,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_both_kinds_of_pod_group_survive_a_snapshot(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["snapshot", "--cluster", "cluster.yaml", "-o", "taken.json"]) == 0, capsys.readouterr().err
-    again = recorded(parse_objects(Source("taken.json", (folder / "taken.json").read_text())), scheduler="x")
+    again = stored_objects(parse_objects(Source("taken.json", (folder / "taken.json").read_text())), scheduler="x")
     groups = [one for one in again if isinstance(one, PodGroup | CoschedulingPodGroup)]
     sizes = [g.spec.min_member if isinstance(g, CoschedulingPodGroup) else g.spec.scheduling_policy for g in groups]
     assert [type(one) for one in groups] == [CoschedulingPodGroup, PodGroup]

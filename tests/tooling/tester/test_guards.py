@@ -16,7 +16,7 @@ from kube_policy_scheduler.framework.plugin import Scope, Weighted
 from kube_policy_scheduler.framework.plugins.base import Score
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.tooling.tester.expectations import Filtered, Mismatch, Reason, Unschedulable, compare
-from kube_policy_scheduler.tooling.tester.outcome import Outcome, Verdict
+from kube_policy_scheduler.tooling.tester.outcome import ClauseVerdict, Outcome
 from kube_policy_scheduler.tooling.tester.run import State
 from tests.tooling.tester import plain_policies
 from tests.tooling.tester.command_line import SUITE, Folder
@@ -144,7 +144,9 @@ class TestGuard7NoValueIsAStateOfItsOwn:
     NO_VALUE = Outcome(
         "pod",
         nodes=frozenset({"a1"}),
-        verdicts=(Verdict("light", {"a1": ("node(s) had no value for policy clause light",)}, frozenset({"a1"})),),
+        verdicts=(
+            ClauseVerdict("light", {"a1": ("node(s) had no value for policy clause light",)}, frozenset({"a1"})),
+        ),
         message="0/1 nodes are available: 1 node(s) had no value for policy clause light.",
     )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.policy.policy import Policy
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.capture.freeze import Frozen
-    from kube_policy_scheduler.tooling.capture.reduce import Scene
+    from kube_policy_scheduler.tooling.capture.reduce import ReducibleInputs
     from kube_policy_scheduler.tooling.decision_record import DecisionRecord
     from kube_policy_scheduler.tooling.snapshot.pseudonyms import Pseudonyms
 
@@ -141,10 +141,10 @@ def _scene(
     *,
     sources: tuple[Source, ...],
     policy_set: PolicySet,
-) -> Scene:
+) -> ReducibleInputs:
     from kube_policy_scheduler.policy.decision_inputs import unbound
-    from kube_policy_scheduler.tooling.capture.reduce import Scene
-    from kube_policy_scheduler.tooling.cluster_state import world
+    from kube_policy_scheduler.tooling.capture.reduce import ReducibleInputs
+    from kube_policy_scheduler.tooling.cluster_state import cluster_state
 
     decided = _record(record, pod, namespace) if record is not None else None
     if decided is not None:
@@ -154,7 +154,7 @@ def _scene(
     )
     moment = float(int(moment))  # a test's clock has whole seconds
     if decided is None:
-        asked = world(things).find(pod, namespace=namespace)
+        asked = cluster_state(things).find(pod, namespace=namespace)
     else:
         asked = decided.pod
         things = [thing for thing in things if not _same_pod(thing, asked)]
@@ -165,7 +165,7 @@ def _scene(
     if policy is not None and rules.policy is not None:  # the test has no other way to choose a policy
         free = unbound(asked, scheduler=rules.policy.scheduler or min(policy_set.default_schedulers))
     things = [free if thing is asked else thing for thing in things]
-    scene = replace(Scene.of(things, free, rules, seed=seed, now=moment), signals=signals)
+    scene = replace(ReducibleInputs.of(things, free, rules, seed=seed, now=moment), signals=signals)
     if rules.policy is not None and not rules.policy.governs(scene.inputs().frame()):
         raise click.ClickException(
             f"policy `{rules.policy.name}` does not govern the pod: it is `{_for_which(rules.policy)}`; a test asks"
@@ -202,7 +202,7 @@ def _record(log: Path, pod: str, namespace: str | None) -> DecisionRecord:
     return found[-1]
 
 
-def _compare(record: DecisionRecord, scene: Scene) -> None:
+def _compare(record: DecisionRecord, scene: ReducibleInputs) -> None:
     """Refuse a cluster that is not the one of the recorded decision."""
     decided = scene.verdict()
     if (decided.host or "") == record.node or record.victims:
@@ -224,7 +224,7 @@ def _rules(pod: Any, policy_set: PolicySet, sources: tuple[Source, ...], name: s
 
 
 def _frozen(
-    scene: Scene, policy_set: PolicySet, target: Path, beside: Path, *, anonymise: bool, keep: Sequence[str]
+    scene: ReducibleInputs, policy_set: PolicySet, target: Path, beside: Path, *, anonymise: bool, keep: Sequence[str]
 ) -> tuple[Frozen, list[str]]:
     from kube_policy_scheduler.documents.writing import yaml_list_lines
     from kube_policy_scheduler.tooling.capture.freeze import frozen
@@ -263,7 +263,7 @@ def _reference(policy: Path, folder: Path) -> str:
     return Path(os.path.relpath(policy, folder)).as_posix()
 
 
-def _pseudonyms(scene: Scene, policy_set: PolicySet, keep: Sequence[str]) -> Pseudonyms:
+def _pseudonyms(scene: ReducibleInputs, policy_set: PolicySet, keep: Sequence[str]) -> Pseudonyms:
     from kube_policy_scheduler.tooling.policy_reads import literals
     from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
     from kube_policy_scheduler.tooling.snapshot.pseudonyms import KEPT_LABELS, Pseudonyms, kept_texts

@@ -61,9 +61,9 @@ def command(
     """
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError
-    from kube_policy_scheduler.tooling.cluster_state import world
+    from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.doctor.examine import examine, is_found
-    from kube_policy_scheduler.tooling.doctor.findings import Patient, Status, data, lines
+    from kube_policy_scheduler.tooling.doctor.findings import Inspection, Status, data, lines
 
     if metrics is not None and prometheus_url is not None:
         raise click.UsageError("give --metrics or --prometheus-url, not both")
@@ -75,8 +75,8 @@ def command(
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
-    patient = Patient(
-        world(things),
+    inspection = Inspection(
+        cluster_state(things),
         policy_set,
         moment,
         metered.signals,
@@ -86,7 +86,7 @@ def command(
         live_metrics=prometheus_url is not None,
         seed=seed,
     )
-    found = examine(patient, access=None if clusters else _access(kubeconfig, context))
+    found = examine(inspection, access=None if clusters else _access(kubeconfig, context))
     if form == "json":
         say_json(data(found))
     else:

@@ -77,9 +77,14 @@ def command(
     """
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError
+<<<<<<< HEAD
     from kube_policy_scheduler.tooling import drift
     from kube_policy_scheduler.tooling.cluster_state import world
     from kube_policy_scheduler.tooling.drift import Question, data, lines
+=======
+    from kube_policy_scheduler.tooling.cluster_state import cluster_state
+    from kube_policy_scheduler.tooling.drift import DriftOptions, data, drift, lines
+>>>>>>> 6673f44 (tooling: the field's words for the names of classes, and verbs for what acts)
     from kube_policy_scheduler.tooling.governing import Ruleset
 
     wanted = _wanted(namespaces, selector)
@@ -97,9 +102,9 @@ def command(
         return 2
     name = ", ".join(str(path) for path in policies) or "Kubernetes' own rules"
     limit = None if refused_only else margin
-    question = Question(Ruleset(name, policy_set, sources), limit, moment, signals, seed, wanted)
+    question = DriftOptions(Ruleset(name, policy_set, sources), limit, moment, signals, seed, wanted)
     with status_line() as show:
-        found = drift(world(things), question, progress=lambda at, of: show(f"{at:,} of {of:,} pods decided"))
+        found = drift(cluster_state(things), question, progress=lambda at, of: show(f"{at:,} of {of:,} pods decided"))
     if not found.checked:
         left = ", ".join(f"{count:,} {why}" for why, count in found.skipped.items())
         chosen = " that --namespace and --selector choose" if namespaces or selector else ""

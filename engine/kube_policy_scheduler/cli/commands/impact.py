@@ -14,7 +14,7 @@ from kube_policy_scheduler.cli import files, worlds
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.tooling.cluster_state import World
+    from kube_policy_scheduler.tooling.cluster_state import ClusterState
     from kube_policy_scheduler.tooling.governing import Ruleset
     from kube_policy_scheduler.tooling.impact.replay import Step
 
@@ -99,7 +99,7 @@ def command(
     what becomes of the load, of the zones, and of the groups.
     """
     from kube_policy_scheduler.documents.yaml_document import DocumentError
-    from kube_policy_scheduler.tooling.cluster_state import world
+    from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.impact.replay import replay
     from kube_policy_scheduler.tooling.impact.report import Impact, Limits, data, figures, lines, markdown
 
@@ -117,7 +117,7 @@ def command(
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
-    there = world(things)
+    there = cluster_state(things)
     steps = _steps(record, there, sides, served, now=moment)
     with status_line() as show:
         done = replay(
@@ -153,7 +153,7 @@ def _ruleset(path: str) -> Ruleset:
 
 
 def _steps(
-    record: Path | None, there: World, sides: Sequence[Ruleset], served: Sequence[str], *, now: float
+    record: Path | None, there: ClusterState, sides: Sequence[Ruleset], served: Sequence[str], *, now: float
 ) -> list[Step]:
     from kube_policy_scheduler.tooling.impact.replay import steps_of
 

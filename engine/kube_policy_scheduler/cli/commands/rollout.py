@@ -246,12 +246,12 @@ async def _follow(
 
 async def _look(view: RolloutView) -> Rollout:
     from kube_policy_scheduler.adapters.kube.replica_reports import STALE_SECONDS
-    from kube_policy_scheduler.tooling.rollout import Heard, judge
+    from kube_policy_scheduler.tooling.rollout import ReplicaReport, judge
 
     policies, reports, expected = await asyncio.gather(view.policies(), view.reports(), view.replicas())
     now = time.time()
     heard = [
-        Heard(
+        ReplicaReport(
             each.replica,
             each.active,
             max(0.0, now - each.since) if each.active else 0.0,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.cluster.signals import Signals
     from kube_policy_scheduler.tooling.simulation.results import Result
     from kube_policy_scheduler.tooling.simulation.run import Run
-    from kube_policy_scheduler.tooling.simulation.scenario import Contender, Scenario
+    from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant, Scenario
 
 EPILOG = """
 \b
@@ -103,12 +103,12 @@ def command(
     from kube_policy_scheduler.tooling.simulation import results as telling
 
     try:
-        contenders = _contenders(policies or (_KUBERNETES,), metrics=metrics, now=now)
+        variants = _contenders(policies or (_KUBERNETES,), metrics=metrics, now=now)
         made = _scenarios(clusters, pods, until=until, all_nodes=all_nodes, now=now)
         example = made(seed)
-        for note in (*example.notes, *(note for contender in contenders for note in contender.notes)):
+        for note in (*example.notes, *(note for variant in variants for note in variant.notes)):
             say(f"policyctl: {note}", err=True)
-        results = _run_all(contenders, made, range(seed, seed + seeds))
+        results = _run_all(variants, made, range(seed, seed + seeds))
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
@@ -127,20 +127,20 @@ def command(
     return 0
 
 
-def _contenders(names: Sequence[str], *, metrics: Path | None, now: float) -> list[Contender]:
+def _contenders(names: Sequence[str], *, metrics: Path | None, now: float) -> list[PolicyVariant]:
     from kube_policy_scheduler.cli.policies import compiled
-    from kube_policy_scheduler.tooling.simulation.scenario import Contender
+    from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
 
     found = []
     for name in dict.fromkeys(names):
         if name == _KUBERNETES:
-            found.append(Contender(name))
+            found.append(PolicyVariant(name))
             continue
         policy_set = compiled(worlds.policies_in([Path(name)]))
         signals: Signals = worlds.signals_of([policy_set], metrics=metrics, prometheus_url=None, now=now)
         only = policy_set.policies[0].name if len(policy_set.policies) == 1 else name
-        taken = {contender.name for contender in found}
-        found.append(Contender(name if only in taken else only, policy_set, signals))
+        taken = {variant.name for variant in found}
+        found.append(PolicyVariant(name if only in taken else only, policy_set, signals))
     return found
 
 
@@ -190,12 +190,12 @@ def _traced(nodes: Path, pods: Path, *, until: float | None, all_nodes: bool) ->
 def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Scenario:
     from kube_policy_scheduler.cluster import objects
     from kube_policy_scheduler.documents.fixtures import parse_objects
-    from kube_policy_scheduler.tooling.cluster_state import priority_classes, recorded
+    from kube_policy_scheduler.tooling.cluster_state import priority_classes, stored_objects
     from kube_policy_scheduler.tooling.simulation.scenario import Scenario
     from kube_policy_scheduler.tooling.simulation.stream import arrivals_of, parse_stream
 
     found = [one for path in clusters for one in parse_objects(files.source(path))]
-    things = recorded(found, scheduler=worlds.DEFAULT_SCHEDULER)
+    things = stored_objects(found, scheduler=worlds.DEFAULT_SCHEDULER)
     waiting = [
         thing
         for thing in things
@@ -217,23 +217,23 @@ def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Sce
     return Scenario(standing, arrivals, starts_at=now)
 
 
-def _run_all(contenders: Sequence[Contender], made: Callable[[int], Scenario], seeds: Sequence[int]) -> list[Result]:
+def _run_all(variants: Sequence[PolicyVariant], made: Callable[[int], Scenario], seeds: Sequence[int]) -> list[Result]:
     from kube_policy_scheduler.cli.terminal import status_line
     from kube_policy_scheduler.tooling.simulation.results import Result
     from kube_policy_scheduler.tooling.simulation.run import run
 
-    runs: dict[str, list[Run]] = {contender.name: [] for contender in contenders}
-    total, number = len(seeds) * len(contenders), 0
+    runs: dict[str, list[Run]] = {variant.name: [] for variant in variants}
+    total, number = len(seeds) * len(variants), 0
     with status_line() as show:
         for seed in seeds:
             scenario = made(seed)
-            for contender in contenders:
+            for variant in variants:
                 number += 1
 
-                def progress(done: int, *, name: str = contender.name, of: int = len(scenario.arrivals)) -> None:
+                def progress(done: int, *, name: str = variant.name, of: int = len(scenario.arrivals)) -> None:
                     bar = "#" * int(20 * ((number - 1) + done / of) / total)  # noqa: B023
                     show(f"[{bar:<20}] run {number} of {total}: {name}, {done:,} of {of:,} pods")  # noqa: B023
 
-                done = run(scenario, contender, seed=seed, stopwatch=time.perf_counter, progress=progress)
-                runs[contender.name].append(done)
+                done = run(scenario, variant, seed=seed, stopwatch=time.perf_counter, progress=progress)
+                runs[variant.name].append(done)
     return [Result(name, tuple(each)) for name, each in runs.items()]

@@ -18,7 +18,7 @@ from kube_policy_scheduler.wording import plural
 if TYPE_CHECKING:
     from kube_policy_scheduler.cli.coverage import Coverage
     from kube_policy_scheduler.cli.suites import LoadedSuite
-    from kube_policy_scheduler.tooling.mutation.trial import Tried
+    from kube_policy_scheduler.tooling.mutation.trial import MutantResult
     from kube_policy_scheduler.tooling.tester.reports import Run
 
 EPILOG = """
@@ -156,7 +156,7 @@ def _first_test(policy: Path, paths: Sequence[Path], outputs: Sequence[str]) -> 
         return 2
 
 
-def _mutated(loaded: Sequence[LoadedSuite], run: Run) -> list[Tried] | None:
+def _mutated(loaded: Sequence[LoadedSuite], run: Run) -> list[MutantResult] | None:
     """Return what became of every mutant; None where the policies do not pass their own cases."""
     from kube_policy_scheduler.cli.coverage import mutated
     from kube_policy_scheduler.tooling.tester.run import State
@@ -169,7 +169,7 @@ def _mutated(loaded: Sequence[LoadedSuite], run: Run) -> list[Tried] | None:
     return mutated(loaded, run.results)
 
 
-def _below(threshold: float | None, *, coverage: Coverage | None, tried: Sequence[Tried] | None) -> int:
+def _below(threshold: float | None, *, coverage: Coverage | None, tried: Sequence[MutantResult] | None) -> int:
     """Return 1 where something is below the threshold, or there is nothing to measure, and say so."""
     if threshold is None:
         return 0

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kube_policy_scheduler.diagnostics import Source
     from kube_policy_scheduler.policy.decision_inputs import Rules
     from kube_policy_scheduler.policy.policy_set import PolicySet
-    from kube_policy_scheduler.tooling.cluster_state import World
+    from kube_policy_scheduler.tooling.cluster_state import ClusterState
     from kube_policy_scheduler.tooling.why.past_decision import Recorded
 
 EPILOG = """
@@ -90,8 +90,7 @@ def command(
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.pages.reports import why_page
     from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
-    from kube_policy_scheduler.tooling.cluster_state import UnknownPod, waiting
-    from kube_policy_scheduler.tooling.cluster_state import world as world_of
+    from kube_policy_scheduler.tooling.cluster_state import UnknownPod, cluster_state, waiting
     from kube_policy_scheduler.tooling.why.explain import explain
     from kube_policy_scheduler.tooling.why.report import data, lines
 
@@ -110,21 +109,21 @@ def command(
             clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
         )
         if past is not None:
-            world = world_of(things)
-            asked = world.known(past.record.pod)
+            state = cluster_state(things)
+            asked = state.known(past.record.pod)
             seed = seed or past.record.seed
         else:
-            world, asked = _pod_of(pod, things, namespace=namespace, scheduler=scheduler)
-        rules = _rules(asked, world, sources, policy_set, policy)
+            state, asked = _pod_of(pod, things, namespace=namespace, scheduler=scheduler)
+        rules = _rules(asked, state, sources, policy_set, policy)
         signals = worlds.signals_of(
             [policy_set] if policy_set is not None else [], metrics=metrics, prometheus_url=prometheus_url, now=moment
         )
-        with waiting(asked, world.cluster) as (free, bound):
+        with waiting(asked, state.cluster) as (free, bound):
             queued = past.record.queued or None if past is not None else None
             inputs = DecisionInputs.of(
-                free, world.cluster, rules, signals=signals, now=moment, seed=seed, queued=queued
+                free, state.cluster, rules, signals=signals, now=moment, seed=seed, queued=queued
             )
-            found = explain(inputs, bound=bound, top=top, pending=world.pending())
+            found = explain(inputs, bound=bound, top=top, pending=state.pending())
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
@@ -186,22 +185,22 @@ def _policies(paths: Sequence[Path]) -> tuple[tuple[Source, ...], PolicySet | No
     return sources, compiled(sources)
 
 
-def _pod_of(pod: str, things: list[Any], *, namespace: str | None, scheduler: str) -> tuple[World, objects.Pod]:
-    from kube_policy_scheduler.tooling.cluster_state import pod_in, recorded, world
+def _pod_of(pod: str, things: list[Any], *, namespace: str | None, scheduler: str) -> tuple[ClusterState, objects.Pod]:
+    from kube_policy_scheduler.tooling.cluster_state import cluster_state, pod_in, stored_objects
 
     path = Path(pod)
     if pod == "-" or (path.suffix in (".yaml", ".yml", ".json") and path.is_file()):
-        given: objects.Pod = recorded([pod_in(files.source(path))], scheduler=scheduler)[0]
+        given: objects.Pod = stored_objects([pod_in(files.source(path))], scheduler=scheduler)[0]
         given.metadata.uid = given.metadata.uid or f"{given.metadata.namespace}/{given.metadata.name}"
-        made = world(things)
+        made = cluster_state(things)
         made.create(given)
         return made, given
-    made = world(things)
+    made = cluster_state(things)
     return made, made.find(pod, namespace=namespace)
 
 
 def _rules(
-    pod: objects.Pod, world: World, sources: tuple[Source, ...], policy_set: PolicySet | None, name: str | None
+    pod: objects.Pod, state: ClusterState, sources: tuple[Source, ...], policy_set: PolicySet | None, name: str | None
 ) -> Rules:
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError
@@ -218,5 +217,5 @@ def _rules(
         except DocumentError:
             return None
 
-    governing = worlds.governing_policy(policy_set, world.cluster.templates.pod(pod), name=name)
+    governing = worlds.governing_policy(policy_set, state.cluster.templates.pod(pod), name=name)
     return Rules(governing.profile, governing, sources, recompile)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kube_policy_scheduler.policy.detail import Plugin, Verdict
+from kube_policy_scheduler.policy.detail import Plugin, PluginVerdict
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class ClauseCounts:
         self._counts = {}
         self.decisions = 0
 
-    def add(self, verdicts: Iterable[Verdict]) -> None:
+    def add(self, verdicts: Iterable[PluginVerdict]) -> None:
         """Add one decision."""
         self.decisions += 1
         counts = self._counts

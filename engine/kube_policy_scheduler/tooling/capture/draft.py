@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
-from kube_policy_scheduler.tooling.capture.reduce import Scene, Verdict, minimised
-from kube_policy_scheduler.tooling.cluster_state import recorded
+from kube_policy_scheduler.tooling.capture.reduce import DecisionSummary, ReducibleInputs, minimised
+from kube_policy_scheduler.tooling.cluster_state import stored_objects
 from kube_policy_scheduler.tooling.snapshot.fields import Json
 from kube_policy_scheduler.tooling.tester.short_forms import (
     HOSTNAME,
@@ -170,14 +170,14 @@ class Draft:
     pod: Json
     others: tuple[Json, ...]
     """Objects of other kinds, whole: they go into a fixture file."""
-    scene: Scene = field(repr=False)
+    scene: ReducibleInputs = field(repr=False)
     """Rules, metrics, clock and seed."""
     scheduler: str = ""
     """Of pods that name none."""
     case: str = "captured"
     """The name of the case, which is the pod's uid where it has none."""
 
-    def decided(self) -> Verdict | None:
+    def decided(self) -> DecisionSummary | None:
         """Decide as the tester will; None where the forms make no sense any more."""
         try:
             made = [
@@ -186,15 +186,15 @@ class Draft:
                 *(pod_object(form, name="pod", uid=form["name"]) for form in self.placed),
                 pod_object(self.pod, name="pod", uid=self.case),
             ]
-            things = recorded([FixtureObject(one, _NOWHERE, ()) for one in made], scheduler=self.scheduler)
+            things = stored_objects([FixtureObject(one, _NOWHERE, ()) for one in made], scheduler=self.scheduler)
         except (ShortFormError, DocumentError, LookupError, TypeError, AttributeError):
             return None  # a part was taken out that something else needs
         pod = things.pop()
-        scene = Scene.of(things, pod, self.scene.rules, seed=self.scene.seed, now=self.scene.now)
+        scene = ReducibleInputs.of(things, pod, self.scene.rules, seed=self.scene.seed, now=self.scene.now)
         return replace(scene, signals=self.scene.signals, trials=self.scene.trials).verdict()
 
 
-def draft(scene: Scene, recorded_forms: Callable[[Any], Json], *, scheduler: str, case: str) -> Draft:
+def draft(scene: ReducibleInputs, recorded_forms: Callable[[Any], Json], *, scheduler: str, case: str) -> Draft:
     """Return a scene in short forms.
 
     Args:
@@ -214,7 +214,7 @@ def draft(scene: Scene, recorded_forms: Callable[[Any], Json], *, scheduler: str
     )
 
 
-def trimmed(made: Draft, wanted: Verdict, *, progress: Callable[[str], None] = lambda text: None) -> Draft:
+def trimmed(made: Draft, wanted: DecisionSummary, *, progress: Callable[[str], None] = lambda text: None) -> Draft:
     """Return the draft without whatever can go such that it is decided the same."""
     trials = 0
 

@@ -13,8 +13,8 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document
 from kube_policy_scheduler.times import rfc3339
 from kube_policy_scheduler.tooling.capture.draft import Draft, draft, trimmed
-from kube_policy_scheduler.tooling.capture.reduce import Scene, Verdict, reduced
-from kube_policy_scheduler.tooling.cluster_state import recorded
+from kube_policy_scheduler.tooling.capture.reduce import DecisionSummary, ReducibleInputs, reduced
+from kube_policy_scheduler.tooling.cluster_state import stored_objects
 from kube_policy_scheduler.tooling.policy_reads import fields
 from kube_policy_scheduler.tooling.snapshot.fields import Json, recorded_objects
 from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics
@@ -37,7 +37,7 @@ class Frozen:
     """The test file, but for `policy` and `cluster`, which name files."""
     others: tuple[Json, ...]
     """Objects for a fixture file beside it; empty where none matter."""
-    verdict: Verdict
+    verdict: DecisionSummary
     nodes: tuple[int, int]
     """How many there were, and how many are left."""
     pods: tuple[int, int]
@@ -46,7 +46,7 @@ class Frozen:
 
 
 def frozen(
-    scene: Scene,
+    scene: ReducibleInputs,
     *,
     scheduler: str,
     annotations: Collection[str] = (),
@@ -94,7 +94,7 @@ def frozen(
     )
 
 
-def _told(verdict: Verdict | None) -> str:
+def _told(verdict: DecisionSummary | None) -> str:
     if verdict is None:
         return "it cannot be decided"
     if not verdict.governed:
@@ -104,20 +104,20 @@ def _told(verdict: Verdict | None) -> str:
     return f"it goes to {verdict.host}" if verdict.host is not None else f"it fits nowhere ({verdict.cause})"
 
 
-def _why(scene: Scene) -> str:
+def _why(scene: ReducibleInputs) -> str:
     if any(pod.status.nominated_node_name and not pod.spec.node_name for pod in scene.placed):
         return "a test has no pods that are nominated to a node without being on it"
     return "please report it, with a snapshot"
 
 
-def _table(scene: Scene) -> NodeTable:
+def _table(scene: ReducibleInputs) -> NodeTable:
     table = NodeTable()
     for node in scene.nodes:
         table.set(node)
     return table
 
 
-def _by_name(scene: Scene, named: Callable[[str], str] = str) -> Scene:
+def _by_name(scene: ReducibleInputs, named: Callable[[str], str] = str) -> ReducibleInputs:
     """Return the scene with each sample under its node's name, as a test gives it, not under an address."""
     policy = scene.rules.policy
     queries = policy.queries if policy is not None else ()
@@ -145,13 +145,15 @@ def _sample(value: Any) -> tuple[float, float]:
     return float(value), 0.0
 
 
-def _renamed(scene: Scene, verdict: Verdict, annotations: Collection[str], names: Pseudonyms) -> tuple[Scene, Verdict]:
+def _renamed(
+    scene: ReducibleInputs, verdict: DecisionSummary, annotations: Collection[str], names: Pseudonyms
+) -> tuple[ReducibleInputs, DecisionSummary]:
     things = [*scene.nodes, scene.pod, *scene.placed, *scene.others]
     hidden = anonymised(recorded_objects(things, annotations=annotations), names)
-    back = recorded([FixtureObject(one, _NOWHERE, ()) for one in hidden], scheduler=scene.pod.spec.scheduler_name)
+    back = stored_objects([FixtureObject(one, _NOWHERE, ()) for one in hidden], scheduler=scene.pod.spec.scheduler_name)
     pod = back.pop(len(scene.nodes))
     with_signals = _by_name(scene, named=lambda name: names.of(name, "node"))
-    made = Scene.of(back, pod, scene.rules, seed=scene.seed, now=scene.now)
+    made = ReducibleInputs.of(back, pod, scene.rules, seed=scene.seed, now=scene.now)
     made = replace(made, signals=with_signals.signals, trials=scene.trials)
     got = made.verdict()
     expected = replace(
@@ -173,7 +175,7 @@ def _renamed(scene: Scene, verdict: Verdict, annotations: Collection[str], names
 # --- the file --------------------------------------------------------------------------------------------
 
 
-def _document(made: Draft, verdict: Verdict) -> Json:
+def _document(made: Draft, verdict: DecisionSummary) -> Json:
     scene = made.scene
     document: Json = {"now": rfc3339(scene.now)}
     if verdict.tied:
@@ -205,7 +207,7 @@ def _counted(forms: Sequence[Json]) -> list[Json]:
     return [group[0] if len(group) == 1 else {**group[0], "count": len(group)} for group in groups.values()]
 
 
-def _expected(scene: Scene, verdict: Verdict) -> Mapping[str, Any]:
+def _expected(scene: ReducibleInputs, verdict: DecisionSummary) -> Mapping[str, Any]:
     if verdict.held is not None:
         return {"held": verdict.held}
     expect: Json = {}

@@ -12,7 +12,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.evaluation import Evaluation
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
-from kube_policy_scheduler.tooling.cluster_state import world
+from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.why.filters import Refusals, refusals
 
 Item = TypeVar("Item")
@@ -65,7 +65,7 @@ _DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DecisionSummary:
     """One decision."""
 
     host: str | None
@@ -93,7 +93,7 @@ class Verdict:
         """Return whether the host was drawn among equals."""
         return self.margin == 0
 
-    def repeats(self, other: Verdict, *, margin: bool, nodes: bool = False) -> bool:
+    def repeats(self, other: DecisionSummary, *, margin: bool, nodes: bool = False) -> bool:
         """Return whether two decisions are the same.
 
         Args:
@@ -111,14 +111,14 @@ class Verdict:
         return mine == theirs
 
 
-def verdict(inputs: DecisionInputs) -> Verdict:
+def verdict(inputs: DecisionInputs) -> DecisionSummary:
     """Decide, and return what a smaller world has to repeat."""
     policy = inputs.rules.policy
     if policy is not None and not policy.governs(inputs.frame()):
-        return Verdict(None, None, None, frozenset(), governed=False)
+        return DecisionSummary(None, None, None, frozenset(), governed=False)
     held = inputs.hold_reason()
     if held is not None:
-        return Verdict(None, None, None, frozenset(), held=held)
+        return DecisionSummary(None, None, None, frozenset(), held=held)
     frame = inputs.frame()
     made = inputs.evaluate()
     decision = inputs.decide()
@@ -133,14 +133,16 @@ def verdict(inputs: DecisionInputs) -> Verdict:
                 *sorted(pod.key for pod in decision.preemption.victims),
             )
         cause = _cause(refusals(inputs)) if size <= _MOST_EXPLAINED else None
-        return Verdict(None, None, None, refusers, cause=cause, evicted=evicted, empty=not size, statuses=statuses)
+        return DecisionSummary(
+            None, None, None, refusers, cause=cause, evicted=evicted, empty=not size, statuses=statuses
+        )
     totals = sorted((-float(total), names[row]) for row, total in zip(made.feasible, made.totals, strict=True))
     best = next(total for total, name in totals if name == decision.host)
     following = next(((total, name) for total, name in totals if name != decision.host), None)
     if following is None:
-        return Verdict(decision.host, None, None, refusers, statuses=statuses)
+        return DecisionSummary(decision.host, None, None, refusers, statuses=statuses)
     margin = round(following[0] - best, _DIGITS) + 0.0
-    return Verdict(decision.host, following[1], margin, refusers, statuses=statuses)
+    return DecisionSummary(decision.host, following[1], margin, refusers, statuses=statuses)
 
 
 def first_refusers(made: Evaluation) -> frozenset[str]:
@@ -164,7 +166,7 @@ def _cause(asked: Refusals) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ReducibleInputs:
     """Everything that one decision is made from."""
 
     pod: objects.Pod
@@ -182,7 +184,7 @@ class Scene:
     """How many decisions were made so far; shared by all parts of one scene."""
 
     @classmethod
-    def of(cls, things: Iterable[Any], pod: objects.Pod, rules: Rules, *, seed: int, now: float) -> Scene:
+    def of(cls, things: Iterable[Any], pod: objects.Pod, rules: Rules, *, seed: int, now: float) -> ReducibleInputs:
         """Return the scene that API objects make; pods that are done or have no place are not part of it."""
         nodes: list[objects.Node] = []
         placed: list[objects.Pod] = []
@@ -201,26 +203,26 @@ class Scene:
         placed.sort(key=lambda one: (one.metadata.namespace, one.metadata.name))
         return cls(pod, tuple(nodes), tuple(placed), tuple(others), rules, seed=seed, now=now)
 
-    def with_nodes(self, kept: Sequence[objects.Node]) -> Scene:
+    def with_nodes(self, kept: Sequence[objects.Node]) -> ReducibleInputs:
         """Return the scene with some of the nodes, and the pods on them."""
         names = {node.metadata.name for node in kept}
         placed = tuple(pod for pod in self.placed if _node_of(pod) in names)
         return replace(self, nodes=tuple(kept), placed=placed)
 
-    def with_placed(self, kept: Sequence[objects.Pod]) -> Scene:
+    def with_placed(self, kept: Sequence[objects.Pod]) -> ReducibleInputs:
         """Return the scene with some of the pods."""
         return replace(self, placed=tuple(kept))
 
-    def with_others(self, kept: Sequence[Any]) -> Scene:
+    def with_others(self, kept: Sequence[Any]) -> ReducibleInputs:
         """Return the scene with some of the other objects."""
         return replace(self, others=tuple(kept))
 
     def inputs(self) -> DecisionInputs:
         """Return the decision to be made."""
-        made = world((*self.others, *self.nodes, *self.placed)).cluster
+        made = cluster_state((*self.others, *self.nodes, *self.placed)).cluster
         return DecisionInputs.of(self.pod, made, self.rules, signals=self.signals, now=self.now, seed=self.seed)
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> DecisionSummary:
         """Decide."""
         self.trials[0] += 1
         return verdict(self.inputs())
@@ -280,13 +282,13 @@ FEW_NODES = 24
 class Reduced:
     """What is left of a scene."""
 
-    scene: Scene
-    verdict: Verdict
+    scene: ReducibleInputs
+    verdict: DecisionSummary
     same_margin: bool
     """Whether the best node is as far ahead as it was."""
 
 
-def reduced(scene: Scene, *, progress: Progress = lambda text: None) -> Reduced:
+def reduced(scene: ReducibleInputs, *, progress: Progress = lambda text: None) -> Reduced:
     """Return the smallest scene found with the same decision.
 
     The same is: the same node, with the same one next to it and as far ahead, or the same main reason; and each
@@ -295,7 +297,7 @@ def reduced(scene: Scene, *, progress: Progress = lambda text: None) -> Reduced:
     wanted = scene.verdict()
     same_margin = True
 
-    def same(part: Scene) -> bool:
+    def same(part: ReducibleInputs) -> bool:
         progress(f"{len(part.nodes)} nodes, {len(part.placed)} pods: trial {scene.trials[0] + 1}")
         return part.verdict().repeats(wanted, margin=same_margin)
 
@@ -311,14 +313,16 @@ def reduced(scene: Scene, *, progress: Progress = lambda text: None) -> Reduced:
     return Reduced(left, left.verdict(), same_margin)
 
 
-def _fewer_nodes(scene: Scene, ordered: Sequence[objects.Node], same: Callable[[Scene], bool], *, first: int) -> Scene:
+def _fewer_nodes(
+    scene: ReducibleInputs, ordered: Sequence[objects.Node], same: Callable[[ReducibleInputs], bool], *, first: int
+) -> ReducibleInputs:
     def holds(part: Sequence[objects.Node]) -> bool:
         return same(scene.with_nodes(part))
 
     return scene.with_nodes(minimised(grown(ordered, holds, first=first), holds))
 
 
-def _fewer_others(scene: Scene, same: Callable[[Scene], bool]) -> Scene:
+def _fewer_others(scene: ReducibleInputs, same: Callable[[ReducibleInputs], bool]) -> ReducibleInputs:
     kinds: dict[str, list[Any]] = {}
     for thing in scene.others:
         kinds.setdefault(type(thing).__name__, []).append(thing)
@@ -329,7 +333,7 @@ def _fewer_others(scene: Scene, same: Callable[[Scene], bool]) -> Scene:
     return scene.with_others(minimised(flat, lambda part: same(scene.with_others(part))))
 
 
-def _fewer_pods(scene: Scene, same: Callable[[Scene], bool]) -> Scene:
+def _fewer_pods(scene: ReducibleInputs, same: Callable[[ReducibleInputs], bool]) -> ReducibleInputs:
     """Leave out all pods of a node first, then single ones."""
     groups: dict[str, list[objects.Pod]] = {}
     for pod in scene.placed:

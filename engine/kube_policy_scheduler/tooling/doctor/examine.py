@@ -8,18 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from kube_policy_scheduler.cluster.defaulting import DEFAULT_SCHEDULER_NAME
 from kube_policy_scheduler.diagnostics import closest
 from kube_policy_scheduler.tooling.doctor.access import Access, access_findings
-from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status
+from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.tooling.doctor.metrics import metric_findings
 from kube_policy_scheduler.tooling.doctor.rules import rule_findings
 from kube_policy_scheduler.tooling.policy_reads import KeyRead, key_reads
 from kube_policy_scheduler.wording import plural, some
 
 
-def pod_findings(patient: Patient) -> Iterator[Finding]:
+def pod_findings(inspection: Inspection) -> Iterator[Finding]:
     """Look at who governs what."""
-    policy_set, templates = patient.policy_set, patient.world.cluster.templates
+    policy_set, templates = inspection.policy_set, inspection.state.cluster.templates
     for policy in policy_set.policies:
-        pods = patient.governed[policy.name]
+        pods = inspection.governed[policy.name]
         place = policy.compiled.checked.source.name
         waiting = sum(not pod.spec.node_name for pod in pods)
         if pods:
@@ -31,7 +31,7 @@ def pod_findings(patient: Patient) -> Iterator[Finding]:
             yield Finding("pods", f"policy {policy.name}", Status.WARNING, "governs no pod", place, advice)
     lost = [
         f"{pod.metadata.namespace}/{pod.metadata.name}"
-        for pod in patient.pods
+        for pod in inspection.pods
         if pod.spec.scheduler_name in policy_set.schedulers and policy_set.governing(templates.pod(pod)) is None
     ]
     served = ", ".join(sorted(policy_set.schedulers))
@@ -40,29 +40,29 @@ def pod_findings(patient: Patient) -> Iterator[Finding]:
         text = f"{plural(len(lost), 'pod')} {ask} governed by no policy: {some(lost)}"
         advice = "they wait for ever: a policy without `for pods` and with a low priority takes what is left"
         yield Finding("pods", f"scheduler {served}", Status.PROBLEM, text, advice=advice)
-    yield from _misspelt(patient)
+    yield from _misspelt(inspection)
 
 
-def _misspelt(patient: Patient) -> Iterator[Finding]:
+def _misspelt(inspection: Inspection) -> Iterator[Finding]:
     schedulers: dict[str, list[str]] = {}
-    for pod in patient.pods:
+    for pod in inspection.pods:
         name = pod.spec.scheduler_name
-        if not pod.spec.node_name and name not in patient.policy_set.schedulers and name != DEFAULT_SCHEDULER_NAME:
+        if not pod.spec.node_name and name not in inspection.policy_set.schedulers and name != DEFAULT_SCHEDULER_NAME:
             schedulers.setdefault(name, []).append(f"{pod.metadata.namespace}/{pod.metadata.name}")
     for name, waiting in sorted(schedulers.items()):
-        meant = closest(name, patient.policy_set.schedulers)
+        meant = closest(name, inspection.policy_set.schedulers)
         if meant is not None:
             text = f"{plural(len(waiting), 'pod')} {'waits' if len(waiting) == 1 else 'wait'} for it: {some(waiting)}"
             yield Finding("pods", f"scheduler {name}", Status.WARNING, text, advice=f"did you mean `{meant}`?")
 
 
-def label_findings(patient: Patient) -> Iterator[Finding]:
+def label_findings(inspection: Inspection) -> Iterator[Finding]:
     """Look at every label and annotation that the policies read."""
     groups: dict[tuple[str, str, str], list[KeyRead]] = {}
-    for read in key_reads(patient.policy_set.policies):
+    for read in key_reads(inspection.policy_set.policies):
         groups.setdefault((read.subject, read.what, read.key), []).append(read)
     for (subject, what, key), reads in groups.items():
-        things = _things(patient, subject, what, reads)
+        things = _things(inspection, subject, what, reads)
         if not things:
             where = (
                 "the cluster has no nodes" if subject == "node" else "no pod is governed by the policies that read it"
@@ -73,13 +73,13 @@ def label_findings(patient: Patient) -> Iterator[Finding]:
         yield from _values(key, reads, things)
 
 
-def _things(patient: Patient, subject: str, what: str, reads: Sequence[KeyRead]) -> dict[str, Mapping[str, str]]:
+def _things(inspection: Inspection, subject: str, what: str, reads: Sequence[KeyRead]) -> dict[str, Mapping[str, str]]:
     """Return the labels, or annotations, of what the policies read them of, by name."""
     if subject == "node":
-        named = {info.name: info.node.metadata for info in patient.world.cluster.nodes.infos}
+        named = {info.name: info.node.metadata for info in inspection.state.cluster.nodes.infos}
     else:
         policies = dict.fromkeys(read.policy for read in reads)
-        pods = (pod for name in policies for pod in patient.governed[name])
+        pods = (pod for name in policies for pod in inspection.governed[name])
         named = {f"{pod.metadata.namespace}/{pod.metadata.name}": pod.metadata for pod in pods}
     return {name: (meta.labels if what == "label" else meta.annotations) or {} for name, meta in named.items()}
 
@@ -144,13 +144,13 @@ def _finding(read: KeyRead, status: Status, text: str, advice: str = "") -> Find
     return Finding(f"{read.what}s", subject, status, text, str(read.span), advice)
 
 
-def examine(patient: Patient, *, access: Access | None) -> tuple[Finding, ...]:
+def examine(inspection: Inspection, *, access: Access | None) -> tuple[Finding, ...]:
     """Return everything that was found, and what could not be looked at."""
     return (
-        *pod_findings(patient),
-        *label_findings(patient),
-        *metric_findings(patient),
-        *rule_findings(patient),
+        *pod_findings(inspection),
+        *label_findings(inspection),
+        *metric_findings(inspection),
+        *rule_findings(inspection),
         *access_findings(access),
     )
 

@@ -13,7 +13,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
-from kube_policy_scheduler.tooling.cluster_state import World
+from kube_policy_scheduler.tooling.cluster_state import ClusterState
 from kube_policy_scheduler.tooling.text_table import BOLD, GREEN, MAGENTA, RED, YELLOW, Terminal
 
 
@@ -46,10 +46,10 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Patient:
+class Inspection:
     """What is examined."""
 
-    world: World
+    state: ClusterState
     policy_set: PolicySet
     now: float
     """Unix seconds."""
@@ -69,7 +69,7 @@ class Patient:
         """Return the unfinished pods by the name of the policy that governs them."""
         found: dict[str, list[objects.Pod]] = {policy.name: [] for policy in self.policy_set.policies}
         for pod in self.pods:
-            governing = self.policy_set.governing(self.world.cluster.templates.pod(pod))
+            governing = self.policy_set.governing(self.state.cluster.templates.pod(pod))
             if governing is not None:
                 found[governing.name].append(pod)
         return found
@@ -77,7 +77,7 @@ class Patient:
     @cached_property
     def pods(self) -> list[objects.Pod]:
         """Return all pods that are not done, those that wait first, by name."""
-        alive = [pod for pod in self.world.pods.values() if pod.status.phase not in ("Succeeded", "Failed")]
+        alive = [pod for pod in self.state.pods.values() if pod.status.phase not in ("Succeeded", "Failed")]
         return sorted(alive, key=lambda pod: (bool(pod.spec.node_name), pod.metadata.namespace, pod.metadata.name))
 
     def policy(self, name: str) -> Policy:

@@ -10,7 +10,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.node_identities import TableIdentities
 from kube_policy_scheduler.cluster.signal_join import Join, NodeIndex, SignalColumns
 from kube_policy_scheduler.cluster.signals import Query, Reading, Series
-from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status
+from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.wording import plural, some
 
 _LATE = 0.5
@@ -18,15 +18,15 @@ _LATE = 0.5
 _SKEW_SECONDS = 5.0
 
 
-def metric_findings(patient: Patient) -> Iterator[Finding]:
+def metric_findings(inspection: Inspection) -> Iterator[Finding]:
     """Look at every query of the policies."""
-    columns, nodes = SignalColumns(), TableIdentities(patient.world.cluster.nodes)
+    columns, nodes = SignalColumns(), TableIdentities(inspection.state.cluster.nodes)
     index = NodeIndex.of(nodes)
     skews: list[float] = []
-    for query in patient.policy_set.queries:
-        reading = patient.signals.reading(query)
+    for query in inspection.policy_set.queries:
+        reading = inspection.signals.reading(query)
         if reading is None:
-            yield _without_answer(patient, query)
+            yield _without_answer(inspection, query)
             continue
         for warning in reading.warnings:
             yield _finding(query, Status.WARNING, f"prometheus warns: {warning}")
@@ -45,17 +45,17 @@ def metric_findings(patient: Patient) -> Iterator[Finding]:
             continue
         joined = columns.joined(query, reading=reading, nodes=nodes)
         yield _joined(query, reading, joined, index)
-        yield from _ages(query, reading, joined, patient.now)
-    if patient.live_metrics and patient.policy_set.queries:
+        yield from _ages(query, reading, joined, inspection.now)
+    if inspection.live_metrics and inspection.policy_set.queries:
         yield from _clock(skews)
 
 
-def _without_answer(patient: Patient, query: Query) -> Finding:
-    if query.promql in patient.refused:
-        return _finding(query, Status.PROBLEM, patient.refused[query.promql])
-    if query.promql in patient.unanswered:
-        return _finding(query, Status.UNCHECKED, patient.unanswered[query.promql])
-    if patient.measured:
+def _without_answer(inspection: Inspection, query: Query) -> Finding:
+    if query.promql in inspection.refused:
+        return _finding(query, Status.PROBLEM, inspection.refused[query.promql])
+    if query.promql in inspection.unanswered:
+        return _finding(query, Status.UNCHECKED, inspection.unanswered[query.promql])
+    if inspection.measured:
         return _finding(query, Status.UNCHECKED, "the metrics file has no value of it")
     return _finding(query, Status.UNCHECKED, "no metrics were asked", "give --prometheus-url, or --metrics")
 

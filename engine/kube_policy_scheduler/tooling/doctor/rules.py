@@ -16,7 +16,7 @@ from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.policy.detail import called as called_by
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.tooling.cluster_state import waiting
-from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status
+from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from kube_policy_scheduler.tooling.why.filters import refusals
 
 MOST_PODS = 40
@@ -25,17 +25,17 @@ _EQUAL = 1e-9
 _ASK_WHY = "ask `policyctl why` of one of them: what it compares may be missing or misspelt"
 
 
-def rule_findings(patient: Patient) -> Iterator[Finding]:
+def rule_findings(inspection: Inspection) -> Iterator[Finding]:
     """Try filters and scores of each policy on the pods that it governs."""
-    for policy in patient.policy_set.policies:
-        pods = _kinds(patient, patient.governed[policy.name])
+    for policy in inspection.policy_set.policies:
+        pods = _kinds(inspection, inspection.governed[policy.name])
         if not any(isinstance(clause, CompiledTest | CompiledScore) for clause in policy.clauses):
             continue
-        if not pods or not patient.world.cluster.nodes.size:
+        if not pods or not inspection.state.cluster.nodes.size:
             what = "it governs no pod to try them on" if not pods else "the cluster has no nodes"
             yield Finding("rules", policy.name, Status.UNCHECKED, f"filters and scores: {what}")
             continue
-        tried = [_try(patient, policy, pod) for pod in pods]
+        tried = [_try(inspection, policy, pod) for pod in pods]
         yield from _filters(policy, tried)
         yield from _scores(policy, tried)
 
@@ -53,21 +53,23 @@ class _Tried:
     """`float64[feasible]` by score."""
 
 
-def _kinds(patient: Patient, pods: Sequence[objects.Pod]) -> list[objects.Pod]:
+def _kinds(inspection: Inspection, pods: Sequence[objects.Pod]) -> list[objects.Pod]:
     """Return one pod of each template, those that wait first."""
     first: dict[int, objects.Pod] = {}
     for pod in pods:
-        first.setdefault(id(patient.world.cluster.templates.pod(pod).template), pod)
+        first.setdefault(id(inspection.state.cluster.templates.pod(pod).template), pod)
         if len(first) == MOST_PODS:
             break
     return list(first.values())
 
 
-def _try(patient: Patient, policy: Policy, pod: objects.Pod) -> _Tried:
-    cluster = patient.world.cluster
+def _try(inspection: Inspection, policy: Policy, pod: objects.Pod) -> _Tried:
+    cluster = inspection.state.cluster
     with waiting(pod, cluster) as (free, _):
         rules = Rules(policy.profile, policy)
-        inputs = DecisionInputs.of(free, cluster, rules, signals=patient.signals, now=patient.now, seed=patient.seed)
+        inputs = DecisionInputs.of(
+            free, cluster, rules, signals=inspection.signals, now=inspection.now, seed=inspection.seed
+        )
         asked = refusals(inputs)
         frame = inputs.frame()
         feasible = asked.evaluation.feasible

@@ -19,7 +19,7 @@ from kube_policy_scheduler.policy.groupings import SpreadFilter
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.tooling.coverage.sites import ClauseSites, Outcome
 from kube_policy_scheduler.tooling.first_test.scene import CaseForm, case_form
-from kube_policy_scheduler.tooling.first_test.search_space import Genes, Place, World
+from kube_policy_scheduler.tooling.first_test.search_space import Assignment, Place, SearchSpace
 from kube_policy_scheduler.tooling.tester.short_forms import Json
 
 Goal: TypeAlias = tuple[Any, Outcome | None]
@@ -27,10 +27,10 @@ Goal: TypeAlias = tuple[Any, Outcome | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class CoveringCase:
     """A case, and which outcomes it is there for."""
 
-    world: World
+    world: Assignment
     form: CaseForm
     clause: ClauseSites
     """The one that it is about."""
@@ -43,7 +43,7 @@ class Witness:
 class Written:
     """A witness and what is expected of it."""
 
-    witness: Witness
+    witness: CoveringCase
     expect: Json
     tie: bool
     """Whether several nodes have the highest total."""
@@ -51,7 +51,7 @@ class Written:
     """Whether the policy reads the clock, so that the case has to say when it is."""
 
 
-def written(witness: Witness, frame: Frame, policy: Policy) -> Written | None:
+def written(witness: CoveringCase, frame: Frame, policy: Policy) -> Written | None:
     """Return the case with its expectations; None where a gang without a size keeps it from being decided."""
     found = expectation(frame, policy)
     if found is None:
@@ -144,7 +144,9 @@ class Queue:
         return {"name": self.name, "queue": waiting[::-1], "expect": {"turns": [_FIRST, _SECOND]}}
 
 
-def queues(policy: Policy, genes: Genes, *, start: World, frame_of: Callable[[World], Frame | None]) -> Iterator[Queue]:
+def queues(
+    policy: Policy, genes: SearchSpace, *, start: Assignment, frame_of: Callable[[Assignment], Frame | None]
+) -> Iterator[Queue]:
     """Yield a queue for each key of `order by` that tells two pods apart.
 
     Args:
@@ -161,7 +163,7 @@ def queues(policy: Policy, genes: Genes, *, start: World, frame_of: Callable[[Wo
         places = [place for place in genes.read_by(key) if place in genes.genes and place[0] == "pod"]
         worlds = [start, *({**start, place: value} for place in places for value in genes.genes[place].values)]
         worlds += [{**start, place: _MORE[place]} for place in places if place in _MORE]
-        seen: dict[tuple[object, ...], tuple[World, Frame]] = {}
+        seen: dict[tuple[object, ...], tuple[Assignment, Frame]] = {}
         for world in worlds:
             frame = frame_of(world)
             if frame is not None and policy.governs(frame) and policy.hold_reason(frame) is None:

@@ -14,8 +14,8 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import parse_document
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.times import rfc3339, unix_seconds
-from kube_policy_scheduler.tooling.cluster_state import recorded, world
-from kube_policy_scheduler.tooling.first_test.search_space import ABSENT, DEFAULT_NOW, IMAGE, SAME, ZONE, World
+from kube_policy_scheduler.tooling.cluster_state import cluster_state, stored_objects
+from kube_policy_scheduler.tooling.first_test.search_space import ABSENT, DEFAULT_NOW, IMAGE, SAME, ZONE, Assignment
 from kube_policy_scheduler.tooling.tester.short_forms import Json, node_object, pod_object
 
 NODES = ("n1", "n2", "n3")
@@ -45,7 +45,7 @@ class CaseForm:
     attempts: int = 0
 
 
-def case_form(chosen: World, *, topologies: frozenset[str]) -> CaseForm:
+def case_form(chosen: Assignment, *, topologies: frozenset[str]) -> CaseForm:
     """Return the case that a world is."""
     now = chosen.get(("now",), DEFAULT_NOW)
     nodes = tuple(_node(at, chosen, topologies, now) for at in range(len(NODES)))
@@ -75,10 +75,10 @@ def frame_of(form: CaseForm, queries: Mapping[str, Query], *, scheduler: str) ->
             pod = {key: value for key, value in existing.items() if key != "count"}
             made.append(pod_object({**pod, "name": name}, name=name, uid=name))
     made.append(pod_object(form.pod, name="pod", uid="pod"))
-    things = recorded([FixtureObject(one, _NOWHERE, ()) for one in made], scheduler=scheduler)
+    things = stored_objects([FixtureObject(one, _NOWHERE, ()) for one in made], scheduler=scheduler)
     *placed, decided = things
     assert isinstance(decided, objects.Pod)
-    cluster = world(placed).cluster
+    cluster = cluster_state(placed).cluster
     now = unix_seconds(form.now) or 0.0
     readings = [
         Reading(
@@ -100,7 +100,7 @@ def frame_of(form: CaseForm, queries: Mapping[str, Query], *, scheduler: str) ->
 # --- nodes and pods --------------------------------------------------------------------------------------
 
 
-def _node(at: int, chosen: World, topologies: frozenset[str], now: str) -> Json:
+def _node(at: int, chosen: Assignment, topologies: frozenset[str], now: str) -> Json:
     """Return a node; those after the first have the defaults."""
     form: Json = {"name": NODES[at], "cpu": 4, "mem": "16Gi"}
     labels: Json = {}
@@ -139,7 +139,7 @@ def _node(at: int, chosen: World, topologies: frozenset[str], now: str) -> Json:
     return form
 
 
-def _pod(chosen: World, who: str) -> Json:
+def _pod(chosen: Assignment, who: str) -> Json:
     """Return the pod that is decided ("pod"), or what the pods that are there have in common ("pods")."""
     form: Json = {}
     labels: Json = {}
@@ -170,7 +170,7 @@ def _pod(chosen: World, who: str) -> Json:
     return form
 
 
-def _existing(chosen: World, nodes: tuple[Json, ...]) -> list[Json]:
+def _existing(chosen: Assignment, nodes: tuple[Json, ...]) -> list[Json]:
     """Return the pods that are there: those that clauses count, and some that only take room."""
     like = _pod(chosen, "pods")
     found: list[Json] = []

@@ -31,16 +31,16 @@ from kube_policy_scheduler.tooling.coverage.sites import (
     span_key,
 )
 from kube_policy_scheduler.tooling.first_test.expected import (
+    CoveringCase,
     Goal,
     Queue,
-    Witness,
     Written,
     expectation,
     queues,
     written,
 )
 from kube_policy_scheduler.tooling.first_test.scene import case_form, frame_of
-from kube_policy_scheduler.tooling.first_test.search_space import Genes, Place, World
+from kube_policy_scheduler.tooling.first_test.search_space import Assignment, Place, SearchSpace
 from kube_policy_scheduler.tooling.tester.short_forms import Json
 
 _MOST_TRIES = 1500
@@ -59,7 +59,7 @@ _Name: TypeAlias = tuple[tuple[Place, Any], ...]
 class Found:
     """What the search came to."""
 
-    witnesses: tuple[Witness, ...]
+    witnesses: tuple[CoveringCase, ...]
     clauses: tuple[ClauseSites, ...]
     unseen: tuple[tuple[ClauseSites, Site | None, Outcome | None], ...]
     """Outcomes that no world showed, with their clause; without a site: the clause never had a say."""
@@ -87,7 +87,7 @@ class Search:
         self._set = PolicySet.of([policy], default_schedulers=frozenset((scheduler,)))
         self._probe = Probe(pods)
         self._scheduler = scheduler
-        self._genes = Genes(policy.compiled.checked)
+        self._genes = SearchSpace(policy.compiled.checked)
         self._clauses = tuple(clause_sites(policy.compiled.checked, alone=True))
         self._tries = 0
         self._seen: dict[_Name, frozenset[Goal]] = {}
@@ -106,7 +106,7 @@ class Search:
         if start is None:
             unseen = tuple((clause, None, None) for clause in self._clauses)
             return Found((), self._clauses, unseen)
-        worlds: list[World] = [start]
+        worlds: list[Assignment] = [start]
         done = set(self._look(start))
         for _ in range(2):  # a world that was found late may help with what was looked for early
             for goal, reads in goals.items():
@@ -150,7 +150,7 @@ class Search:
                 tries += 1
                 if self._notices(chosen, change):
                     form = case_form(chosen, topologies=self._genes.topologies)
-                    more.append(Witness(chosen, form, clause, (), change.shown))
+                    more.append(CoveringCase(chosen, form, clause, (), change.shown))
                     left = [other for other in left if not self._notices(chosen, other)]
                     break
         return replace(found, witnesses=tuple(more))
@@ -177,7 +177,7 @@ class Search:
                 around.update(dict.fromkeys(place for root in roots for place in self._genes.read_by(root)))
         return self._known(tuple(own)), self._known(tuple(around))
 
-    def _notices(self, chosen: World, change: Change) -> bool:
+    def _notices(self, chosen: Assignment, change: Change) -> bool:
         """Return whether a world is decided otherwise under a change."""
         name = _name_of(chosen)
         known = self._decided.get(name)
@@ -234,7 +234,7 @@ class Search:
 
     # --- worlds ------------------------------------------------------------------------------------------
 
-    def _governed(self) -> World | None:
+    def _governed(self) -> Assignment | None:
         """Return a world whose pod the policy governs, the default one if it does."""
         start = self._genes.default()
         governs = self._policy.compiled.checked.governs
@@ -246,22 +246,22 @@ class Search:
                 return changed
         return None
 
-    def _governs(self, chosen: World) -> bool:
+    def _governs(self, chosen: Assignment) -> bool:
         frame = self._frame(chosen)
         return frame is not None and self._policy.governs(frame)
 
-    def _held(self, chosen: World) -> bool:
+    def _held(self, chosen: Assignment) -> bool:
         frame = self._frame(chosen)
         return frame is None or self._policy.hold_reason(frame) is not None
 
-    def _frame(self, chosen: World) -> Frame | None:
+    def _frame(self, chosen: Assignment) -> Frame | None:
         form = case_form(chosen, topologies=self._genes.topologies)
         try:
             return frame_of(form, self.queries, scheduler=self._scheduler)
         except (DocumentError, ValueError):
             return None  # not every combination is a cluster
 
-    def _look(self, chosen: World) -> frozenset[Goal]:
+    def _look(self, chosen: Assignment) -> frozenset[Goal]:
         """Return everything that a world shows."""
         name = _name_of(chosen)
         known = self._seen.get(name)
@@ -270,7 +270,7 @@ class Search:
             known = self._seen[name] = self._shown(chosen)
         return known
 
-    def _shown(self, chosen: World) -> frozenset[Goal]:
+    def _shown(self, chosen: Assignment) -> frozenset[Goal]:
         frame = self._frame(chosen)
         if frame is None or self._set.governing(frame.pod) is None:
             return frozenset()
@@ -292,8 +292,8 @@ class Search:
         return {*probe.outcomes, *((span, None) for span in probe.clauses)}
 
     def _reach(
-        self, goal: Goal, reads: tuple[tuple[Place, ...], tuple[Place, ...]], worlds: Sequence[World]
-    ) -> World | None:
+        self, goal: Goal, reads: tuple[tuple[Place, ...], tuple[Place, ...]], worlds: Sequence[Assignment]
+    ) -> Assignment | None:
         """Return a world that shows a goal, None where none was found."""
         own, around = reads
         own, around = self._known(own), self._known(around)
@@ -317,7 +317,7 @@ class Search:
     def _known(self, places: Sequence[Place]) -> tuple[Place, ...]:
         return tuple(place for place in places if place in self._genes.genes)
 
-    def _changes(self, start: World, own: Sequence[Place], around: Sequence[Place]) -> Iterator[World]:
+    def _changes(self, start: Assignment, own: Sequence[Place], around: Sequence[Place]) -> Iterator[Assignment]:
         """Yield worlds that differ from one in a gene, then in two: of these at least one is the site's own."""
         genes = self._genes.genes
         for place in dict.fromkeys((*own, *around)):
@@ -332,10 +332,10 @@ class Search:
 
     # --- cases -------------------------------------------------------------------------------------------
 
-    def _witnesses(self, worlds: Sequence[World], goals: Sequence[Goal]) -> Iterator[Witness]:
+    def _witnesses(self, worlds: Sequence[Assignment], goals: Sequence[Goal]) -> Iterator[CoveringCase]:
         """Yield for each clause worlds that show its goals, each as near to the default as they let it."""
         left, default = set(goals), self._genes.default()
-        told: list[World] = []
+        told: list[Assignment] = []
         for clause in self._clauses:
             own = [(span_key(clause.span), None), *((site.key, o) for site in clause.sites for o in Outcome)]
             wanted = [goal for goal in own if goal in left]
@@ -348,13 +348,13 @@ class Search:
                 if simple not in told:
                     told.append(simple)
                     form = case_form(simple, topologies=self._genes.topologies)
-                    yield Witness(simple, form, clause, tuple(shown))
+                    yield CoveringCase(simple, form, clause, tuple(shown))
 
-    def _showing_most(self, goals: Sequence[Goal], worlds: Sequence[World]) -> World:
+    def _showing_most(self, goals: Sequence[Goal], worlds: Sequence[Assignment]) -> Assignment:
         wanted = set(goals)
         return max(worlds, key=lambda chosen: len(wanted & self._look(chosen)))
 
-    def _simplified(self, chosen: World, goals: Sequence[Goal], default: World) -> World:
+    def _simplified(self, chosen: Assignment, goals: Sequence[Goal], default: Assignment) -> Assignment:
         """Return a world with as many defaults as its goals let it have."""
         simple = dict(chosen)
         for place, value in default.items():
@@ -365,7 +365,7 @@ class Search:
         return simple
 
 
-def _name_of(chosen: World) -> _Name:
+def _name_of(chosen: Assignment) -> _Name:
     return tuple(sorted(chosen.items(), key=repr))
 
 

@@ -14,7 +14,7 @@ from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, Depends, Kind, Sh
 
 Place: TypeAlias = tuple[str, ...]
 """Which gene, such as `("node", "label", "disk")`; "node" is the first node, the others keep their defaults."""
-World: TypeAlias = Mapping[Place, Any]
+Assignment: TypeAlias = Mapping[Place, Any]
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 OTHER = "other"
@@ -228,7 +228,7 @@ class Gene:
     """The first is the default."""
 
 
-class Genes:
+class SearchSpace:
     """The genes of a policy, and which of them an expression reads."""
 
     def __init__(self, policy: CheckedPolicy) -> None:

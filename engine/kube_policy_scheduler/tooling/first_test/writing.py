@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from kube_policy_scheduler.tooling.coverage.sites import ClauseSites, Outcome, Site, SiteKind
-from kube_policy_scheduler.tooling.first_test.expected import Witness, Written
+from kube_policy_scheduler.tooling.first_test.expected import CoveringCase, Written
 from kube_policy_scheduler.tooling.first_test.search import Found
 from kube_policy_scheduler.tooling.tester.short_forms import Json
 from kube_policy_scheduler.tooling.tester.suite_file import suite_text
@@ -84,7 +84,7 @@ def case_names(written: Sequence[Written]) -> list[str]:
     return names
 
 
-def _name(witness: Witness) -> str:
+def _name(witness: CoveringCase) -> str:
     """Return the clause and what the case shows of it."""
     sites = {site.key: site for site in witness.clause.sites}
     told = dict.fromkeys(_answer(sites[key], outcome) for key, outcome in witness.goals if outcome is not None)

@@ -22,7 +22,7 @@ from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules, unbound
-from kube_policy_scheduler.tooling.cluster_state import World, is_of_node, world
+from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state, is_of_node
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
 from kube_policy_scheduler.tooling.governing import Ruleset, governed
 from kube_policy_scheduler.tooling.node_verdicts import Clause, leads, refusal
@@ -181,9 +181,9 @@ class Change:
 class Replay:
     """What came of both runs."""
 
-    old: World
+    old: ClusterState
     """The cluster in the end."""
-    new: World
+    new: ClusterState
     decided: int
     placed: tuple[int, int]
     """Pods with a node, under the old and under the new policies."""
@@ -196,24 +196,24 @@ class Replay:
     """Pods on nodes that stay where they are: no policy of either set governs them, or they belong to their node."""
 
 
-class Side:
+class ReplayedPolicies:
     """One set of policies over a cluster of its own."""
 
     def __init__(self, ruleset: Ruleset, things: Iterable[Any], signals: Signals, *, seed: int) -> None:
         self.ruleset, self.signals = ruleset, signals
-        self.world = world(things)
+        self.state = cluster_state(things)
         self._cycle = Cycle(seed=seed)
         self.other = Cycle(seed=seed)
         """For what the other set of policies would decide over this cluster."""
 
     def info(self, step: Step) -> PodInfo:
         """Return a pod as this cluster keeps it."""
-        return self.world.cluster.templates.pod(step.pod)
+        return self.state.cluster.templates.pod(step.pod)
 
     def inputs(self, step: Step, rules: Rules) -> DecisionInputs:
         """Return the inputs of a decision, over the cluster as it stands."""
         return DecisionInputs.of(
-            step.pod, self.world.cluster, rules, signals=self.signals, now=step.now, queued=step.queued
+            step.pod, self.state.cluster, rules, signals=self.signals, now=step.now, queued=step.queued
         )
 
     def decide(self, step: Step) -> tuple[Placement, Callable[[], None]]:
@@ -234,8 +234,8 @@ class Side:
         placement = Placement(State.PLACED, host, rules.profile.name)
 
         def place() -> None:
-            take_claims(self.world.cluster, pod, host, now=step.now)
-            self.world.cluster.place(pod, host, devices=devices or None)
+            take_claims(self.state.cluster, pod, host, now=step.now)
+            self.state.cluster.place(pod, host, devices=devices or None)
 
         return placement, place
 
@@ -265,13 +265,15 @@ def replay(
         seed: draws among nodes that are equally good.
         progress: told how many pods of how many are decided.
     """
-    before, after = (Side(side, things, read, seed=seed) for side, read in zip((old, new), signals, strict=True))
+    before, after = (
+        ReplayedPolicies(side, things, read, seed=seed) for side, read in zip((old, new), signals, strict=True)
+    )
     for side in (before, after):
         for step in steps:
-            side.world.cluster.displace(step.pod.metadata.uid)
-            give_claims_back(side.world.cluster, side.info(step), ends=False)
-            side.world.cluster.nominate(side.info(step), "")
-    left = len(before.world.cluster.pods)
+            side.state.cluster.displace(step.pod.metadata.uid)
+            give_claims_back(side.state.cluster, side.info(step), ends=False)
+            side.state.cluster.nominate(side.info(step), "")
+    left = len(before.state.cluster.pods)
     changes: list[Change] = []
     placed, as_was = [0, 0], 0
     for number, step in enumerate(steps):
@@ -284,10 +286,10 @@ def replay(
         settle_new()
         progress(number + 1, len(steps))
     were = sum(1 for step in steps if step.was)
-    return Replay(before.world, after.world, len(steps), (placed[0], placed[1]), as_was, were, tuple(changes), left)
+    return Replay(before.state, after.state, len(steps), (placed[0], placed[1]), as_was, were, tuple(changes), left)
 
 
-def _reason(before: Side, after: Side, step: Step, now: Placement) -> Reason:
+def _reason(before: ReplayedPolicies, after: ReplayedPolicies, step: Step, now: Placement) -> Reason:
     """Return why a pod's fate differs: both sets are asked about the new cluster, as it stands before the pod."""
     pod = after.info(step)
     old, new = before.ruleset.rules(pod), after.ruleset.rules(pod)
@@ -305,7 +307,7 @@ def _reason(before: Side, after: Side, step: Step, now: Placement) -> Reason:
 # --- which pods ------------------------------------------------------------------------------------------
 
 
-def steps_of(there: World, rulesets: Sequence[Ruleset], *, now: float) -> list[Step]:
+def steps_of(there: ClusterState, rulesets: Sequence[Ruleset], *, now: float) -> list[Step]:
     """Return the pods of a cluster that some policy governs: those on nodes by age, then those that wait by priority.
 
     Finished pods, pods that are being deleted, pods of daemon sets and pods of the node itself are left alone.

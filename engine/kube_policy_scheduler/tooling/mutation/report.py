@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kube_policy_scheduler.diagnostics import printable
-from kube_policy_scheduler.tooling.mutation.trial import Fate, Tried
+from kube_policy_scheduler.tooling.mutation.trial import MutantResult, MutantStatus
 from kube_policy_scheduler.tooling.text_table import GREEN, RED, YELLOW, Terminal
 
 
-def lines(tried: Sequence[Tried], *, to: Terminal) -> Iterator[str]:
+def lines(tried: Sequence[MutantResult], *, to: Terminal) -> Iterator[str]:
     """Yield each survivor as a difference with its place and a hint, and the ratio as last line."""
     for one in tried:
-        if one.fate is not Fate.SURVIVED:
+        if one.fate is not MutantStatus.SURVIVED:
             continue
         mutant = one.mutant
         removed, added = (printable(text) for text in mutant.removed_and_added())
@@ -25,39 +25,39 @@ def lines(tried: Sequence[Tried], *, to: Terminal) -> Iterator[str]:
     yield summary(tried)
 
 
-def summary(tried: Sequence[Tried]) -> str:
+def summary(tried: Sequence[MutantResult]) -> str:
     """Return the last line."""
     counts = Counter(one.fate for one in tried)
-    counted = counts[Fate.KILLED] + counts[Fate.SURVIVED]
-    text = f"mutants {counts[Fate.KILLED]}/{counted} killed ({kill_percent(tried):.1f}%)"
+    counted = counts[MutantStatus.KILLED] + counts[MutantStatus.SURVIVED]
+    text = f"mutants {counts[MutantStatus.KILLED]}/{counted} killed ({kill_percent(tried):.1f}%)"
     left_out = [
         f"{counts[fate]} {word}"
-        for fate, word in ((Fate.EQUIVALENT, "equivalent"), (Fate.REFUSED, "refused by the checker"))
+        for fate, word in ((MutantStatus.EQUIVALENT, "equivalent"), (MutantStatus.REFUSED, "refused by the checker"))
         if counts[fate]
     ]
     return text + (f"; not counted: {', '.join(left_out)}" if left_out else "")
 
 
-def kill_percent(tried: Sequence[Tried]) -> float:
+def kill_percent(tried: Sequence[MutantResult]) -> float:
     """Return how many of the mutants that could be noticed were, 0 to 100; without any, 0."""
     counts = Counter(one.fate for one in tried)
-    counted = counts[Fate.KILLED] + counts[Fate.SURVIVED]
-    return 100.0 * counts[Fate.KILLED] / counted if counted else 0.0
+    counted = counts[MutantStatus.KILLED] + counts[MutantStatus.SURVIVED]
+    return 100.0 * counts[MutantStatus.KILLED] / counted if counted else 0.0
 
 
-def data(tried: Sequence[Tried]) -> dict[str, Any]:
+def data(tried: Sequence[MutantResult]) -> dict[str, Any]:
     """Return every mutant as plain values, and the totals."""
     counts = Counter(one.fate for one in tried)
     return {
         "mutants": [_mutant(one) for one in tried],
         "summary": {
-            **{fate.value: counts[fate] for fate in Fate},
+            **{fate.value: counts[fate] for fate in MutantStatus},
             "percent": round(kill_percent(tried), 2),
         },
     }
 
 
-def _mutant(one: Tried) -> dict[str, Any]:
+def _mutant(one: MutantResult) -> dict[str, Any]:
     span = one.mutant.span
     line, column = span.source.position(span.start)
     removed, added = one.mutant.removed_and_added()

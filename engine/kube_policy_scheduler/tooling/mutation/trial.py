@@ -94,7 +94,7 @@ Notices: TypeAlias = Callable[[PolicySet], str | None]
 """From policies to the name of a case that fails under them, None where all pass."""
 
 
-class Fate(Enum):
+class MutantStatus(Enum):
     """What became of a mutant."""
 
     KILLED = "killed"
@@ -107,17 +107,17 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class MutantResult:
     """A mutant and what became of it."""
 
     mutant: Mutant
-    fate: Fate
+    fate: MutantStatus
     by: str = ""
     """The case that failed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class MutationTarget:
     """The policies of one or more test files that decide together, and how to run their cases."""
 
     sources: tuple[Source, ...]
@@ -144,35 +144,39 @@ class Subject:
             every.extend(mutants(file, several=several))
         return tuple(every)
 
-    def policies(self, mutant: Mutant) -> PolicySet | Fate:
+    def policies(self, mutant: Mutant) -> PolicySet | MutantStatus:
         """Return the policies with one change, or why it needs no case: it is refused, or proved equivalent."""
         changed = mutant.applied()
         sources, library = _with(changed, self.sources), _with(changed, self.library)
         made = check_sources(sources, self.environment, library=library)
         if made.failed or errors(lint(made)):
-            return Fate.REFUSED
+            return MutantStatus.REFUSED
         pairs = list(zip(self.checked.policies, made.policies, strict=True))
         if all(equivalent(policy, mutated) for policy, mutated in pairs):
-            return Fate.EQUIVALENT
+            return MutantStatus.EQUIVALENT
         policies = [make_policy(compile_policy(_named_alike(*pair), self.environment)) for pair in pairs]
         return PolicySet.of(policies, default_schedulers=self.default_schedulers)
 
-    def try_out(self, mutant: Mutant) -> Tried:
+    def try_out(self, mutant: Mutant) -> MutantResult:
         """Run the cases against one mutant, up to the first that fails."""
         policies = self.policies(mutant)
-        if isinstance(policies, Fate):
-            return Tried(mutant, policies)
+        if isinstance(policies, MutantStatus):
+            return MutantResult(mutant, policies)
         killer = self.notices(policies)
-        return Tried(mutant, Fate.SURVIVED) if killer is None else Tried(mutant, Fate.KILLED, killer)
+        return (
+            MutantResult(mutant, MutantStatus.SURVIVED)
+            if killer is None
+            else MutantResult(mutant, MutantStatus.KILLED, killer)
+        )
 
 
-def together(mutant: Mutant, tried: Sequence[Tried]) -> Tried:
+def together(mutant: Mutant, tried: Sequence[MutantResult]) -> MutantResult:
     """Return what became of a mutant that several subjects tried: one case anywhere is enough to notice it."""
-    for fate in (Fate.KILLED, Fate.SURVIVED, Fate.EQUIVALENT):
+    for fate in (MutantStatus.KILLED, MutantStatus.SURVIVED, MutantStatus.EQUIVALENT):
         found = next((one for one in tried if one.fate is fate), None)
         if found is not None:
             return found
-    return Tried(mutant, Fate.REFUSED)
+    return MutantResult(mutant, MutantStatus.REFUSED)
 
 
 def _with(changed: Source, sources: Iterable[Source]) -> list[Source]:

@@ -43,7 +43,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One contender over all seeds."""
+    """One variant over all seeds."""
 
     name: str
     runs: tuple[Run, ...]
@@ -94,7 +94,7 @@ def data(results: Sequence[Result], scenario: Scenario) -> dict[str, Any]:
         "resources": [{"name": name, "capacity": first.capacity[name]} for name in first.resources],
         "seeds": [run.seed for run in results[0].runs],
         "notes": list(scenario.notes),
-        "contenders": [_result(result) for result in results],
+        "variants": [_result(result) for result in results],
     }
 
 
@@ -155,7 +155,7 @@ class Table:
 
 
 def table(results: Sequence[Result], scenario: Scenario) -> Table:
-    """Return what matters most, a row for each contender."""
+    """Return what matters most, a row for each variant."""
     first = results[0].runs[0]
     several = len(results[0].runs) > 1
     columns: dict[str, list[str]] = {}
@@ -221,7 +221,7 @@ def speed(results: Sequence[Result]) -> str:
 
 
 def refusals(results: Sequence[Result]) -> list[str]:
-    """Return for each contender what most of its pods without a place were refused by."""
+    """Return for each variant what most of its pods without a place were refused by."""
     found = []
     for result in results:
         reasons = list(result.reasons().items())

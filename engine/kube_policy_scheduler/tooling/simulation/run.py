@@ -23,10 +23,10 @@ from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
-from kube_policy_scheduler.tooling.cluster_state import world
+from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.simulation.scenario import (
     Arrival,
-    Contender,
+    PolicyVariant,
     Resource,
     Rules,
     Scenario,
@@ -141,16 +141,16 @@ class Tally:
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
 
-class Stage:
-    """A scenario's cluster under a contender. `now` is its virtual time, unix seconds."""
+class SimulatedCluster:
+    """A scenario's cluster under a variant. `now` is its virtual time, unix seconds."""
 
-    def __init__(self, scenario: Scenario, contender: Contender, *, seed: int) -> None:
+    def __init__(self, scenario: Scenario, variant: PolicyVariant, *, seed: int) -> None:
         self.scenario = scenario
-        self.cluster = world(scenario.things).cluster
-        self.rules = Rules(contender, preempts=not scenario.drops)
+        self.cluster = cluster_state(scenario.things).cluster
+        self.rules = Rules(variant, preempts=not scenario.drops)
         self.now = scenario.starts_at
         self.tally = Tally()
-        self._signals = contender.signals
+        self._signals = variant.signals
         self._cycle = Cycle(seed=seed)
         self._refused = RefusalMemo()
         self._infos: dict[int, PodInfo] = {}
@@ -241,7 +241,7 @@ def reason(decision: Decision) -> str:
     return ", ".join(sorted(name for name in decision.rejectors if name)) or decision.message
 
 
-def place_or_drop(stage: Stage, *, progress: Progress) -> None:
+def place_or_drop(stage: SimulatedCluster, *, progress: Progress) -> None:
     """Deal with each arrival in turn."""
     arrivals, measures, tally = stage.scenario.arrivals, stage.measures, stage.tally
     every = max(1, len(arrivals) // SAMPLES)
@@ -270,7 +270,7 @@ _HELD_AT_MOST_SECONDS = 7 * 86400.0
 class Waiting:
     """A queue before a stage. Time goes from one moment at which something happens to the next."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: SimulatedCluster) -> None:
         self._stage = stage
         self._queue = SchedulingQueue(
             turn=lambda queued: stage.rules.turn(queued, stage.frame(queued.pod)),
@@ -399,7 +399,7 @@ Stopwatch = Callable[[], float]
 class Run:
     """What came of one run."""
 
-    contender: str
+    variant: str
     seed: int
     resources: tuple[str, ...]
     """The main one first."""
@@ -439,23 +439,23 @@ class Run:
 
 def run(
     scenario: Scenario,
-    contender: Contender,
+    variant: PolicyVariant,
     *,
     seed: int,
     stopwatch: Stopwatch,
     progress: Progress = lambda done: None,
 ) -> Run:
-    """Simulate a scenario under a contender.
+    """Simulate a scenario under a variant.
 
     Args:
         scenario: what happens.
-        contender: who decides.
+        variant: who decides.
         seed: breaks ties.
         stopwatch: seconds, for how long it took.
         progress: told how far it is.
     """
     began = stopwatch()
-    stage = Stage(scenario, contender, seed=seed)
+    stage = SimulatedCluster(scenario, variant, seed=seed)
     if scenario.drops:
         place_or_drop(stage, progress=progress)
     else:
@@ -463,7 +463,7 @@ def run(
     tally = stage.tally
     capacity = {resource.name: stage.measures.capacity[resource.name] for resource in stage.measures.resources}
     return Run(
-        contender=contender.name,
+        variant=variant.name,
         seed=seed,
         resources=tuple(capacity),
         capacity=capacity,

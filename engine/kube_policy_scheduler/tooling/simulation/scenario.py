@@ -72,7 +72,7 @@ KUBERNETES = "kubernetes"
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class PolicyVariant:
     """One of those that are compared."""
 
     name: str
@@ -89,10 +89,10 @@ class Contender:
 
 
 class Rules:
-    """A contender at work in one run."""
+    """A variant at work in one run."""
 
-    def __init__(self, contender: Contender, *, preempts: bool) -> None:
-        self._set = contender.policy_set
+    def __init__(self, variant: PolicyVariant, *, preempts: bool) -> None:
+        self._set = variant.policy_set
         self._served = self._set.schedulers if self._set is not None else frozenset[str]()
         self._for_others = _standing_in(self._set) if self._set is not None else None
         self._preempts = preempts

@@ -21,7 +21,7 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject, parse_object
 from kube_policy_scheduler.documents.schema import DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_documents
 from kube_policy_scheduler.times import parse_duration, unix_seconds
-from kube_policy_scheduler.tooling.cluster_state import PriorityClasses, stored
+from kube_policy_scheduler.tooling.cluster_state import PriorityClasses, stored_object
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival
 from kube_policy_scheduler.tooling.tester.short_forms import ShortFormError, pod_object
 from kube_policy_scheduler.tooling.tester.suite_file import schema_text
@@ -128,7 +128,7 @@ def _pod(
     one: FixtureObject, classes: PriorityClasses, scheduler: str, problems: list[Diagnostic]
 ) -> objects.Pod | None:
     try:
-        return stored(one, classes, scheduler=scheduler).convert(objects.Pod)
+        return stored_object(one, classes, scheduler=scheduler).convert(objects.Pod)
     except DocumentError as error:
         problems.extend(error.diagnostics)
     except (AdmissionError, QuantityError) as error:

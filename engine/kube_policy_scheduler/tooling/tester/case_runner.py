@@ -30,7 +30,7 @@ from kube_policy_scheduler.framework.permit import Claim, Permit
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.times import parse_duration
-from kube_policy_scheduler.tooling.cluster_state import priority_classes, read_kind, stored
+from kube_policy_scheduler.tooling.cluster_state import priority_classes, read_kind, stored_object
 from kube_policy_scheduler.tooling.tester import codes
 from kube_policy_scheduler.tooling.tester.device_forms import add_claims, add_devices
 from kube_policy_scheduler.tooling.tester.expectations import Mismatch, NodeFacts, Turns
@@ -40,7 +40,7 @@ from kube_policy_scheduler.tooling.tester.short_forms import REGION, ZONE, Short
 from kube_policy_scheduler.tooling.tester.suite_file import Case, Kind, Part, Path, Step, Suite, did_you_mean
 
 
-class Scene:
+class CaseCluster:
     """A cluster to decide in. What a case changes in it is taken back at the end of the case."""
 
     def __init__(self, cluster: Cluster, nodes: Mapping[str, FixtureObject], *, seed: int) -> None:
@@ -106,7 +106,7 @@ class Scene:
         del self.nodes[name], self.facts[name]
 
 
-class SceneBuilder:
+class CaseClusterBuilder:
     """Makes the scenes of one suite."""
 
     def __init__(self, suite: Suite, recorded: Sequence[FixtureObject], *, scheduler: str) -> None:
@@ -122,7 +122,7 @@ class SceneBuilder:
         self._scheduler = scheduler
         self._classes = priority_classes(recorded)
 
-    def scene(self, *, shuffled: bool = False, seed: int) -> Scene:
+    def scene(self, *, shuffled: bool = False, seed: int) -> CaseCluster:
         """Return the cluster of the file; `shuffled` adds the nodes in another order.
 
         Raises:
@@ -155,9 +155,9 @@ class SceneBuilder:
                     cluster.place(pod, pod.node_name)
         if found:
             raise DocumentError(found)
-        return Scene(cluster, nodes, seed=seed)
+        return CaseCluster(cluster, nodes, seed=seed)
 
-    def lay_over(self, case: Case, scene: Scene) -> None:
+    def lay_over(self, case: Case, scene: CaseCluster) -> None:
         """Change a scene to what a case says.
 
         Raises:
@@ -230,7 +230,7 @@ class SceneBuilder:
         return cluster.templates.pod(pod)
 
     def _stored(self, recorded: FixtureObject) -> FixtureObject:
-        return stored(recorded, self._classes, scheduler=self._scheduler)
+        return stored_object(recorded, self._classes, scheduler=self._scheduler)
 
     def _error(
         self, part: Part, steps: tuple[str, ...], message: str, *, code: Code = codes.BAD_FIXTURE, advice: str = ""
@@ -271,7 +271,7 @@ def _facts(info: NodeInfo) -> NodeFacts:
     return NodeFacts(info.name, labels, labels.get(ZONE), labels.get(REGION), info.conditions.get("Ready") == "True")
 
 
-_Told = tuple[frozenset[str], tuple[Warned, ...]]
+_Degraded = tuple[frozenset[str], tuple[Warned, ...]]
 
 
 class Readings:
@@ -284,7 +284,7 @@ class Readings:
         self._metrics: dict[int, Metrics] = {}
         self._signals: dict[tuple[int, float, float], Signals] = {}
         self._columns = SignalColumns()
-        self._told: dict[tuple[int, int], tuple[Signals, _Told]] = {}
+        self._degraded: dict[tuple[int, int], tuple[Signals, _Degraded]] = {}
 
     def problems(self) -> Iterator[Diagnostic]:
         """Yield what is wrong with the metrics of the file and of all its cases, apart from the nodes they name."""
@@ -294,7 +294,7 @@ class Readings:
         for part in parts:
             yield from self._of_part(part)
 
-    def unknown_nodes(self, case: Case, scene: Scene) -> Iterator[Diagnostic]:
+    def unknown_nodes(self, case: Case, scene: CaseCluster) -> Iterator[Diagnostic]:
         """Yield an error for every value of a node that the case does not have."""
         for part in (self._suite.metrics, case.metrics):
             for query, answer in part.value.items() if part is not None else ():
@@ -327,11 +327,11 @@ class Readings:
             self._signals[key, case.start, now] = known
         return known
 
-    def told(self, scene: Scene, signals: Signals, now: float) -> _Told:
+    def degraded_queries(self, scene: CaseCluster, signals: Signals, now: float) -> _Degraded:
         """Return the queries that lack a fresh value on some node, and what does not fit about the answers."""
         nodes = TableIdentities(scene.cluster.nodes)
         key = (id(scene), nodes.identity_version)
-        before = self._told.get(key)
+        before = self._degraded.get(key)
         if before is not None and before[0] is signals:
             return before[1]
         degraded, warned = [], []
@@ -342,7 +342,7 @@ class Readings:
             if column.join is not None:
                 warned += [Warned("", f"{query.promql}: {problem}") for problem in column.join.problems()]
         told = frozenset(degraded), tuple(warned)
-        self._told[key] = signals, told
+        self._degraded[key] = signals, told
         return told
 
     def _require_all(self, case: Case, metrics: Metrics) -> None:
@@ -458,11 +458,11 @@ Observe = Callable[[Case, Frame, TestedPolicy], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Theatre:
+class RunContext:
     """What all cases of a run have in common."""
 
     document: Document
-    builder: SceneBuilder
+    builder: CaseClusterBuilder
     readings: Readings
     policies: TestedPolicies
     observe: Observe | None = None
@@ -480,13 +480,13 @@ class Decided:
     """Returns the same outcome, with what every filter alone says."""
 
 
-class Play:
+class CaseRunner:
     """Plays one case on one scene."""
 
-    def __init__(self, case: Case, scene: Scene, theatre: Theatre, *, cycle: Cycle) -> None:
+    def __init__(self, case: Case, scene: CaseCluster, context: RunContext, *, cycle: Cycle) -> None:
         self._case = case
         self._scene = scene
-        self._theatre = theatre
+        self._context = context
         self._cycle = cycle
         self._hosts: dict[str, str] = {}
         """Node by uid, also of pods that wait for their gang."""
@@ -521,7 +521,7 @@ class Play:
                 pod, name, uid = step.pod, next(names), case.name
                 if case.kind is not Kind.ONE and isinstance(pod, Part):
                     pod, uid = Part({**pod.value, "name": name}, pod.path), f"{case.name}/{name}"
-                info = self._theatre.builder.pod(pod, scene.cluster, name=name, uid=uid)
+                info = self._context.builder.pod(pod, scene.cluster, name=name, uid=uid)
                 decided = self._decided(step, info, now, in_full=in_full)
                 yield decided
                 self._settle(decided, now)
@@ -533,31 +533,31 @@ class Play:
             DocumentError: as `decisions`.
         """
         case, scene = self._case, self._scene
-        signals = self._theatre.readings.signals(case, case.now)
+        signals = self._context.readings.signals(case, case.now)
         found = []
         for step, name in zip(case.steps, planned_names(case), strict=True):
             assert isinstance(step.pod, Part)
             pod = Part({**step.pod.value, "name": name}, step.pod.path)
-            info = self._theatre.builder.pod(pod, scene.cluster, name=name, uid=f"{case.name}/{name}")
+            info = self._context.builder.pod(pod, scene.cluster, name=name, uid=f"{case.name}/{name}")
             waited = case.queued_seconds if step.queued_seconds is None else step.queued_seconds
             frame = Frame(info, scene.cluster, case.now, signals=signals, queued=case.now - waited)
             found.append(Waiting(self._governing(step, info), frame))
-            if self._theatre.observe is not None:
-                self._theatre.observe(case, frame, found[-1].policy)
+            if self._context.observe is not None:
+                self._context.observe(case, frame, found[-1].policy)
         return found
 
     # --- a decision ----------------------------------------------------------------------------------
 
     def _decided(self, step: Step, pod: PodInfo, now: float, *, in_full: bool) -> Decided:
-        case, theatre = self._case, self._theatre
+        case, context = self._case, self._context
         policy = self._governing(step, pod)
-        signals = theatre.readings.signals(case, now)
+        signals = context.readings.signals(case, now)
         queued = now - case.queued_seconds
         frame = Frame(pod, self._scene.cluster, now, signals=signals, queued=queued, attempts=case.attempts)
-        if theatre.observe is not None:
-            theatre.observe(case, frame, policy)
-        degraded, warned = theatre.readings.told(self._scene, signals, now)
-        warnings = (*(Warned(one.code, one.message) for one in theatre.policies.warnings), *warned)
+        if context.observe is not None:
+            context.observe(case, frame, policy)
+        degraded, warned = context.readings.degraded_queries(self._scene, signals, now)
+        warnings = (*(Warned(one.code, one.message) for one in context.policies.warnings), *warned)
 
         def made(*, in_full: bool) -> Outcome:
             done = self._outcome(frame, policy, in_full=in_full)
@@ -573,11 +573,11 @@ class Play:
         return Decided(step, outcome, policy, frame, lambda: made(in_full=True))
 
     def _governing(self, step: Step, pod: PodInfo) -> TestedPolicy:
-        policy = self._theatre.policies.governing(pod)
+        policy = self._context.policies.governing(pod)
         if policy is None:
             message = f"no policy governs the pod: its scheduler is `{pod.scheduler_name}`"
             path = step.pod.path if isinstance(step.pod, Part) else self._case.path
-            raise DocumentError([self._theatre.document.error(path, codes.NOT_GOVERNED, message=message)])
+            raise DocumentError([self._context.document.error(path, codes.NOT_GOVERNED, message=message)])
         return policy
 
     def _outcome(self, frame: Frame, policy: TestedPolicy, *, in_full: bool) -> Outcome:
@@ -633,7 +633,7 @@ class Play:
                 advice = did_you_mean(name, tuple(there), none="no pod has a place")
                 message = f"no pod `{name}` has a place"
                 place = (*names.path, index)
-                problem = self._theatre.document.error(place, codes.UNKNOWN_NODE, message=message, advice=advice)
+                problem = self._context.document.error(place, codes.UNKNOWN_NODE, message=message, advice=advice)
                 raise DocumentError([problem])
             self._remove(there[name])
 

@@ -12,7 +12,7 @@ from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.yaml_document import Document
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.tooling.tester import codes
-from kube_policy_scheduler.tooling.tester.outcome import Outcome, Verdict
+from kube_policy_scheduler.tooling.tester.outcome import ClauseVerdict, Outcome
 from kube_policy_scheduler.tooling.tester.suite_file import Part, Path, did_you_mean
 from kube_policy_scheduler.wording import listed, some
 
@@ -501,18 +501,20 @@ def compare(
             text = {True: "schedulable", False: "unschedulable"}
             if (outcome.host is not None) is wanted:
                 return None
-            return Mismatch(text[wanted], went(outcome))
+            return Mismatch(text[wanted], describe_outcome(outcome))
         case Unschedulable(reason=reason):
             return _unschedulable(outcome, reason, policy_clauses=policy_clauses, admits_missing=admits_missing)
         case Held(wanted=wanted, message=message):
             if (outcome.held is not None) is wanted and says(message, [outcome.held or ""]):
                 return None
             expected = message or "" if wanted else "not held"
-            return Mismatch(f"held: {expected}" if wanted else expected, went(outcome))
+            return Mismatch(f"held: {expected}" if wanted else expected, describe_outcome(outcome))
         case Waits(wanted=wanted, message=message):
             if (outcome.waits is not None) is wanted and says(message, [outcome.waits or ""]):
                 return None
-            return Mismatch(f"waits: {message or 'for its gang'}" if wanted else "does not wait", went(outcome))
+            return Mismatch(
+                f"waits: {message or 'for its gang'}" if wanted else "does not wait", describe_outcome(outcome)
+            )
         case Warnings(wanted=several):
             return _warnings(outcome, several)
         case Evicts(pods=pods):
@@ -535,7 +537,7 @@ def compare(
         case Margin(wanted=wanted):
             margin = _margin(outcome)
             if margin is None:
-                return Mismatch(wanted.text, f"{went(outcome)}; there is no next node")
+                return Mismatch(wanted.text, f"{describe_outcome(outcome)}; there is no next node")
             return None if wanted.holds(margin) else Mismatch(wanted.text, number(margin))
         case Degraded(queries=queries):
             if outcome.degraded == queries:
@@ -545,8 +547,8 @@ def compare(
             assert_never(expectation)
 
 
-def went(outcome: Outcome) -> str:
-    """Return where the pod went and by how much, in one line."""
+def describe_outcome(outcome: Outcome) -> str:
+    """Return where the pod describe_outcome and by how much, in one line."""
     if outcome.error is not None:
         return f"error: {outcome.error}"
     if outcome.held is not None:
@@ -566,7 +568,7 @@ def _place(
 ) -> Mismatch | None:
     expected = wanted.text if inside else f"not {wanted.text}"
     if outcome.host is None or wanted.holds(facts[outcome.host]) is not inside:
-        return Mismatch(expected, went(outcome))
+        return Mismatch(expected, describe_outcome(outcome))
     astray = [name for name in outcome.tied if wanted.holds(facts[name]) is not inside]
     if astray and not tie_ok:
         among = ", ".join(outcome.tied)
@@ -583,11 +585,11 @@ def _unschedulable(
 ) -> Mismatch | None:
     expected = f"unschedulable: {reason}"
     if outcome.host is not None:
-        return Mismatch(expected, went(outcome))
+        return Mismatch(expected, describe_outcome(outcome))
     if not admits_missing and (undefined := _without_value(outcome, reason)):
         return Mismatch(expected, undefined)
     if reason.clause is None:
-        return None if says(reason.message, [outcome.message]) else Mismatch(expected, went(outcome))
+        return None if says(reason.message, [outcome.message]) else Mismatch(expected, describe_outcome(outcome))
     verdict = outcome.verdict(reason.clause)
     decisive = verdict is not None and _decides(verdict, outcome, policy_clauses)
     if verdict is None or not decisive:
@@ -606,7 +608,7 @@ def _without_value(outcome: Outcome, reason: Reason) -> str:
     return f"`{lacking[0].clause}` has no value; {_ADMIT_MISSING}"
 
 
-def _decides(verdict: Verdict, outcome: Outcome, policy_clauses: frozenset[str]) -> bool:
+def _decides(verdict: ClauseVerdict, outcome: Outcome, policy_clauses: frozenset[str]) -> bool:
     """Return whether the clause refuses every node, or one that all others of the policy let through."""
     if verdict.refused.keys() >= outcome.nodes:
         return True

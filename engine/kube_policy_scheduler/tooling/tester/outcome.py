@@ -166,7 +166,7 @@ class TestedCompiledPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClauseVerdict:
     """What one filter says, asked alone."""
 
     clause: str
@@ -202,9 +202,9 @@ class Outcome:
     nodes: frozenset[str] = frozenset()
     totals: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Totals of the feasible nodes."""
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[ClauseVerdict, ...] = ()
     """One for each filter that applies, in the order in which they are asked; empty unless asked for in full."""
-    conjuncts: tuple[Verdict, ...] = ()
+    conjuncts: tuple[ClauseVerdict, ...] = ()
     """One for each part of the filters that are joined by `and`; empty unless asked for in full."""
     message: str = ""
     """Why it goes nowhere, in kube-scheduler's words."""
@@ -225,7 +225,7 @@ class Outcome:
         """Return the nodes that pass every filter."""
         return frozenset(self.totals)
 
-    def verdict(self, clause: str) -> Verdict | None:
+    def verdict(self, clause: str) -> ClauseVerdict | None:
         """Return what a filter, or a part of one, says; None where it does not apply to the pod."""
         everything = (*self.verdicts, *self.conjuncts)
         return next((verdict for verdict in everything if verdict.clause == clause), None)
@@ -246,8 +246,8 @@ def decide(frame: Frame, policy: TestedPolicy, cycle: Cycle, *, in_full: bool) -
     names = [known[row] for row in evaluation.feasible.tolist()]
     totals = dict(zip(names, evaluation.totals.tolist(), strict=True))
     best = max(totals.values(), default=0.0)
-    verdicts: tuple[Verdict, ...] = ()
-    conjuncts: tuple[Verdict, ...] = ()
+    verdicts: tuple[ClauseVerdict, ...] = ()
+    conjuncts: tuple[ClauseVerdict, ...] = ()
     if in_full:
         verdicts = tuple(v for plugin in profile.filters if (v := _verdict(plugin, frame)) is not None)
         conjuncts = tuple(_verdict_of_part(part, known) for part in policy.conjuncts(frame))
@@ -264,12 +264,12 @@ def decide(frame: Frame, policy: TestedPolicy, cycle: Cycle, *, in_full: bool) -
     )
 
 
-def _verdict_of_part(part: Conjunct, names: Sequence[str]) -> Verdict:
+def _verdict_of_part(part: Conjunct, names: Sequence[str]) -> ClauseVerdict:
     refused = {names[int(row)]: (f"{part.name} does not hold",) for row in np.flatnonzero(~part.holds)}
-    return Verdict(part.name, refused, within=part.clause)
+    return ClauseVerdict(part.name, refused, within=part.clause)
 
 
-def _verdict(plugin: FilterPlugin, frame: Frame) -> Verdict | None:
+def _verdict(plugin: FilterPlugin, frame: Frame) -> ClauseVerdict | None:
     names = frame.cluster.nodes.names
     asked = probe(frame, plugin)
     if not asked.applies:
@@ -280,4 +280,4 @@ def _verdict(plugin: FilterPlugin, frame: Frame) -> Verdict | None:
             refused[names[row]] = (*refused.get(names[row], ()), reason)
     missing = undefined_nodes(plugin, frame)
     undefined = frozenset(names[row] for row in np.flatnonzero(missing)) if missing is not None else frozenset[str]()
-    return Verdict(plugin.name, refused, undefined)
+    return ClauseVerdict(plugin.name, refused, undefined)

@@ -20,13 +20,13 @@ from kube_policy_scheduler.lang.compiling.compiled import CompiledClause
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.tester import codes
 from kube_policy_scheduler.tooling.tester.case_runner import (
+    CaseCluster,
+    CaseClusterBuilder,
+    CaseRunner,
     Decided,
     Observe,
-    Play,
     Readings,
-    Scene,
-    SceneBuilder,
-    Theatre,
+    RunContext,
     Waiting,
     compare_turns,
     planned_names,
@@ -51,9 +51,9 @@ from kube_policy_scheduler.tooling.tester.expectations import (
     Unschedulable,
     compare,
     compare_all,
+    describe_outcome,
     number,
     says,
-    went,
 )
 from kube_policy_scheduler.tooling.tester.outcome import Outcome, TestedPolicies, TestedPolicy
 from kube_policy_scheduler.tooling.tester.suite_file import (
@@ -382,8 +382,8 @@ class SuiteRun:
         self._fixtures = fixtures or Fixtures()
         self._scheduler = scheduler
         self._shuffle = shuffle
-        self._builder = SceneBuilder(suite, self._fixtures.cluster, scheduler=scheduler)
-        self._scenes: dict[bool, Scene] = {}
+        self._builder = CaseClusterBuilder(suite, self._fixtures.cluster, scheduler=scheduler)
+        self._scenes: dict[bool, CaseCluster] = {}
         self.cases: tuple[AnyCase, ...] = (
             *suite.cases,
             *suite.invalid,
@@ -395,7 +395,7 @@ class SuiteRun:
     def _with(self, policies: TestedPolicies, observe: Observe | None) -> None:
         self._queries = tuple(dict.fromkeys(policies.queries))
         readings = Readings(self.suite, self._queries)
-        self._theatre = Theatre(self.suite.document, self._builder, readings, policies, observe)
+        self._context = RunContext(self.suite.document, self._builder, readings, policies, observe)
 
     def under(self, policies: TestedPolicies, *, observe: Observe | None = None) -> SuiteRun:
         """Return a run of the same cases, on the same clusters, under other policies."""
@@ -410,7 +410,7 @@ class SuiteRun:
         Raises:
             DocumentError: at the end, where the file names what does not exist; all problems are reported.
         """
-        problems: list[Diagnostic] = list(self._theatre.readings.problems())
+        problems: list[Diagnostic] = list(self._context.readings.problems())
         if any(problem.code == codes.BAD_FIXTURE.id for problem in problems):
             raise DocumentError(problems)  # no case could be decided
         for case in self.cases:
@@ -462,9 +462,9 @@ class SuiteRun:
 
     # --- comparing -----------------------------------------------------------------------------------
 
-    def _expected(self, case: Case, scene: Scene) -> dict[Path | None, tuple[Expected, ...]]:
+    def _expected(self, case: Case, scene: CaseCluster) -> dict[Path | None, tuple[Expected, ...]]:
         """Return what is expected of the pods of each step, and under None of all of them."""
-        problems = list(self._theatre.readings.unknown_nodes(case, scene))
+        problems = list(self._context.readings.unknown_nodes(case, scene))
         pods = lambda: frozenset((*(pod.name for pod in scene.cluster.pods.values()), *planned_names(case)))  # noqa: E731
         queries = [query.promql for query in self._queries]
         reader = ExpectReader(self.suite.document, facts=scene.facts, pods=pods, queries=queries)
@@ -483,11 +483,11 @@ class SuiteRun:
         return expected
 
     def _compared(
-        self, case: Case, scene: Scene, expected: dict[Path | None, tuple[Expected, ...]]
+        self, case: Case, scene: CaseCluster, expected: dict[Path | None, tuple[Expected, ...]]
     ) -> tuple[list[Failure], tuple[Outcome, ...]]:
         failures: dict[tuple[object, ...], Failure] = {}
         outcomes: list[Outcome] = []
-        play = Play(case, scene, self._theatre, cycle=scene.cycle)
+        play = CaseRunner(case, scene, self._context, cycle=scene.cycle)
         several = (one for each in expected.values() for one in each)
         in_full = any(isinstance(one.value, Unschedulable | Filtered | Feasible) for one in several)
         for decided in play.decisions(in_full=in_full):
@@ -509,8 +509,8 @@ class SuiteRun:
             failures["where",] = Failure(Expected("where", (*case.path, "where"), None), nothing)
         return list(failures.values()), tuple(outcomes)
 
-    def _queue(self, case: Case, scene: Scene, expected: Sequence[Expected]) -> list[Failure]:
-        pods = Play(case, scene, self._theatre, cycle=scene.cycle).waiting()
+    def _queue(self, case: Case, scene: CaseCluster, expected: Sequence[Expected]) -> list[Failure]:
+        pods = CaseRunner(case, scene, self._context, cycle=scene.cycle).waiting()
         failures = []
         for one in expected:
             assert isinstance(one.value, Turns)
@@ -519,7 +519,7 @@ class SuiteRun:
                 failures.append(Failure(one, mismatch, values=turn_pointers(pods)))
         return failures
 
-    def _failure(self, case: Case, one: Expected, decided: Decided, scene: Scene) -> Failure | None:
+    def _failure(self, case: Case, one: Expected, decided: Decided, scene: CaseCluster) -> Failure | None:
         value, outcome, profile = one.value, decided.outcome, decided.policy.profile
         if value is None or isinstance(value, Placed | MaxSkew | Turns):
             return None
@@ -556,12 +556,12 @@ class SuiteRun:
 
     # --- once more -----------------------------------------------------------------------------------
 
-    def _again(self, case: Case, scene: Scene, cycle: Cycle) -> tuple[list[Outcome], Play]:
-        theatre = replace(self._theatre, observe=None)
-        play = Play(case, scene, theatre, cycle=cycle)
+    def _again(self, case: Case, scene: CaseCluster, cycle: Cycle) -> tuple[list[Outcome], CaseRunner]:
+        context = replace(self._context, observe=None)
+        play = CaseRunner(case, scene, context, cycle=cycle)
         return [decided.outcome for decided in play.decisions(in_full=False)], play
 
-    def _under_other_seeds(self, case: Case, scene: Scene, whole: Sequence[Expected]) -> list[Failure]:
+    def _under_other_seeds(self, case: Case, scene: CaseCluster, whole: Sequence[Expected]) -> list[Failure]:
         for more in _OTHER_SEEDS:
             with scene.changing():
                 self._builder.lay_over(case, scene)
@@ -583,11 +583,13 @@ class SuiteRun:
         for before, after in zip(outcomes, again, strict=True):
             if before.host != after.host or not _same(before.totals, after.totals):
                 order = Expected("order of nodes", case.path, None)
-                mismatch = Mismatch(went(before), f"{went(after)}, with the nodes in another order")
+                mismatch = Mismatch(
+                    describe_outcome(before), f"{describe_outcome(after)}, with the nodes in another order"
+                )
                 return [Failure(order, mismatch, before.pod if case.kind is not Kind.ONE else "")]
         return []
 
-    def _scene(self, *, shuffled: bool) -> Scene:
+    def _scene(self, *, shuffled: bool) -> CaseCluster:
         if shuffled not in self._scenes:
             self._scenes[shuffled] = self._builder.scene(shuffled=shuffled, seed=self.suite.seed)
         return self._scenes[shuffled]

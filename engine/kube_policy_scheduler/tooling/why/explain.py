@@ -16,10 +16,10 @@ from kube_policy_scheduler.policy.pod_groups import pod_group_claims
 from kube_policy_scheduler.tooling.why.changes import Change, changes
 from kube_policy_scheduler.tooling.why.filters import (
     RESOURCES,
+    FilterVerdict,
     LimitState,
-    Near,
+    NearMiss,
     Refusals,
-    Refuser,
     limits,
     near,
     plain,
@@ -74,10 +74,10 @@ class Explanation:
     """kube-scheduler's own sentence, where it fits nowhere."""
     cause: Cause | None
     lines: tuple[Line, ...]
-    near: tuple[Near, ...] = ()
+    near: tuple[NearMiss, ...] = ()
     changes: tuple[Change, ...] = ()
     ranking: Ranking | None = None
-    bound_lacks: Near | None = None
+    bound_lacks: NearMiss | None = None
     """What the node that it is on lacks by now."""
     victims: tuple[str, ...] = ()
     """Pods that preemption would evict."""
@@ -177,7 +177,7 @@ def _lines(asked: Refusals) -> list[Line]:
     return lines
 
 
-def _line(one: Refuser, asked: Refusals, obstacle: str, dominant: str | None, *, only: int | None = None) -> Line:
+def _line(one: FilterVerdict, asked: Refusals, obstacle: str, dominant: str | None, *, only: int | None = None) -> Line:
     alone = int(one.refused.sum())
     if only is None:
         nothing_else = (asked.count == 1) & one.refused

@@ -33,7 +33,7 @@ _FITS = "fits"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Refuser:
+class FilterVerdict:
     """One filter, or one operand of a policy filter's `and`."""
 
     name: str
@@ -59,9 +59,9 @@ class Refusals:
 
     frame: Frame
     evaluation: Evaluation
-    filters: tuple[Refuser, ...]
+    filters: tuple[FilterVerdict, ...]
     """One per filter that has something to say."""
-    units: tuple[Refuser, ...]
+    units: tuple[FilterVerdict, ...]
     """The same with filters taken apart where they are joined by `and`."""
     obstacles: dict[str, BoolArray]
     """`bool[nodes]` by obstacle."""
@@ -107,8 +107,8 @@ def refusals(inputs: DecisionInputs) -> Refusals:
     size = frame.cluster.nodes.size
     evaluation = inputs.evaluate()
     diagnosis = evaluation.diagnosis
-    filters: list[Refuser] = []
-    units: list[Refuser] = []
+    filters: list[FilterVerdict] = []
+    units: list[FilterVerdict] = []
     rejected = evaluation.pre_filtered.rejection
     for plugin in inputs.profile.filters:
         asked = probe(frame, plugin)
@@ -133,7 +133,9 @@ def refusals(inputs: DecisionInputs) -> Refusals:
                 first |= diagnosis.first == index
         clause = getattr(plugin, "clause", None)
         span = clause.span if clause is not None else None
-        one = Refuser(plugin.name, span, refused, first, reasons, whole=whole, obstacle=plugin.name, clause=clause)
+        one = FilterVerdict(
+            plugin.name, span, refused, first, reasons, whole=whole, obstacle=plugin.name, clause=clause
+        )
         filters.append(one)
         units.extend(_operands(one, frame))
         if not units or not units[-1].within or units[-1].clause is not clause:
@@ -149,17 +151,17 @@ def refusals(inputs: DecisionInputs) -> Refusals:
     return Refusals(frame, evaluation, tuple(filters), tuple(units), obstacles, count)
 
 
-def _unit(one: Refuser) -> Refuser:
+def _unit(one: FilterVerdict) -> FilterVerdict:
     obstacle = one.obstacle
     if one.clause is not None:
         tree = one.clause.checked
         obstacle = _obstacle(tree.value, f"{one.name} {one.span}") if isinstance(tree, checked.Test) else obstacle
-    return Refuser(
+    return FilterVerdict(
         one.name, one.span, one.refused, one.first, one.reasons, whole=one.whole, obstacle=obstacle, clause=one.clause
     )
 
 
-def _operands(one: Refuser, frame: Frame) -> Iterator[Refuser]:
+def _operands(one: FilterVerdict, frame: Frame) -> Iterator[FilterVerdict]:
     """Return the operands of a filter's `and`, each where the filter refuses and it does not hold."""
     if not isinstance(one.clause, CompiledTest) or not one.clause.nodes:
         return
@@ -169,7 +171,7 @@ def _operands(one: Refuser, frame: Frame) -> Iterator[Refuser]:
         name, span = operand.text, operand.tree.span
         first: BoolArray = one.first & fails & ~taken
         taken |= fails
-        yield Refuser(
+        yield FilterVerdict(
             name,
             span,
             fails,
@@ -189,7 +191,7 @@ HARD = ("NoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class NearMiss:
     """A node that does not fit, and all that it lacks."""
 
     node: str
@@ -197,10 +199,10 @@ class Near:
     lacks: tuple[str, ...]
 
 
-def near(asked: Refusals, rows: list[int]) -> tuple[Near, ...]:
+def near(asked: Refusals, rows: list[int]) -> tuple[NearMiss, ...]:
     """Return what the nodes in these rows lack."""
     names = asked.frame.cluster.nodes.names
-    return tuple(Near(names[row], int(asked.count[row]), tuple(_lacks(asked, row))) for row in rows)
+    return tuple(NearMiss(names[row], int(asked.count[row]), tuple(_lacks(asked, row))) for row in rows)
 
 
 def _lacks(asked: Refusals, row: int) -> Iterator[str]:
@@ -213,7 +215,7 @@ def _lacks(asked: Refusals, row: int) -> Iterator[str]:
         yield from _one(unit, asked.frame, row)
 
 
-def _one(unit: Refuser, frame: Frame, row: int) -> Iterator[str]:
+def _one(unit: FilterVerdict, frame: Frame, row: int) -> Iterator[str]:
     if unit.clause is not None:
         yield _of_clause(unit, frame, row)
         return
@@ -231,7 +233,7 @@ def _one(unit: Refuser, frame: Frame, row: int) -> Iterator[str]:
             yield "; ".join(plain(reason) for reason, where in unit.reasons if where[row])
 
 
-def _of_clause(unit: Refuser, frame: Frame, row: int) -> str:
+def _of_clause(unit: FilterVerdict, frame: Frame, row: int) -> str:
     assert unit.clause is not None
     assert unit.span is not None
     clause = unit.clause

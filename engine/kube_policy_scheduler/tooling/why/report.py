@@ -9,7 +9,7 @@ from typing import Any
 from kube_policy_scheduler.diagnostics import printable
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
 from kube_policy_scheduler.tooling.why.explain import Cause, Explanation
-from kube_policy_scheduler.tooling.why.filters import Near
+from kube_policy_scheduler.tooling.why.filters import NearMiss
 from kube_policy_scheduler.tooling.why.scores import Ranking, Term
 from kube_policy_scheduler.wording import amount, plural, signed
 
@@ -99,7 +99,7 @@ def _unschedulable(found: Explanation, cause: Cause, to: Terminal) -> Iterator[s
         yield f"Preemption would evict {', '.join(found.victims)} from {found.preemption_node}."
 
 
-def _lacks(near: Near | None) -> str:
+def _lacks(near: NearMiss | None) -> str:
     return "; ".join(near.lacks) if near is not None else "see below"
 
 
