@@ -10,11 +10,6 @@ import pytest
 
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.cluster import objects
-<<<<<<< HEAD
-from kube_policy_scheduler.tooling import drift
-from kube_policy_scheduler.tooling.cluster_state import World, world
-from kube_policy_scheduler.tooling.drift import ENDING, FINISHED, NO_NODE, OF_NODE, UNGOVERNED, Drift, Question
-=======
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state
 from kube_policy_scheduler.tooling.drift import (
     ENDING,
@@ -26,7 +21,6 @@ from kube_policy_scheduler.tooling.drift import (
     DriftOptions,
     drift,
 )
->>>>>>> 6673f44 (tooling: the field's words for the names of classes, and verbs for what acts)
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
 from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
 from tests.tooling.worlds import SCHEDULER, SSD_AND_HDD, ruleset, things_of

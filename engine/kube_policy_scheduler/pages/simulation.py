@@ -20,7 +20,7 @@ def simulation_page(found: Mapping[str, Any], summary: str) -> str:
         summary: what was simulated, in one sentence.
     """
     main = found["resources"][0]["name"]
-    shown = [contender for contender in found["contenders"] if contender["runs"]]
+    shown = [variant for variant in found["variants"] if variant["runs"]]
     return page(
         "simulation.html",
         found=found,
@@ -36,13 +36,13 @@ def simulation_page(found: Mapping[str, Any], summary: str) -> str:
     )
 
 
-def _charts(found: Mapping[str, Any], contenders: Sequence[Mapping[str, Any]], main: str) -> list[tuple[Chart, str]]:
+def _charts(found: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], main: str) -> list[tuple[Chart, str]]:
     name = _name(main)
     drawn: list[tuple[Chart, str]] = []
     if found["mode"] == "dropped":
         across = f"{name} asked for, % of what there is"
         place: Callable[[Mapping[str, Any]], float] = lambda sample: 100 * sample["arrived"]  # noqa: E731
-        alone = [each for each in contenders if each["marks"]]
+        alone = [each for each in variants if each["marks"]]
         if alone:
             last = alone[0]["marks"][-1]["arrived"]
             drawn.append(
@@ -57,12 +57,12 @@ def _charts(found: Mapping[str, Any], contenders: Sequence[Mapping[str, Any]], m
                 )
             )
     else:
-        size, unit = _unit(contenders)
+        size, unit = _unit(variants)
         across = f"time, {unit}"
         place = lambda sample: sample["at"] / size  # noqa: E731
 
     def over_time(title: str, read: Callable[[Mapping[str, Any]], float], up: str, caption: str) -> None:
-        series = {each["name"]: _series(each["runs"][0]["samples"], place, read) for each in contenders}
+        series = {each["name"]: _series(each["runs"][0]["samples"], place, read) for each in variants}
         drawn.append((line_chart(title, series, across=across, up=up, steps=found["mode"] == "queued"), caption))
 
     seed = f"Seed {found['seeds'][0]}." if len(found["seeds"]) > 1 else ""
@@ -70,7 +70,7 @@ def _charts(found: Mapping[str, Any], contenders: Sequence[Mapping[str, Any]], m
     for resource in found["resources"][1:]:
         key = resource["name"]
         over_time(f"{_name(key)} in use", lambda sample, key=key: 100 * sample["used"][key], "%", seed)  # type: ignore[misc]
-    if all(each["fragmentation_last"] is not None for each in contenders):
+    if all(each["fragmentationLast"] is not None for each in variants):
         over_time(
             f"{name}: free room that is of no use",
             lambda sample: 100 * (sample["fragmentation"] or 0.0),
@@ -96,9 +96,9 @@ def _series(
     return [place(sample) for sample in samples], [read(sample) for sample in samples]
 
 
-def _unit(contenders: Sequence[Mapping[str, Any]]) -> tuple[float, str]:
+def _unit(variants: Sequence[Mapping[str, Any]]) -> tuple[float, str]:
     """Return the seconds of a unit in which the time can be read, and its name."""
-    longest = max((sample["at"] for each in contenders for run in each["runs"] for sample in run["samples"]), default=0)
+    longest = max((sample["at"] for each in variants for run in each["runs"] for sample in run["samples"]), default=0)
     for limit, size, unit in _UNITS:
         if longest >= limit:
             return size, unit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -14,6 +14,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.diagnostics import printable
+from kube_policy_scheduler.documents.report import report_values
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node, waiting
@@ -261,12 +262,12 @@ def data(found: Drift) -> dict[str, Any]:
         "checked": found.checked,
         "refused": len(found.refused),
         "better": len(found.better),
-        "could_be_better": found.could_be_better,
+        "couldBeBetter": found.could_be_better,
         "margin": found.margin,
         "skipped": dict(found.skipped),
         "causes": [
             {"clause": clause, "place": place, "refused": refused, "pods": count}
             for clause, place, refused, count in causes(found)
         ],
-        "pods": [{**asdict(one), "sentence": sentence(one)} for one in found.drifted],
+        "pods": [{**report_values(one), "sentence": sentence(one)} for one in found.drifted],
     }

@@ -77,14 +77,8 @@ def command(
     """
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError
-<<<<<<< HEAD
-    from kube_policy_scheduler.tooling import drift
-    from kube_policy_scheduler.tooling.cluster_state import world
-    from kube_policy_scheduler.tooling.drift import Question, data, lines
-=======
     from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.drift import DriftOptions, data, drift, lines
->>>>>>> 6673f44 (tooling: the field's words for the names of classes, and verbs for what acts)
     from kube_policy_scheduler.tooling.governing import Ruleset
 
     wanted = _wanted(namespaces, selector)

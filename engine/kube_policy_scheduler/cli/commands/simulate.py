@@ -103,7 +103,7 @@ def command(
     from kube_policy_scheduler.tooling.simulation import results as telling
 
     try:
-        variants = _contenders(policies or (_KUBERNETES,), metrics=metrics, now=now)
+        variants = _variants(policies or (_KUBERNETES,), metrics=metrics, now=now)
         made = _scenarios(clusters, pods, until=until, all_nodes=all_nodes, now=now)
         example = made(seed)
         for note in (*example.notes, *(note for variant in variants for note in variant.notes)):
@@ -127,7 +127,7 @@ def command(
     return 0
 
 
-def _contenders(names: Sequence[str], *, metrics: Path | None, now: float) -> list[PolicyVariant]:
+def _variants(names: Sequence[str], *, metrics: Path | None, now: float) -> list[PolicyVariant]:
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.tooling.simulation.scenario import PolicyVariant
 

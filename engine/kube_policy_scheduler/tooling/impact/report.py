@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.diagnostics import printable
+from kube_policy_scheduler.documents.report import report_values
 from kube_policy_scheduler.tooling.impact.replay import Change, Reason, Replay
 from kube_policy_scheduler.tooling.text_table import DIM, GREEN, RED, Terminal
 from kube_policy_scheduler.wording import plural, signed
@@ -279,18 +280,18 @@ def data(found: Impact) -> dict[str, Any]:
         "new": found.new,
         "decided": replay.decided,
         "left": replay.left,
-        "as_was": replay.as_was,
+        "asWas": replay.as_was,
         "were": replay.were,
         "counts": {kind: len(found.of(kind)) for kind in ("moved", "lost", "gained", "other")},
         "broken": found.broken,
-        "causes": [{**asdict(reason), "pods": count} for reason, count in found.causes()],
+        "causes": [{**report_values(reason), "pods": count} for reason, count in found.causes()],
         "changes": [
             {
                 "pod": change.pod,
                 "kind": change.kind,
-                "old": _placement(change.old),
-                "new": _placement(change.new),
-                "reason": {**asdict(change.reason), "sentence": sentence(change.reason)},
+                "old": report_values(change.old),
+                "new": report_values(change.new),
+                "reason": {**report_values(change.reason), "sentence": sentence(change.reason)},
             }
             for change in replay.changes
         ],
@@ -298,18 +299,14 @@ def data(found: Impact) -> dict[str, Any]:
         "before": _side(found.before),
         "after": _side(found.after),
         "spreads": [
-            {"group": group, "old": asdict(old) if old else None, "new": asdict(new) if new else None}
+            {"group": group, "old": report_values(old), "new": report_values(new)}
             for group, old, new in found.spreads()
         ],
     }
 
 
-def _placement(placement: Any) -> dict[str, Any]:
-    return {**asdict(placement), "state": placement.state.value}
-
-
 def _side(side: Figures) -> dict[str, Any]:
-    return {"loads": [asdict(load) for load in side.loads], "zones": dict(side.zones), "skew": side.skew}
+    return {"loads": report_values(side.loads), "zones": dict(side.zones), "skew": side.skew}
 
 
 def markdown(found: Impact, *, most: int = 20) -> Iterator[str]:

@@ -66,7 +66,7 @@ def _mutant(one: MutantResult) -> dict[str, Any]:
         "line": line,
         "column": column,
         "kind": one.mutant.kind,
-        "fate": one.fate.value,
+        "status": one.fate.value,
         "removed": removed,
         "added": added,
     }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from kube_policy_scheduler.diagnostics import printable
+from kube_policy_scheduler.documents.report import report_values
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
 from kube_policy_scheduler.tooling.why.explain import Cause, Explanation
 from kube_policy_scheduler.tooling.why.filters import NearMiss
@@ -178,7 +178,7 @@ def _values(term: Term, nodes: Sequence[str], to: Terminal) -> Iterator[str]:
 
 def data(found: Explanation) -> dict[str, Any]:
     """Return the explanation as plain values; keys are those of `Explanation`, and the sentences that people read."""
-    done = {"headline": headline(found), "reason": reason(found), "notes": list(_notes(found)), **asdict(found)}
+    done = {"headline": headline(found), "reason": reason(found), "notes": list(_notes(found)), **report_values(found)}
     for line in done["lines"]:
         line["reasons"] = dict(line["reasons"])
     if found.ranking is not None:
