@@ -19,7 +19,6 @@ from unittest.mock import patch
 
 import numpy as np
 from aiohttp.streams import StreamReader
-from aiohttp.test_utils import make_mocked_request
 from prometheus_client import CollectorRegistry
 
 from kube_policy_scheduler.adapters.admission_review import ReviewError, decode_review, encode_answer
@@ -268,7 +267,8 @@ async def _post(handler: Any, data: bytes) -> Any:
     body = StreamReader(protocol, 2**16, loop=asyncio.get_running_loop())
     body.feed_data(data)
     body.feed_eof()
-    return await handler(make_mocked_request("POST", "/extender/filter", payload=body))
+    # a mocked request takes ten times what its handler takes
+    return await handler(cast(Any, SimpleNamespace(content=body, content_length=None)))
 
 
 # --- admission reviews ------------------------------------------------------------------------------------
