@@ -91,6 +91,15 @@ async def test_only_the_policys_own_clauses_are_asked_unless_all_are_wanted() ->
         assert "node affinity/selector" in answer["FailedAndUnresolvableNodes"]["slow"]
 
 
+async def test_a_request_that_is_written_as_a_number_beyond_64_bits_fits_nowhere() -> None:
+    huge = pod(containers=[{"name": "main", "resources": {"requests": {"cpu": 10**30}}}])
+    async with three_nodes(kubernetes_rules=True).served() as client:
+        answer = await client.ask("filter", {"Pod": huge, "NodeNames": ["slow", "fast"]})
+    assert answer["NodeNames"] == []
+    why = answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"]
+    assert {*why.values()} == {"Insufficient cpu"}
+
+
 async def test_a_node_is_refused_with_the_clause_that_refuses_it() -> None:
     stage = three_nodes()
     async with stage.served() as client:

@@ -180,7 +180,11 @@ class Templates:
         if spec.node_name or spec.volumes is not None:
             volumes = [volume for volume in spec.volumes if volume.image] if spec.volumes else None
             common = msgspec.structs.replace(spec, node_name="", volumes=volumes)
-        key = self._encoder.encode((meta.namespace, meta.labels, controller, common))
+        content = (meta.namespace, meta.labels, controller, common)
+        try:
+            key = self._encoder.encode(content)
+        except OverflowError:  # a quantity that is written as a number beyond 64 bits; it counts as the largest
+            key = repr(content).encode()
         size = len(key)
         if size > _LONG_KEY:
             key = blake2b(key).digest()
