@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 from prometheus_client import CollectorRegistry
 
+from kube_policy_scheduler.daemon.observing.canaries import Canaries, Comparison, compared
 from kube_policy_scheduler.daemon.observing.observers import PodBound
-from kube_policy_scheduler.daemon.policies.canaries import Canaries, Comparison, compared
 from kube_policy_scheduler.policy.policy_set import load
 from tests.daemon.deciding_stage import NOW, Stage
 from tests.lang.texts import sources

@@ -13,8 +13,8 @@ from kube_policy_scheduler.cluster.pods import Templates
 from kube_policy_scheduler.daemon.observing.live_metrics import LiveState, SignalRow, WatchRow, query_label
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics, exponential
 from kube_policy_scheduler.daemon.observing.observers import PodBound
+from kube_policy_scheduler.daemon.observing.replica_metrics import Elected, Part
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
-from kube_policy_scheduler.daemon.replicas.sharing import Elected, Part
 
 
 def samples(metrics: SchedulerMetrics) -> dict[str, float]:

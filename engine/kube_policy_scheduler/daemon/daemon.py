@@ -28,16 +28,16 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.configuration.settings import PolicySettings, Settings
 from kube_policy_scheduler.daemon.dynamic_resources.claim_binder import ClaimBinder
 from kube_policy_scheduler.daemon.modes.selection import make_mode, make_scheduler
+from kube_policy_scheduler.daemon.observing.canaries import Canaries
 from kube_policy_scheduler.daemon.observing.live_metrics import PendingCensus, WatchRow
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observers
+from kube_policy_scheduler.daemon.observing.signal_feed import SignalFeed
 from kube_policy_scheduler.daemon.observing.telling import Telling
 from kube_policy_scheduler.daemon.observing.tracing import Tracing
-from kube_policy_scheduler.daemon.policies.canaries import Canaries
 from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
 from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadRecord
-from kube_policy_scheduler.daemon.policies.signal_feed import SignalFeed
 from kube_policy_scheduler.daemon.replicas.leading import Leading, own_namespace
 from kube_policy_scheduler.daemon.scheduling.cache_comparer import CacheComparer
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext

@@ -18,8 +18,8 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.observing.live_metrics import LiveMetrics, LiveState
 from kube_policy_scheduler.daemon.observing.mode_metrics import ExtenderMetrics, ShadowMetrics
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, Decided, Observer, PodBound
+from kube_policy_scheduler.daemon.observing.replica_metrics import ReplicaMetrics, ReplicaState
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
-from kube_policy_scheduler.daemon.replicas.sharing import ReplicaMetrics, ReplicaState
 
 MetricT = TypeVar("MetricT", bound=MetricWrapperBase)
 

@@ -18,7 +18,7 @@ from kube_policy_scheduler.adapters.kube.reflector import Reflector
 from kube_policy_scheduler.adapters.kube.rivals import Rival, find_rival
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
-from kube_policy_scheduler.daemon.replicas.sharing import Elected, Part
+from kube_policy_scheduler.daemon.observing.replica_metrics import Elected, Part
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 
 logger = logging.getLogger(__name__)

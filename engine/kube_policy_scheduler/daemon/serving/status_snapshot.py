@@ -20,8 +20,8 @@ from kube_policy_scheduler.daemon.observing.decision_entry import Entry
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.live_metrics import SignalRow
 from kube_policy_scheduler.daemon.observing.observers import Observer
+from kube_policy_scheduler.daemon.observing.replica_metrics import Part
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord
-from kube_policy_scheduler.daemon.replicas.sharing import Part
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.policy.detail import Plugin
 from kube_policy_scheduler.policy.gang_state import GangState
