@@ -65,7 +65,6 @@ for _above in MAY_IMPORT.keys() - {"diagnostics", "times", "wording"}:
 """For each package of the engine, the packages below it. What is not listed is forbidden: imports go downward only."""
 
 STILL_CIRCULAR = {
-    "daemon",
     "framework",
     "tooling",
 }
@@ -343,15 +342,3 @@ def test_the_layout_of_the_tests_mirrors_the_engine() -> None:
     assert not lost, f"the engine has no such folders: {lost}"
     gone = [folder for folder in sorted(WHOLE) if not (tests / folder).is_dir() or (ENGINE / folder).exists()]
     assert not gone, f"not folders of tests of the whole: {gone}"
-
-
-def test_no_circle_of_imports_between_the_rooms_of_the_daemon() -> None:
-    rooms: dict[str, set[str]] = {}
-    for found in all_imports():
-        parts, there = found.file.relative_to(ENGINE).parts, found.module.split(".")[1:]
-        if len(parts) > 2 and parts[0] == "daemon" and len(there) > 2 and there[0] == "daemon" != parts[1] != there[1]:
-            rooms.setdefault(parts[1], set()).add(there[1])
-    while leaves := [room for room in rooms if not rooms[room] & rooms.keys()]:
-        for room in leaves:
-            del rooms[room]
-    assert rooms == {}, "these rooms import each other in a circle"
