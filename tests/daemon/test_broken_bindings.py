@@ -56,7 +56,7 @@ def test_a_binding_that_breaks_whenever_it_is_asked_for_is_seen_and_ends_once_it
         calm.process.connection.plan = lambda verb, path: ""
         if verb == "GET":
             assert calm.process.scheduler.in_flight.oldest_seconds > 280.0
-            assert calm.process.scheduler.context.assumed
+            assert calm.process.scheduler.cluster.assumed
         await calm.after(90.0)
         assert calm.on_nodes() == ["bad"]
         assert places(calm) == set()

@@ -106,12 +106,11 @@ def test_a_pod_in_flight_that_nobody_is_at_is_told_and_the_api_server_asked_what
         await calm.after(3)
         queued = scheduler.queue.pop(calm.server.now())
         assert queued is not None
-        scheduler.cluster.place(queued.pod, "n0")
-        scheduler.context.assumed[queued.pod.uid] = "n0"
+        scheduler.cluster.assume(queued.pod, "n0", now=calm.server.now())
         assert "pod default/lost is in flight, and nobody is at it" in violations(
             scheduler.cluster,
             scheduler.queue,
-            scheduler.context.assumed,
+            scheduler.cluster.assumed,
             is_under_way=scheduler.is_under_way,
         )
         if was_bound:
@@ -156,9 +155,8 @@ def test_a_binding_that_the_watch_never_shows_is_told_once_if_the_watch_shows_wh
         scheduler = calm.process.scheduler
         calm.pod("a")
         await calm.after(3)
-        scheduler.context.assumed[calm.server.pods["a"]["metadata"]["uid"]] = (
-            "n0"  # as if its event had been overlooked
-        )
+        bound = scheduler.cluster.pods[calm.server.pods["a"]["metadata"]["uid"]]
+        scheduler.cluster.assume(bound, "n0", now=calm.server.now())  # as if its event had been overlooked
         comparer.look()
         is_current = False
         for _ in range(10):
@@ -180,7 +178,7 @@ def test_a_binding_that_the_watch_never_shows_is_told_once_if_the_watch_shows_wh
 def test_how_long_the_oldest_is_in_flight_and_assumed_is_known() -> None:
     async def tell(calm: Calm) -> None:
         scheduler = calm.process.scheduler
-        in_flight, assumed = scheduler.in_flight, scheduler.context.assumed
+        in_flight, assumed = scheduler.in_flight, scheduler.cluster.assumed
         calm.process.connection.plan = lambda verb, path: "429 with Retry-After" if verb == "POST" else ""
         calm.pod("slow")
         await calm.after(30)
@@ -188,10 +186,10 @@ def test_how_long_the_oldest_is_in_flight_and_assumed_is_known() -> None:
         await calm.after(30)
         assert (len(in_flight), len(assumed)) == (1, 1)
         assert 55 < in_flight.oldest_seconds <= 60
-        assert 55 < assumed.oldest_seconds <= 60
+        assert 55 < assumed.oldest_seconds(scheduler.context.clock()) <= 60
         calm.process.connection.plan = lambda verb, path: ""
         await calm.after(15)
-        assert (in_flight.oldest_seconds, assumed.oldest_seconds) == (0.0, 0.0)
+        assert (in_flight.oldest_seconds, assumed.oldest_seconds(scheduler.context.clock())) == (0.0, 0.0)
 
     story(POLICY, tell, cpus=(4,))
 

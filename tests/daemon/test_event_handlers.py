@@ -49,7 +49,7 @@ class World:
         self.event_handlers = EventHandlers(context, algorithm, WaitingPods(context, algorithm))
 
     def problems(self) -> list[str]:
-        return violations(self.cluster, self.queue, self.event_handlers.assumed)
+        return violations(self.cluster, self.queue, self.cluster.assumed)
 
 
 def node(name: str, *, cpu: str = "4") -> objects.Node:
@@ -153,8 +153,7 @@ def test_whatever_the_watch_says_the_columns_equal_a_recount(data: st.DataObject
             return
         if world.cluster.nodes.size and data.draw(st.booleans()):
             host = data.draw(st.sampled_from(world.cluster.nodes.names))
-            world.cluster.place(queued.pod, host)
-            handlers.assumed[queued.pod.uid] = host
+            world.cluster.assume(queued.pod, host, now=world.now)
             flying.append(queued)
         else:
             world.queue.rejected(queued, frozenset({"NodeResourcesFit"}), world.now, wakes=kubernetes_profile().wakes)
@@ -162,8 +161,7 @@ def test_whatever_the_watch_says_the_columns_equal_a_recount(data: st.DataObject
     def refused() -> None:
         if flying:
             queued = flying.pop(data.draw(st.integers(0, len(flying) - 1)))
-            if handlers.assumed.pop(queued.pod.uid, None) is not None:
-                world.cluster.displace(queued.pod.uid)
+            world.cluster.forget(queued.pod.uid)
             world.queue.failed(queued, world.now)
 
     steps: dict[str, Callable[[], Any]] = {
@@ -181,4 +179,4 @@ def test_whatever_the_watch_says_the_columns_equal_a_recount(data: st.DataObject
         assert world.problems() == []
     places = world.queue.counts()
     assert sum(places.values()) == len(world.queue)
-    assert places[Place.IN_FLIGHT] <= len(flying) + len(handlers.assumed)
+    assert places[Place.IN_FLIGHT] <= len(flying) + len(world.cluster.assumed)

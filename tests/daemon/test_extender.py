@@ -156,7 +156,7 @@ async def test_a_refused_binding_gives_its_room_back() -> None:
         body = {"PodName": "p1", "PodUID": "uid-p1", "PodNamespace": "default", "Node": "slow"}
         assert await client.ask("bind", body) == {"Error": "binding to slow failed: no such pod"}
     assert stage.cluster.pods == {}
-    assert stage.scheduler.context.assumed == {}
+    assert stage.scheduler.cluster.assumed == {}
 
 
 @pytest.mark.parametrize("truth", [Bound("slow"), Refused(Reason.GONE, "no such pod")], ids=["bound", "not bound"])
@@ -170,13 +170,13 @@ async def test_a_binding_in_doubt_keeps_its_room_until_that_is_known(truth: Boun
         await client.ask("filter", {"Pod": pod("p1"), "NodeNames": ["slow"]})
         body = {"PodName": "p1", "PodUID": "uid-p1", "PodNamespace": "default", "Node": "slow"}
         assert (await client.ask("bind", body))["Error"].startswith("binding to slow is in doubt: ")
-        assert stage.scheduler.context.assumed == {"uid-p1": "slow"}
+        assert stage.scheduler.cluster.assumed == {"uid-p1": "slow"}
         found.set_result(truth)
         await asyncio.sleep(0.05)
-        assert ("uid-p1" in stage.scheduler.context.assumed) is isinstance(truth, Bound)
+        assert ("uid-p1" in stage.scheduler.cluster.assumed) is isinstance(truth, Bound)
         binder.outcome, binder.error = Bound("slow"), None
         assert await client.ask("bind", body) == {"Error": ""}
-    assert stage.scheduler.context.assumed == {"uid-p1": "slow"}
+    assert stage.scheduler.cluster.assumed == {"uid-p1": "slow"}
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ def test_deciding_reserves_nothing(stage: Stage) -> None:
         stage.see(f"p{number}")
     stage.look()
     assert stage.cluster.pods == {}
-    assert stage.shadow.context.assumed == {}
+    assert stage.shadow.context.cluster.assumed == {}
 
 
 def test_each_pod_is_compared_on_what_the_other_did_so_far(stage: Stage) -> None:

@@ -182,7 +182,7 @@ class Churn:
             assert await self.statuses.drain(timeout_seconds=60.0)
             assert await self.events.drain(timeout_seconds=60.0)
             assert all(not task.done() for task in tasks), [task.exception() for task in tasks if task.done()]
-            assert violations(self.cluster, self.queue, self.scheduler.context.assumed) == []
+            assert violations(self.cluster, self.queue, self.scheduler.cluster.assumed) == []
         finally:
             for task in tasks:
                 task.cancel()
@@ -231,7 +231,7 @@ def sizes(churn: Churn) -> dict[str, int]:
         "to be asked again": queue._ask_again,
         "groups": queue._groups._groups,
         "waiting for": [uid for waiting in queue._unschedulable._by_event.values() for uid in waiting],
-        "assumed": handlers.assumed,
+        "assumed": churn.cluster.assumed,
         "returns": handlers._returns,
         "foreign": handlers._foreign,
         "gangs tried": churn.scheduler.waiting_pods.pacing,

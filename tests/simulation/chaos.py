@@ -172,7 +172,7 @@ class Chaos(ABC):
         if self.server.pods:
             name = self.random.choice(list(self.server.pods))
             uid = self.server.pods[name]["metadata"]["uid"]
-            if any(uid in replica.scheduler.context.assumed for replica in self.replicas):
+            if any(uid in replica.scheduler.cluster.assumed for replica in self.replicas):
                 self._met("pod deleted while assumed")
             self.server.delete_pod(name)
 

@@ -190,7 +190,7 @@ class Replica:
     def _judge_fence(self, verb: str, path: str) -> None:
         """Whoever changes a pod holds the Lease in that moment, by the API server's own word."""
         if verb == "GET":
-            if path.startswith("/api/v1/pods?") and "limit=1&" not in f"{path}&" and self.scheduler.context.assumed:
+            if path.startswith("/api/v1/pods?") and "limit=1&" not in f"{path}&" and self.scheduler.cluster.assumed:
                 self.server.met["relist while binding"] += 1
         elif self._elects and "/pods/" in path:
             holder = self.server.holders.get(LEASE)
@@ -224,7 +224,7 @@ class Replica:
         found = violations(
             scheduler.cluster,
             scheduler.queue,
-            scheduler.context.assumed,
+            scheduler.cluster.assumed,
             is_under_way=scheduler.is_under_way,
         )
         waiting = {q.pod.uid for q in scheduler.queue if q.place is Place.PERMIT}

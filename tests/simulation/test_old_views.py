@@ -92,7 +92,7 @@ def test_what_was_decided_before_a_cut_is_looked_at_again_before_it_is_sent(goes
         connection.takes_requests = False
         cluster.create(*(f"p{number}" for number in range(30)))
         await asyncio.sleep(1.0)
-        assert cluster.replica.scheduler.context.assumed
+        assert cluster.replica.scheduler.cluster.assumed
         connection.is_cut = True
         if goes_on == "after a break":
             for stream in connection.streams:

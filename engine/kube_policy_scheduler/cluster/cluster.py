@@ -1,8 +1,9 @@
 """The cluster as the scheduler sees it: nodes, pods on them, and the objects that rules read.
 
 One mutable value, changed only by the methods here, each of which leaves every column, counter and index
-consistent. A pod counts on its node from `place` (bound by anyone, or assumed) to `displace`. A pod on a node
-that is not known (yet) is kept aside and counts once the node appears.
+consistent. As in kube-scheduler's cache, a pod counts on its node from `assume` (we decided it) or `confirm` (the
+watch shows it there) to `forget` (it is not bound after all) or `remove` (it is gone). `place` and `displace` are
+what these share with dry runs. A pod on a node that is not known (yet) is kept aside and counts once the node appears.
 """
 
 from __future__ import annotations
@@ -40,6 +41,32 @@ class DryRunChange(NamedTuple):
     """1 for a pod that was placed, -1 for one that was displaced."""
 
 
+class Confirmed(NamedTuple):
+    """What the watch's word that a pod is on a node changed."""
+
+    added: bool
+    """It was not known to be there, or assumed only."""
+    changed: bool
+    """It counts otherwise than before."""
+
+
+class AssumedPods(dict[str, str]):
+    """Pods that have a node and whose binding the watch has not shown yet: node by uid, the oldest first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.since: dict[str, float] = {}
+        """By uid: when it was assumed, Unix seconds."""
+
+    def oldest_seconds(self, now: float) -> float:
+        """Return how long the oldest has been assumed; 0.0 where there is none."""
+        return max(0.0, now - self.since[next(iter(self))]) if self else 0.0
+
+    def clock_was_set(self, seconds: float) -> None:
+        """Take note that the clock was set by so many seconds."""
+        self.since = {uid: since + seconds for uid, since in self.since.items()}
+
+
 class Cluster:
     """Nodes as columns, pods by node, counters, ports, and other objects by kind."""
 
@@ -53,6 +80,8 @@ class Cluster:
         self.priorities = PriorityTable()
         self.pods: dict[str, PodInfo] = {}
         """Every pod that counts somewhere, by uid, as it was placed."""
+        self.assumed = AssumedPods()
+        """Those of them whose binding the watch has not shown yet."""
         self.on_node: dict[str, dict[str, PodInfo]] = {}
         """Pods by node name and uid; also for nodes that are not in the table."""
         self.claim_users: dict[str, dict[str, PodInfo]] = {}
@@ -158,7 +187,38 @@ class Cluster:
         if self.workload.learns and not self.dry_run_changes:
             self.workload.saw(pod.template, 1)
 
-    def confirm(self, pod: PodInfo, node_name: str) -> bool:
+    def assume(self, pod: PodInfo, node_name: str, *, now: float, devices: Mapping[str, Chosen] | None = None) -> None:
+        """Count a pod on the node that was chosen for it, before it is bound.
+
+        Args:
+            pod: the pending pod.
+            node_name: of its node.
+            now: Unix seconds.
+            devices: see `place`.
+        """
+        self.place(pod, node_name, devices=devices)
+        self.assumed[pod.uid] = node_name
+        self.assumed.since.setdefault(pod.uid, now)
+
+    def forget(self, uid: str) -> PodInfo | None:
+        """Count an assumed pod no longer, as it is not bound after all; None where it was not assumed."""
+        return self.remove(uid) if uid in self.assumed else None
+
+    def remove(self, uid: str) -> PodInfo | None:
+        """Count a pod no longer that is gone from its node, assumed or not; None where it did not count."""
+        self._unassume(uid)
+        return self.displace(uid)
+
+    def _unassume(self, uid: str) -> bool:
+        self.assumed.since.pop(uid, None)
+        return self.assumed.pop(uid, None) is not None
+
+    def confirm(self, pod: PodInfo, node_name: str) -> Confirmed:
+        """Take over the state of a pod that the watch shows on a node."""
+        added = self._unassume(pod.uid) or pod.uid not in self.pods
+        return Confirmed(added, self._update(pod, node_name))
+
+    def _update(self, pod: PodInfo, node_name: str) -> bool:
         """Take over a placed pod's new state; return whether it now counts otherwise than before."""
         known = self.pods.get(pod.uid)
         if (

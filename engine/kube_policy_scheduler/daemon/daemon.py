@@ -329,14 +329,14 @@ class Daemon:
 
     def _look_at_bindings(self) -> str | None:
         """Return whether a pod is in flight for longer than any time-out, or as a remark how long the oldest is."""
-        bindings, assumed = self._scheduler.in_flight, self._scheduler.context.assumed
+        bindings, assumed = self._scheduler.in_flight, self._scheduler.cluster.assumed
         if bindings.oldest_seconds > IN_FLIGHT_SECONDS:
             return f"a pod has been in flight for {bindings.oldest_seconds:.0f} s; see the log, and /debug/state"
         if not assumed and not len(bindings):
             return None
         return Remark(
             f"{len(bindings)} pods in flight, the oldest for {bindings.oldest_seconds:.1f} s; {len(assumed)} assumed,"
-            f" the oldest for {assumed.oldest_seconds:.1f} s"
+            f" the oldest for {assumed.oldest_seconds(self._scheduler.context.clock()):.1f} s"
         )
 
     def _look_at_writes(self) -> str | None:
@@ -384,12 +384,12 @@ class Daemon:
         live.cache_size = lambda: {
             "nodes": scheduler.cluster.nodes.size,
             "pods": len(scheduler.cluster.pods),
-            "assumed_pods": len(scheduler.context.assumed),
+            "assumed_pods": len(scheduler.cluster.assumed),
         }
         live.unschedulable_pods = census.rejections
         live.oldest_pods = lambda: {
             "in_flight": scheduler.in_flight.oldest_seconds,
-            "assumed": scheduler.context.assumed.oldest_seconds,
+            "assumed": scheduler.cluster.assumed.oldest_seconds(scheduler.context.clock()),
         }
         live.backlogs = self._telling.backlogs
         live.loops = lambda: self._loops

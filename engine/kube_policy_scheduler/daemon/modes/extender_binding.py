@@ -97,7 +97,7 @@ class ExtenderBinding:
     async def _settle(self, pod: PodInfo, node_name: str, outcome: Outcome) -> None:
         """Find out what became of a binding; a pod that is not bound takes no room."""
         try:
-            while isinstance(outcome, Unknown) and pod.uid in self._scheduler.context.assumed:
+            while isinstance(outcome, Unknown) and pod.uid in self._cluster.assumed:
                 outcome = await self._binder.settle(
                     namespace=pod.namespace, name=pod.name, uid=pod.uid, node=node_name, after=outcome
                 )
@@ -110,7 +110,7 @@ class ExtenderBinding:
 
     def _assume(self, known: AskedPod, node_name: str) -> str:
         """Count the pod on its node; return why it must not be there, "" where it may."""
-        cluster, assumed, pod = self._cluster, self._scheduler.context.assumed, known.pod
+        cluster, pod = self._cluster, known.pod
         row = cluster.nodes.rows.get(node_name)
         if row is None:
             return f"node {node_name} is not known here"
@@ -123,11 +123,9 @@ class ExtenderBinding:
                 why = refusals(frame, profile).reasons.get(row, "it is not what it was")
                 return f"node {node_name} no longer passes policy {policy.name}: {why}"
             devices = self._algorithm.cycle.devices(frame, profile, row)
-        cluster.place(pod, node_name, devices=devices)
-        assumed[pod.uid] = node_name
+        cluster.assume(pod, node_name, now=self._scheduler.context.clock(), devices=devices)
         return ""
 
     def _give_back(self, uid: str) -> None:
-        context = self._scheduler.context
-        if context.assumed.pop(uid, None) is not None and self._cluster.displace(uid) is not None:
-            context.wakeups.move_on_event(ClusterEvent.POD_DELETE)
+        if self._cluster.forget(uid) is not None:
+            self._scheduler.context.wakeups.move_on_event(ClusterEvent.POD_DELETE)

@@ -144,7 +144,7 @@ class Leading:
                 random=random,
                 on_started=lambda: self._begin(scheduler, views),
                 on_stopped=lambda _: scheduler.lead(False),
-                vouch=lambda: _seen(views) if not scheduler.context.assumed else {},
+                vouch=lambda: _seen(views) if not scheduler.cluster.assumed else {},
             )
 
     def _begin(self, scheduler: Scheduler, views: Sequence[Reflector[Any]]) -> None:

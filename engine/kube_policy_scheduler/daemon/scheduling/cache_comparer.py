@@ -50,7 +50,7 @@ class CacheComparer:
         """
         context = scheduler.context
         self._scheduler = scheduler
-        self._cluster, self._queue, self._assumed = context.cluster, context.queue, context.assumed
+        self._cluster, self._queue, self._assumed = context.cluster, context.queue, context.cluster.assumed
         self._wakeups, self._clock = context.wakeups, context.clock
         self._is_current = is_current
         self._found = found
@@ -132,7 +132,7 @@ class CacheComparer:
             or self._scheduler.is_under_way(uid)
         ):
             return
-        seconds = min(assumed.seconds(uid), self._clock() - self._current_since)
+        seconds = min(self._clock() - assumed.since[uid], self._clock() - self._current_since)
         if seconds >= UNSHOWN_SECONDS and uid not in self._scheduler.event_handlers.passes:
             self._unshown.add(uid)
             pod = self._cluster.pods.get(uid)

@@ -18,7 +18,6 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.live import FrameOf
-from kube_policy_scheduler.daemon.scheduling.assumed_pods import AssumedPods
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent, ClusterView
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
@@ -225,8 +224,3 @@ class SchedulerContext:
     def wakeups(self) -> Wakeups:
         """Wakes pods and the loop."""
         return Wakeups(self.queue, self.clock)
-
-    @cached_property
-    def assumed(self) -> AssumedPods:
-        """Pods that have a node and whose binding the watch has not shown yet."""
-        return AssumedPods(self.clock)

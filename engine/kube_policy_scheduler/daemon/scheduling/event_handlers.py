@@ -62,7 +62,6 @@ class EventHandlers:
         """
         self._cluster, self._queue, self._clock = context.cluster, context.queue, context.clock
         self._wakeups = context.wakeups
-        self.assumed = context.assumed
         self._algorithm = algorithm
         self._waiting_pods = waiting_pods
         self._on_assigned = on_assigned
@@ -109,7 +108,7 @@ class EventHandlers:
             self._pod_gone(info.uid)
         elif info.node_name:
             self._pod_assigned(info)
-        elif info.uid not in self.assumed:
+        elif info.uid not in self._cluster.assumed:
             self._pod_pending(info)
         elif info.terminating:
             self._pod_gone(info.uid)  # its binding will be refused; its room is free at once
@@ -121,7 +120,7 @@ class EventHandlers:
 
     def _passed_changed(self, info: PodInfo) -> None:
         """Take over a pod that was passed on: it is still to be bound there, or comes back."""
-        uid, host = info.uid, self.assumed[info.uid]
+        uid, host = info.uid, self._cluster.assumed[info.uid]
         if self._algorithm.passed_to(info) == host:
             self.passes.show(info)
         else:
@@ -136,7 +135,7 @@ class EventHandlers:
     def take_back(self, uid: str) -> None:
         """Let a pod that was passed on no longer count where it was passed to."""
         early = self.passes.drop(uid)
-        if self.assumed.pop(uid, None) is not None and self._cluster.displace(uid) is not None:
+        if self._cluster.forget(uid) is not None:
             self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
         if early is not None:
             self._pod_pending(early)
@@ -148,7 +147,7 @@ class EventHandlers:
             self._passed_changed(since)
 
     def _pod_pending(self, info: PodInfo) -> None:
-        if self._cluster.displace(info.uid) is not None:
+        if self._cluster.remove(info.uid) is not None:
             self._wakeups.move_on_event(ClusterEvent.POD_DELETE)  # the API server knows better than we did
         if info.terminating or not self._algorithm.serves(info):
             self._queue.remove(info.uid)
@@ -157,8 +156,7 @@ class EventHandlers:
                 self._wakeups.changes += 1
             node_name = None if info.terminating else self._algorithm.passed_to(info)
             if node_name is not None:
-                self._cluster.place(info, node_name)
-                self.assumed[info.uid] = node_name
+                self._cluster.assume(info, node_name, now=self._clock())
                 self.passes.show(info)
                 self._wakeups.changes += 1
             elif not info.terminating:
@@ -185,19 +183,17 @@ class EventHandlers:
         self._pod_gone(pod.metadata.uid)
 
     def _pod_assigned(self, info: PodInfo) -> None:
-        known = info.uid in self._cluster.pods
         self._on_assigned(info)
         self._leave(info.uid)
-        assumed = self.assumed.pop(info.uid, None) is not None
         self.passes.drop(info.uid)
         self._returns.pop(info.uid, None)
         self._queue.remove(info.uid)
         self._cluster.nominate(info, "")
-        if self._cluster.confirm(info, info.node_name):
+        added, changed = self._cluster.confirm(info, info.node_name)
+        if changed:
             self._mark(info.node_name)
-            self._wakeups.move_on_event(ClusterEvent.POD_UPDATE if known and not assumed else ClusterEvent.POD_ADD)
-        elif assumed:
-            self._wakeups.move_on_event(ClusterEvent.POD_ADD)
+        if added or changed:
+            self._wakeups.move_on_event(ClusterEvent.POD_ADD if added else ClusterEvent.POD_UPDATE)
 
     def _leave(self, uid: str) -> None:
         self._waiting_pods.forget(uid)
@@ -205,7 +201,6 @@ class EventHandlers:
 
     def _pod_gone(self, uid: str) -> None:
         self._leave(uid)
-        self.assumed.pop(uid, None)
         self.passes.drop(uid)
         self._returns.pop(uid, None)
         foreign = self._foreign.pop(uid, None)
@@ -214,7 +209,7 @@ class EventHandlers:
         waiting = self._queue.remove(uid)
         if waiting is not None:
             self._cluster.nominate(waiting.pod, "")
-        if self._cluster.displace(uid) is not None or (waiting is not None and waiting.pod.nominated_node):
+        if self._cluster.remove(uid) is not None or (waiting is not None and waiting.pod.nominated_node):
             self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
 
     def pods_replaced(self, pods: Sequence[objects.Pod]) -> None:
@@ -331,7 +326,7 @@ class EventHandlers:
     def policies_changed(self) -> None:
         """Try everything again: other policies, or another share, may decide otherwise and serve other pods."""
         for pod in self.passes.shown():
-            if self._algorithm.passed_to(pod) != self.assumed[pod.uid]:
+            if self._algorithm.passed_to(pod) != self._cluster.assumed[pod.uid]:
                 self.take_back(pod.uid)
                 self._pod_pending(pod)
         for pod in list(self._foreign.values()):

@@ -29,7 +29,7 @@ class HandOver:
         event_handlers: EventHandlers,
     ) -> None:
         self._context = context
-        self._cluster, self._queue, self._assumed = context.cluster, context.queue, context.assumed
+        self._cluster, self._queue, self._clock = context.cluster, context.queue, context.clock
         self._nominator, self._sharding = context.nominator, context.sharding
         self._algorithm = algorithm
         self._waiting_pods = waiting_pods
@@ -54,18 +54,18 @@ class HandOver:
         self._waiting_pods.withdraw_all()
         self._sharding.use(members)
         self._algorithm.forget_refusals()
-        self._leaving = frozenset(self._assumed)
+        self._leaving = frozenset(self._cluster.assumed)
         self._event_handlers.policies_changed()
 
     def has_handed_over(self) -> bool:
         """Return whether what was under way at the last change of members is confirmed, or has failed."""
         is_shown = self._event_handlers.passes.is_shown
-        self._leaving = frozenset(uid for uid in self._leaving if uid in self._assumed and not is_shown(uid))
+        self._leaving = frozenset(uid for uid in self._leaving if uid in self._cluster.assumed and not is_shown(uid))
         return not self._leaving
 
     def has_settled(self) -> bool:
         """Return whether the watch has shown everything that we did."""
-        return all(map(self._event_handlers.passes.is_shown, self._assumed))
+        return all(map(self._event_handlers.passes.is_shown, self._cluster.assumed))
 
     def is_for_another(self, host: str) -> bool:
         """Return whether a node is another replica's."""
@@ -75,8 +75,7 @@ class HandOver:
         """Count a pod on the node of another replica until that has bound it."""
         pod = queued.pod
         self._cluster.nominate(pod, "")
-        self._cluster.place(pod, host)
-        self._assumed[pod.uid] = host
+        self._cluster.assume(pod, host, now=self._clock())
         self._event_handlers.passes.begin(pod.uid)
         self._algorithm.forget_refusals()
 

@@ -108,7 +108,7 @@ class Scheduler:
     def clock_was_set(self, seconds: float) -> None:
         """Move all times by as much as the clock was set: what was to last a second still does."""
         self.queue.clock_was_set(seconds)
-        self.context.assumed.clock_was_set(seconds)
+        self.cluster.assumed.clock_was_set(seconds)
         self.waiting_pods.clock_was_set(seconds)
         self.context.wakeups.requested.set()
 
@@ -264,11 +264,10 @@ class Scheduler:
         try:
             self._tell_decided(queued, decision, began, waits=self.waiting_pods.describe(claims))
             self.cluster.nominate(pod, "")
-            self.cluster.place(pod, host, devices=decision.devices)
+            self.cluster.assume(pod, host, now=self._clock(), devices=decision.devices)
         except Exception:
             assumed.unreserve(self.cluster)
             raise
-        self.context.assumed[pod.uid] = host
         self.algorithm.forget_refusals()
         return assumed
 
@@ -306,7 +305,7 @@ class Scheduler:
 
     def settle(self, queued: QueuedPod) -> None:
         """Find out what became of a pod in flight that no task works on: bind it, or put it back."""
-        host = self.context.assumed.get(queued.pod.uid)
+        host = self.cluster.assumed.get(queued.pod.uid)
         if host is None:
             self._attempt_failed(queued, "its attempt was lost", began=self._stopwatch())
             return
@@ -364,7 +363,7 @@ class Scheduler:
         while True:
             while not self.view():  # noqa: ASYNC110 (asked by turns, as the loop does)
                 await asyncio.sleep(STALE_POLL_SECONDS)
-            if pod.uid not in self.context.assumed:
+            if pod.uid not in self.cluster.assumed:
                 if pod.uid not in self.cluster.pods:
                     await self._unreserve(assumed)
                 return  # the watch has told what became of it

@@ -44,7 +44,7 @@ class WaitingPods:
         context: SchedulerContext,
         algorithm: Algorithm,
     ) -> None:
-        self._cluster, self._queue, self._assumed = context.cluster, context.queue, context.assumed
+        self._cluster, self._queue = context.cluster, context.queue
         self._clock, self._stopwatch = context.clock, context.stopwatch
         self._reporter, self._observer, self._wakeups = context.reporter, context.observer, context.wakeups
         self._algorithm = algorithm
@@ -335,8 +335,7 @@ class WaitingPods:
             return None
         self.permit.leave(uid)
         assumed = self._forget(uid)
-        if self._assumed.pop(uid, None) is not None:
-            self._cluster.displace(uid)
+        self._cluster.forget(uid)
         assumed.unreserve(self._cluster)
         return assumed
 

@@ -130,7 +130,7 @@ class Serving:
             cluster=scheduler.cluster,
             queue=scheduler.queue,
             gangs=scheduler.waiting_pods.states,
-            assumed=lambda: len(scheduler.context.assumed),
+            assumed=lambda: len(scheduler.cluster.assumed),
             log=self.recorder.log,
             counts=self._counts,
             onlooker=self._onlooker,
@@ -239,7 +239,7 @@ class Serving:
         return dump_in_steps(
             sources.cluster,
             sources.queue,
-            assumed=self._scheduler.context.assumed,
+            assumed=self._scheduler.cluster.assumed,
             now=sources.clock(),
             leading=replica.leading,
             part=replica.part,
