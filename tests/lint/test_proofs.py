@@ -151,5 +151,12 @@ def test_nothing_is_claimed_of_what_can_be_either(text: str) -> None:
     assert not always(value)
 
 
-def test_facts_start_empty() -> None:
-    assert Facts() == Facts({}, {}, {})
+def test_what_is_known_under_one_condition_is_not_known_without_it() -> None:
+    nothing = Facts()
+    known = follow(infer("node.a > 2")[0], True, nothing)
+    assert known is not None
+    below, _ = infer("node.a < 1")
+
+    assert never(below, given=known)
+    assert not never(below, given=nothing)
+    assert not never(below)
