@@ -7,11 +7,11 @@ WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench fuzz soak faults lock clean
+.PHONY: help demo test lint format bench fuzz soak faults reference lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="	" read -r name text; do \
-	  printf '  make %-8s %s\n' "$$name" "$$text"; done
+	  printf '  make %-9s %s\n' "$$name" "$$text"; done
 
 demo: $(VENV)/.demo ## run a cluster and the scheduler on this machine
 	@$(BIN)/python -m kube_policy_scheduler.demo $(ARGS)
@@ -42,6 +42,10 @@ soak: $(VENV)/.dev ## run 1,000 simulations of 2,000 steps, and 200 with shards;
 faults: $(VENV)/.dev ## run the long fault tests: 2,000 bindings, 200,000 pods, 100,000 pending (11 to 20 min)
 	@.ci/programs
 	@FAULTS=long $(BIN)/python -m pytest -s tests/faults $(ARGS)
+
+reference: $(VENV)/.dev ## regenerate the language reference and the parser's tables in grammar/
+	@$(BIN)/python -m tests.lang.test_reference
+	@$(BIN)/python -m tests.lang.test_parse_tables
 
 lock: $(VENV)/.dev ## resolve the newest versions into requirements.lock and requirements-dev.lock
 	@.ci/lock $(BIN)/python

@@ -19,7 +19,7 @@ EXAMPLES = re.findall(r"^```policy\n(.*?)^```", REFERENCE.read_text(encoding="ut
 def test_the_generated_parts_are_up_to_date() -> None:
     text = REFERENCE.read_text(encoding="utf-8")
 
-    assert refreshed(text) == text, "run: python -m tests.lang.test_reference"
+    assert refreshed(text) == text, "run: make reference"
 
 
 def test_there_are_examples() -> None:
