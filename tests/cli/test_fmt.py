@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kube_policy_scheduler.cli import main, rewriting
+from kube_policy_scheduler.cli import main
 
 UGLY, TIDY = "filter   node.ready\n", "filter node.ready\n"
 
@@ -61,9 +61,9 @@ def test_a_file_that_cannot_be_written_is_named_and_keeps_its_text(
     def full(self: Path, target: Path) -> Path:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(rewriting.Path, "replace", full)
+    monkeypatch.setattr(Path, "replace", full)
     assert main.run(["fmt", str(ugly)]) == main.COULD_NOT_RUN
-    assert capsys.readouterr().err == f"{ugly}: cannot be written: no space left on device\n"
+    assert capsys.readouterr().err == f"policyctl: cannot write {ugly}: no space left on device\n"
     assert ugly.read_text() == UGLY
     assert list(ugly.parent.iterdir()) == [ugly]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kube_policy_scheduler.cli import main, rewriting
+from kube_policy_scheduler.cli import main
 
 BEFORE, AFTER = "let x = 1\nfilter node.ready\n", "filter node.ready\n"
 
@@ -56,13 +56,13 @@ def test_a_file_that_cannot_be_written_keeps_its_text(
     def full(self: Path, target: Path) -> Path:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(rewriting.Path, "replace", full)
+    monkeypatch.setattr(Path, "replace", full)
 
     assert main.run(["lint", "--fix", str(policy)]) == main.COULD_NOT_RUN
     assert policy.read_text() == BEFORE
     assert list(policy.parent.iterdir()) == [policy]
     said = capsys.readouterr().err
-    assert f"{policy}: cannot be written: no space left on device\n" in said
+    assert f"policyctl: cannot write {policy}: no space left on device\n" in said
     assert "fixed[" not in said
 
 

@@ -44,7 +44,7 @@ def first(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> tuple[
 SHOWN = [
     'for pods where pod.label.team == "core" and pod.namespace == "prod"\nfilter node.ready',
     "filter node.age > 1h\nrequire pod.attempts < 5",
-    "filter node.taints == [] if pod.label.a" if False else "filter tolerated()",
+    "filter tolerated()",
     'filter number(pod.label["slots"]) ?? 1 <= 4 else "too many slots"',
     'hold if between("18:00", "20:00")',
     "filter node.used_fraction.mem < 50%",

@@ -6,6 +6,7 @@ import gzip
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 
 class OutputError(Exception):
@@ -13,26 +14,38 @@ class OutputError(Exception):
 
 
 def write_file(path: Path, text: Iterable[str]) -> None:
-    """Write a text; a file of that name is replaced once the new one is complete.
+    """Write a text; a file of that name is replaced once the new one is complete, and keeps its mode.
+
+    A link is followed. What is no file, such as `/dev/stdout`, is written to as it is.
 
     Raises:
         OutputError: the folder is not there, is full, or may not be written to.
     """
     partial: Path | None = None
     try:
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        target = path.resolve()
+        if target.exists() and not target.is_file() and not target.is_dir():
+            with target.open("wb") as raw:
+                _write(raw, text, packed=False)
+            return
+        partial = target.with_name(f".{target.name}.{os.getpid()}")
         with partial.open("wb") as raw:  # not a temporary file: those are for their owner alone
-            if path.suffix == ".gz":
-                # no time and no name inside: the same content gives the same bytes
-                with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as packed:
-                    for piece in text:
-                        packed.write(piece.encode())
-            else:
-                for piece in text:
-                    raw.write(piece.encode())
-        partial.replace(path)
+            if target.exists():
+                partial.chmod(target.stat().st_mode & 0o7777)
+            _write(raw, text, packed=path.suffix == ".gz")
+        partial.replace(target)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error
     finally:
         if partial is not None:
             partial.unlink(missing_ok=True)
+
+
+def _write(raw: BinaryIO, text: Iterable[str], *, packed: bool) -> None:
+    if not packed:
+        raw.writelines(piece.encode() for piece in text)
+        return
+    # no time and no name inside: the same content gives the same bytes
+    with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as file:
+        for piece in text:
+            file.write(piece.encode())

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from kube_policy_scheduler.cli.files import replace_file
 from kube_policy_scheduler.cli.terminal import status_line, terminal
 
 if TYPE_CHECKING:
@@ -75,10 +74,7 @@ class Coverage:
         text = cobertura(
             self.measured(), timestamp_millis=int(time.time() * 1000), version=version("kube-policy-scheduler")
         )
-        try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise click.ClickException(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error
+        replace_file(path, text)
 
 
 def mutated(loaded: Sequence[LoadedSuite], results: Sequence[SuiteResult]) -> list[MutantResult]:

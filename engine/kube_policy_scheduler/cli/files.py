@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kube_policy_scheduler.cli.terminal import colour, columns
+from kube_policy_scheduler.cli.terminal import colour, columns, say
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span, render
 
 if TYPE_CHECKING:
@@ -130,3 +131,38 @@ def _place(span: Span) -> dict[str, Any]:
     (line, column), (end_line, end_column) = span.source.position(span.start), span.source.position(span.end)
     end = {"line": end_line, "column": end_column}
     return {"file": span.source.name, "line": line, "column": column, "end": end}
+
+
+# --- files that commands write ----------------------------------------------------------------------------
+
+
+def difference(source: Source, text: str, *, done: str) -> str:
+    """Return how a text differs from its source, as `diff -u` shows it; `done` says what was done to it."""
+    lines = difflib.unified_diff(
+        source.text.splitlines(keepends=True), text.splitlines(keepends=True), source.name, f"{source.name} ({done})"
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def replace_file(path: Path, text: str | Iterable[str]) -> None:
+    """Write a file in one step, so that a reader sees the old text or the new one.
+
+    Raises:
+        click.ClickException: the file cannot be written.
+    """
+    from kube_policy_scheduler.adapters.output_file import OutputError, write_file
+
+    try:
+        write_file(path, [text] if isinstance(text, str) else text)
+    except OutputError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def rewrite_file(path: Path, text: str) -> bool:
+    """Replace one of several files; where that fails, say why and return False, so that the others are written."""
+    try:
+        replace_file(path, text)
+    except click.ClickException as error:
+        say(f"policyctl: {error.message}", err=True)
+        return False
+    return True

@@ -163,18 +163,6 @@ def output_of(text: str) -> tuple[str, Path]:
     return SUFFIXES[suffix], Path(text)
 
 
-def write(path: Path, text: str) -> None:
-    """Write a file.
-
-    Raises:
-        click.ClickException: it cannot be written.
-    """
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise click.ClickException(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error
-
-
 def last_line(run: Run) -> str:
     """Return what ends the output for people."""
     from kube_policy_scheduler.tooling.tester.reports import summary

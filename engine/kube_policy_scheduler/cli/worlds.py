@@ -291,12 +291,7 @@ def write_page(path: Path, text: str, *, plots: bool = False) -> None:
     Raises:
         click.ClickException: the file cannot be written.
     """
-    from kube_policy_scheduler.adapters.output_file import OutputError, write_file
-
-    try:
-        write_file(path, [text])
-    except OutputError as error:
-        raise click.ClickException(str(error)) from error
+    files.replace_file(path, text)
     if plots:
         from kube_policy_scheduler.pages.charts import ADVICE, can_draw
 

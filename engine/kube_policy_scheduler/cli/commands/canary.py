@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kube_policy_scheduler.cli import files, rewriting
+from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.policies import asked, named
 from kube_policy_scheduler.cli.terminal import say
 
@@ -135,7 +135,7 @@ def _end(
         raise click.ClickException("what would be left has errors, so nothing is changed") from error
     before = {source.name: source for source in place.sources}
     for source in outcome.changed:
-        say(rewriting.difference(before[source.name], source.text, done="promoted"), nl=False)
+        say(files.difference(before[source.name], source.text, done="promoted"), nl=False)
     for source in outcome.removed:
         say(f"{source.name} is removed" if not dry_run else f"{source.name} would be removed")
     if dry_run:
@@ -205,7 +205,7 @@ class _Folder:
 
     def apply(self, outcome: Outcome) -> bool:
         """Write what changed, then remove the canary: between the two it says the same as its stable policy."""
-        if not all(rewriting.written(Path(source.name), source.text) for source in outcome.changed):
+        if not all(files.rewrite_file(Path(source.name), source.text) for source in outcome.changed):
             return False
         for source in outcome.removed:
             try:

@@ -83,7 +83,6 @@ def command(
     verified by deciding again. What stays is the same node, the next best and how far it is behind (or the same
     reason), and for each filter that refused any node one that it refuses. The file is run before it is written.
     """
-    from kube_policy_scheduler.adapters.output_file import OutputError, write_file
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.capture.freeze import NotReproduced
     from kube_policy_scheduler.tooling.cluster_state import UnknownPod
@@ -111,11 +110,8 @@ def command(
         return 2
     except (UnknownPod, NotReproduced) as error:
         raise click.ClickException(str(error)) from error
-    try:
-        for path, text in zip((target, beside), texts, strict=False):
-            write_file(path, [text])
-    except OutputError as error:
-        raise click.ClickException(str(error)) from error
+    for path, text in zip((target, beside), texts, strict=False):
+        files.replace_file(path, text)
     say(_summary(made, target, beside))
     return 0
 

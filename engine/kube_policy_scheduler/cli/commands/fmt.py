@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import click
 
-from kube_policy_scheduler.cli import files, rewriting
+from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def command(paths: tuple[Path, ...], check: bool, diff: bool) -> int:
             click.echo(text, nl=False)
         elif text != source.text:
             changed += 1
-            if not (check or diff) and not rewriting.written(path, text):
+            if not (check or diff) and not files.rewrite_file(path, text):
                 unusable += 1
             elif diff:
-                say(rewriting.difference(source, text, done="formatted"), nl=False)
+                say(files.difference(source, text, done="formatted"), nl=False)
             else:
                 say(source.name)
     if unusable:

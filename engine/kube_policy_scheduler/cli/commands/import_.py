@@ -68,7 +68,7 @@ def _written(imported: tuple[Imported, ...], folder: Path, *, force: bool) -> bo
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, each in paths.items():
-            path.write_text(each.text, encoding="utf-8")
+            files.replace_file(path, each.text)
             say(f"wrote {path}", err=True)
     except OSError as error:
         say(f"cannot write to {folder}: {(error.strerror or str(error)).lower()}", err=True)

@@ -136,25 +136,23 @@ def _summary(checked: int, found: Sequence[Diagnostic], *, fixing: bool) -> str:
 
 def _shown(read: dict[Path, Source], result: Fixed) -> bool:
     """Print what fixing changes; return whether it changes anything."""
-    from kube_policy_scheduler.cli import rewriting
 
     changed = False
     for before, after in zip(read.values(), result.sources, strict=True):
         if after.text != before.text:
             changed = True
-            say(rewriting.difference(before, after.text, done="fixed"), nl=False)
+            say(files.difference(before, after.text, done="fixed"), nl=False)
     return changed
 
 
 def _written(read: dict[Path, Source], result: Fixed) -> bool:
     """Write what was fixed and say so; return whether all of it could be written."""
-    from kube_policy_scheduler.cli import rewriting
 
     done = True
     for (path, before), after in zip(read.items(), result.sources, strict=True):
         if path == files.STANDARD_INPUT:
             click.echo(after.text, nl=False)
-        elif after.text != before.text and not rewriting.written(path, after.text):
+        elif after.text != before.text and not files.rewrite_file(path, after.text):
             done = False
             continue
         for diagnostic in result.made:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kube_policy_scheduler.cli import rewriting
+from kube_policy_scheduler.cli import files
 from kube_policy_scheduler.cli.policies import asked, named
 from kube_policy_scheduler.cli.terminal import format_option, say, say_json, say_lines, terminal
 
@@ -192,7 +192,7 @@ def _show(name: str, old: str, new: str | None, number: int) -> None:
     if new is None:
         say(f"{name} is not in revision {number}")
     else:
-        say(rewriting.difference(Source(name, old), new, done=f"revision {number}"), nl=False)
+        say(files.difference(Source(name, old), new, done=f"revision {number}"), nl=False)
 
 
 def _read(config_map: str, kubeconfig: Path | None, context: str | None) -> tuple[ConfigMapData, tuple[Revision, ...]]:

@@ -83,7 +83,6 @@ def command(
     The file is a plain Kubernetes List, as kubectl prints it, with nodes, unfinished pods, and whatever else
     scheduling looks at. A kind that you may not list is named, and left out.
     """
-    from kube_policy_scheduler.adapters.output_file import OutputError, write_file
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.times import rfc3339
@@ -105,18 +104,15 @@ def command(
         annotations["policyctl/anonymised"] = "true"
     if listing.unlisted:
         annotations["policyctl/missing"] = ", ".join(one.resource for one in listing.unlisted)
-    try:
-        if output is None:
-            for piece in _text(things, annotations, None):
-                click.echo(piece, nl=False)
-        else:
-            write_file(output, _text(things, annotations, output))
-        if metrics_path is not None:
-            from kube_policy_scheduler.documents.writing import yaml_text
+    if output is None:
+        for piece in _text(things, annotations, None):
+            click.echo(piece, nl=False)
+    else:
+        files.replace_file(output, _text(things, annotations, output))
+    if metrics_path is not None:
+        from kube_policy_scheduler.documents.writing import yaml_text
 
-            write_file(metrics_path, [yaml_text(measured)])
-    except OutputError as error:
-        raise click.ClickException(str(error)) from error
+        files.replace_file(metrics_path, yaml_text(measured))
     incomplete = _report(listing, failures)
     if output is not None:
         say(_written(things, output, metrics_path, measured), err=True)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kube_policy_scheduler.cli import files
-from kube_policy_scheduler.cli.suite_runs import FORMATS, Session, Shown, formatted, output_of, write
+from kube_policy_scheduler.cli.files import replace_file
+from kube_policy_scheduler.cli.suite_runs import FORMATS, Session, Shown, formatted, output_of
 from kube_policy_scheduler.cli.terminal import format_option, say
 from kube_policy_scheduler.wording import plural
 
@@ -132,7 +133,7 @@ def command(
     if measure is not None and coverage_out is not None:
         measure.write(coverage_out)
     for name, path in also:
-        write(path, formatted(name, run))
+        replace_file(path, formatted(name, run))
     code = _exit_code(run, pattern, no_skip=no_skip)
     return code or _below(threshold, coverage=measure, tried=tried)
 
@@ -211,7 +212,7 @@ def _regular_expression(pattern: str | None) -> re.Pattern[str]:
 
 def _update(loaded: Sequence[LoadedSuite], run: Run, *, writes: bool) -> None:
     """Write scores and placements that came into the files, and say how many; or show the difference."""
-    from kube_policy_scheduler.cli.rewriting import difference, written
+    from kube_policy_scheduler.cli.files import difference, rewrite_file
     from kube_policy_scheduler.tooling.tester.run import updated
 
     for suite, result in zip(loaded, run.results, strict=True):
@@ -219,5 +220,5 @@ def _update(loaded: Sequence[LoadedSuite], run: Run, *, writes: bool) -> None:
         text, changes = updated(result)
         if changes and not writes:
             say(difference(source, text, done="updated"), nl=False)
-        elif changes and written(Path(source.name), text):
+        elif changes and rewrite_file(Path(source.name), text):
             say(f"policyctl: {source.name}: {plural(changes, 'value')} written; run the tests again", err=True)

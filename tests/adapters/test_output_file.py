@@ -1,0 +1,40 @@
+"""Files that commands write: whole, in one step, and what was there keeps its mode."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from kube_policy_scheduler.adapters.output_file import OutputError, write_file
+
+
+def test_a_file_that_is_replaced_keeps_its_mode_and_the_link_to_it(tmp_path: Path) -> None:
+    file, link = tmp_path / "real.txt", tmp_path / "link.txt"
+    file.write_text("old")
+    file.chmod(0o640)
+    link.symlink_to(file)
+
+    write_file(link, ["n", "ew"])
+
+    assert link.is_symlink()
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o640)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.txt", "real.txt"]
+
+
+def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
+    write_file(Path("/dev/null"), ["text"])
+    assert Path("/dev/null").is_char_device()
+
+
+def test_the_same_text_gives_the_same_packed_bytes(tmp_path: Path) -> None:
+    for name in ("a.gz", "b.gz"):
+        write_file(tmp_path / name, ["text"])
+    assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
+    assert gzip.decompress((tmp_path / "a.gz").read_bytes()) == b"text"
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"cannot write .*/none/a.txt: no such file or directory"):
+        write_file(tmp_path / "none" / "a.txt", ["text"])
