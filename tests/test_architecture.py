@@ -84,7 +84,7 @@ MAY_USE: dict[str, set[str]] = {
     "builtins": {"numpy", "re2"},
     "lint": {"promql_parser"},
     "policy": {"msgspec", "numpy", "promql_parser"},
-    "tooling": {"msgspec", "numpy"},
+    "tooling": {"msgspec", "numpy", "promql_parser"},
     "pages": {"jinja2", "matplotlib"},
     "adapters": {
         "aiohttp", "cryptography", "httptools", "kubernetes", "msgspec", "numpy", "opentelemetry", "orjson",

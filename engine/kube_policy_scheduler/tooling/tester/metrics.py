@@ -10,6 +10,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+import promql_parser
+
 from kube_policy_scheduler.cluster.signals import Failure, Query, Reading, Series, Signals
 from kube_policy_scheduler.times import parse_duration
 
@@ -86,10 +88,7 @@ RESERVED = ("series", "absent", "interval", "outages")
 _UNANSWERED = ("timeout", "error")
 _FAILURES = {"timeout": "no answer within the time limit", "error": "the server answered 503: service unavailable"}
 
-_SELECTOR = re.compile(r"\s*(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)?\s*(?:\{(?P<matchers>.*)\})?\s*", re.DOTALL)
-_MATCHER = re.compile(
-    r"""\s*(?P<label>[a-zA-Z_][a-zA-Z0-9_]*)\s*(?P<operator>=~|!~|!=|=)\s*"(?P<value>(?:[^"\\]|\\.)*)"\s*(?:,|$)"""
-)
+_OPERATORS = {"MatchOp.Equal": "=", "MatchOp.NotEqual": "!=", "MatchOp.Re": "=~", "MatchOp.NotRe": "!~"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +118,19 @@ def _matches(text: str, operator: str, value: str) -> bool:
             return re.fullmatch(value, text) is None
 
 
+@lru_cache(maxsize=4096)
 def selector(text: str) -> Selector | None:
     """Return a plain selector, None where the text is anything else."""
-    found = _SELECTOR.fullmatch(text)
-    if found is None or not (found["name"] or found["matchers"]):
+    try:
+        tree = promql_parser.parse(text)
+    except ValueError:
         return None
-    matchers, at, inside = [], 0, (found["matchers"] or "").strip()
-    while at < len(inside):
-        matcher = _MATCHER.match(inside, at)
-        if matcher is None:
-            return None
-        matchers.append((matcher["label"], matcher["operator"], re.sub(r"\\(.)", r"\1", matcher["value"])))
-        at = matcher.end()
-    return Selector(found["name"] or "", tuple(matchers))
+    if not isinstance(tree, promql_parser.VectorSelector) or tree.offset is not None or tree.at is not None:
+        return None
+    if tree.matchers.or_matchers:
+        return None
+    matchers = tuple((one.name, _OPERATORS[str(one.op)], one.value) for one in tree.matchers.matchers)
+    return Selector(tree.name or "", matchers)
 
 
 @dataclass(frozen=True, slots=True)
