@@ -17,7 +17,7 @@ from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.policy.decision_inputs import Rules
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.capture.freeze import Frozen, frozen
-from kube_policy_scheduler.tooling.capture.reduce import Scene
+from kube_policy_scheduler.tooling.capture.reduce import ReducibleInputs
 from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
 from kube_policy_scheduler.tooling.snapshot.pseudonyms import Pseudonyms
 from tests.framework.worlds import EVENTS, PODS, World, make_node, make_pod
@@ -41,12 +41,12 @@ def scene(
     text: str,
     *,
     signals: Signals = Signals.EMPTY,
-) -> Scene:
-    made = Scene.of([*nodes, *placed, pod], pod, rules(text), seed=0, now=NOW)
-    return Scene(made.pod, made.nodes, made.placed, made.others, made.rules, signals, NOW)
+) -> ReducibleInputs:
+    made = ReducibleInputs.of([*nodes, *placed, pod], pod, rules(text), seed=0, now=NOW)
+    return ReducibleInputs(made.pod, made.nodes, made.placed, made.others, made.rules, signals, NOW)
 
 
-def freeze(made: Scene, **given: Any) -> Frozen:
+def freeze(made: ReducibleInputs, **given: Any) -> Frozen:
     return frozen(made, scheduler=OURS, **given)
 
 
@@ -70,7 +70,7 @@ def test_whatever_is_decided_is_decided_the_same_by_its_test(events: list[Any], 
     placed = [on(pod, node) for pod, node in kept.pods.values()]
     things = [*kept.nodes.values(), *placed]
     pod = make_pod("incoming", PODS[variant])
-    plain = Scene.of(things, pod, Rules(kubernetes_profile()), seed=0, now=NOW)
+    plain = ReducibleInputs.of(things, pod, Rules(kubernetes_profile()), seed=0, now=NOW)
 
     made = frozen(plain, scheduler="default-scheduler")
 
@@ -159,7 +159,7 @@ def test_other_objects_stay_where_they_matter() -> None:
     claim.spec.volume_name = "gone"
     claim.metadata.annotations = {"pv.kubernetes.io/bind-completed": "yes"}
     other = objects.PersistentVolumeClaim(metadata=objects.ObjectMeta(name="other", namespace="default"))
-    made = Scene.of([*nodes, claim, other, pod], pod, rules("score 1\n"), seed=0, now=NOW)
+    made = ReducibleInputs.of([*nodes, claim, other, pod], pod, rules("score 1\n"), seed=0, now=NOW)
 
     kept = freeze(made)
 

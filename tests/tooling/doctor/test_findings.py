@@ -14,7 +14,7 @@ from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.doctor.access import NEEDED, Access
 from kube_policy_scheduler.tooling.doctor.examine import examine, is_found, meant_key
-from kube_policy_scheduler.tooling.doctor.findings import Finding, Patient, Status
+from kube_policy_scheduler.tooling.doctor.findings import Finding, Inspection, Status
 from tests.deploy.test_permissions import allowed
 from tests.framework.worlds import make_node, make_pod
 
@@ -38,16 +38,16 @@ def pod(name: str = "web", *, scheduler: str = OURS, **short: Any) -> objects.Po
     return made
 
 
-def patient(
+def inspection(
     *texts: str,
     things: Sequence[Any] = (),
     signals: Signals = Signals.EMPTY,
     **more: Any,
-) -> Patient:
+) -> Inspection:
     sources = [Source(f"p{at}.policy", text) for at, text in enumerate(texts)]
     loaded = load(sources)
     assert loaded.policy_set is not None, loaded.diagnostics
-    return Patient(
+    return Inspection(
         cluster_state(things or [*nodes(), pod()]),
         loaded.policy_set,
         NOW,
@@ -58,7 +58,7 @@ def patient(
     )
 
 
-def found(sick: Patient, check: str) -> list[tuple[str, Status, str, str]]:
+def found(sick: Inspection, check: str) -> list[tuple[str, Status, str, str]]:
     every = examine(sick, access=None)
     return [(one.subject, one.status, one.text, one.advice) for one in every if one.check == check]
 
@@ -81,7 +81,7 @@ def test_the_key_that_was_meant_is_found(key: str, meant: str | None) -> None:
 
 
 def test_a_label_that_is_on_no_node_is_a_problem_where_another_was_meant() -> None:
-    (finding,) = found(patient('score 1 if node.label["topology.kubernetes.io/zon"] == "a"\n'), "labels")
+    (finding,) = found(inspection('score 1 if node.label["topology.kubernetes.io/zon"] == "a"\n'), "labels")
 
     assert finding == (
         "node label topology.kubernetes.io/zon", Status.PROBLEM, "on 0 of 6 nodes",
@@ -90,7 +90,7 @@ def test_a_label_that_is_on_no_node_is_a_problem_where_another_was_meant() -> No
 
 
 def test_values_are_looked_at_too() -> None:
-    found_ = found(patient('filter node.label.disk in ["SSD", "ssd", "tape"]\n'), "labels")
+    found_ = found(inspection('filter node.label.disk in ["SSD", "ssd", "tape"]\n'), "labels")
 
     assert found_ == [
         ("node label disk", Status.OK, "on 6 of 6 nodes", ""),
@@ -100,7 +100,7 @@ def test_values_are_looked_at_too() -> None:
 
 
 def test_a_label_that_must_be_absent_may_be() -> None:
-    ((_, status, text, _),) = found(patient('filter node.label.retired != "yes"\n'), "labels")
+    ((_, status, text, _),) = found(inspection('filter node.label.retired != "yes"\n'), "labels")
 
     assert (status, text) == (Status.OK, "on 0 of 6 nodes")
 
@@ -108,13 +108,13 @@ def test_a_label_that_must_be_absent_may_be() -> None:
 def test_the_labels_of_pods_are_looked_at_on_the_pods_that_the_policy_governs() -> None:
     things = [*nodes(), pod("mine"), pod("other", scheduler="default-scheduler")]
 
-    assert found(patient("spread by pod.label.tenant\n", things=things), "labels") == [
+    assert found(inspection("spread by pod.label.tenant\n", things=things), "labels") == [
         ("pod label tenant", Status.OK, "on 1 of 1 pod", "")
     ]
 
 
 def test_without_pods_nobody_knows() -> None:
-    ((_, status, _, _),) = found(patient("spread by pod.label.tenant\n", things=nodes()), "labels")
+    ((_, status, _, _),) = found(inspection("spread by pod.label.tenant\n", things=nodes()), "labels")
 
     assert status is Status.UNCHECKED
 
@@ -132,7 +132,7 @@ LOAD = 'score -promql("load") ?? 0\n'
 
 
 def metric(signals: Signals, **more: Any) -> tuple[Status, str, str]:
-    first, *_ = found(patient(LOAD, signals=signals, **more), "metrics")
+    first, *_ = found(inspection(LOAD, signals=signals, **more), "metrics")
     return first[1:]
 
 
@@ -180,7 +180,7 @@ def test_duplicates_are_a_problem_and_the_label_that_differs_is_named() -> None:
 def test_old_samples_are_held_against_their_limit(age: float, status: Status | None) -> None:
     signals = vector([{"node": f"n{i}"} for i in range(6)], age=age)
 
-    aged = [one for one in found(patient(LOAD, signals=signals), "metrics") if "oldest sample" in one[2]]
+    aged = [one for one in found(inspection(LOAD, signals=signals), "metrics") if "oldest sample" in one[2]]
 
     assert [one[1] for one in aged] == ([] if status is None else [status])
 
@@ -197,7 +197,7 @@ def test_the_clock_of_prometheus_is_held_against_ours() -> None:
     late = Signals.of([Reading("load", series, evaluated_at=NOW - 60, fetched_at=NOW)])
 
     assert ("prometheus", Status.WARNING, "its clock is 60 s behind ours", "synchronise them") in found(
-        patient(LOAD, signals=late), "clocks"
+        inspection(LOAD, signals=late), "clocks"
     )
 
 
@@ -207,7 +207,7 @@ def test_the_clock_of_prometheus_is_held_against_ours() -> None:
 def test_a_filter_that_refuses_everything_is_a_problem() -> None:
     text = 'filter node.free.cpu > 100 as room\nfilter node.ready or true_ as any\nlet true_ = node.name != ""\n'
 
-    statuses = {subject: status for subject, status, _, _ in found(patient(text), "filters")}
+    statuses = {subject: status for subject, status, _, _ in found(inspection(text), "filters")}
 
     assert statuses == {"room": Status.PROBLEM, "any": Status.OK}
 
@@ -226,33 +226,33 @@ def test_a_require_is_a_problem_where_it_refuses_every_pod(
     labels = [{"tenant": tenant} if tenant else {"n": str(at)} for at, tenant in enumerate(tenants)]
     things = [*nodes(), *(pod(f"pod-{at}", labels=each) for at, each in enumerate(labels))]
 
-    ((_, got, said, _),) = found(patient("require pod.label.tenant as tenants\n", things=things), "filters")
+    ((_, got, said, _),) = found(inspection("require pod.label.tenant as tenants\n", things=things), "filters")
 
     assert (got, said) == (status, text)
 
 
 def test_a_filter_whose_condition_never_holds_refuses_nothing() -> None:
-    ((_, status, text, _),) = found(patient('filter node.ready if pod.namespace == "x" as only\n'), "filters")
+    ((_, status, text, _),) = found(inspection('filter node.ready if pod.namespace == "x" as only\n'), "filters")
 
     assert (status, text) == (Status.OK, "refuses no node now")
 
 
 def test_a_score_below_the_smallest_step_of_another_only_breaks_ties() -> None:
-    found_ = found(patient("score node.free.cpu as free\nscore node.free.cpu * 0.001 as tiny\n"), "scores")
+    found_ = found(inspection("score node.free.cpu as free\nscore node.free.cpu * 0.001 as tiny\n"), "scores")
 
     assert [(subject, status) for subject, status, _, _ in found_] == [("free", Status.OK), ("tiny", Status.WARNING)]
     assert "the smallest step of `free` is 1" in found_[1][2]
 
 
 def test_a_score_that_is_the_same_everywhere_is_a_warning() -> None:
-    ((_, status, text, _),) = found(patient('score 10 if node.label.disk != "tape" as flat\n'), "scores")
+    ((_, status, text, _),) = found(inspection('score 10 if node.label.disk != "tape" as flat\n'), "scores")
 
     assert status is Status.WARNING
     assert "is the same on every node" in text
 
 
 def test_without_a_pod_rules_are_not_tried() -> None:
-    ((_, status, _, _),) = found(patient("filter node.ready\n", things=nodes()), "rules")
+    ((_, status, _, _),) = found(inspection("filter node.ready\n", things=nodes()), "rules")
 
     assert status is Status.UNCHECKED
 
@@ -265,7 +265,8 @@ def test_pods_of_nobody_and_policies_of_nothing_are_found() -> None:
     things = [*nodes(), pod("lost"), pod("astray", scheduler="policy-schedular")]
 
     statuses = {
-        subject: (status, said, advice) for subject, status, said, advice in found(patient(text, things=things), "pods")
+        subject: (status, said, advice)
+        for subject, status, said, advice in found(inspection(text, things=things), "pods")
     }
 
     assert statuses["policy p0"][0] is Status.WARNING
@@ -283,7 +284,7 @@ def access(findings: Sequence[Finding], check: str) -> list[tuple[Status, str]]:
 
 
 def test_what_is_denied_is_a_problem_and_what_could_not_be_asked_is_not_a_pass() -> None:
-    sick = patient("filter node.ready\n")
+    sick = inspection("filter node.ready\n")
     answers: dict[Any, bool | str] = dict.fromkeys(NEEDED, True)
 
     assert access(examine(sick, access=Access(answers, 0.3)), "permissions") == [
