@@ -75,6 +75,13 @@ def test_what_programs_write_for_nothing_is_nothing() -> None:
     assert (found.name, found.kind, found.created) == ("null", PodKind(1, 2, 1, 500, ()), None)
 
 
+@pytest.mark.parametrize("end", ["\r", "\x0b", "\x1c", "\x85", "\u2028"])
+def test_what_ends_lines_elsewhere_is_text_here(end: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        parse_nodes(Source("list.csv", f"{end}y"))
+    assert {diagnostic.span.source.position(diagnostic.span.start)[0] for diagnostic in caught.value.diagnostics} == {1}
+
+
 def test_nodes_with_and_without_gpus() -> None:
     text = "sn,cpu_milli,memory_mib,gpu,model\nn1,32000,262144,0,\nn2,96000,393216,8,G2\n"
     assert parse_nodes(Source("n", text)) == (

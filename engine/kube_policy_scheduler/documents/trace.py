@@ -9,8 +9,10 @@ them); `creation_time` and `deletion_time` in seconds. Columns may stand in any 
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NoReturn
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span, closest
@@ -139,7 +141,7 @@ class _Table:
 
     def wrong(self, line: int, message: str, *, advice: str = "") -> None:
         """Report a line."""
-        starts = sum(len(text) for text in self.source.text.splitlines(keepends=True)[: line - 1])
+        starts = sum(len(text) for text in islice(self._lines(), line - 1))
         text = self.source.line(line) if self.source.text else ""
         self.found.append(BAD_TRACE.at(Span(self.source, starts, starts + len(text)), message, help=advice))
 
@@ -149,8 +151,7 @@ class _Table:
 
     def rows(self) -> Iterator[_Row]:
         """Yield the rows that are not empty, their cells by the names that are asked for."""
-        lines = self.source.text.splitlines(keepends=True)
-        reader = csv.reader(lines, skipinitialspace=True, strict=True)
+        reader = csv.reader(self._lines(), skipinitialspace=True, strict=True)
         try:
             columns: list[str] | None = None
             for cells in reader:
@@ -174,6 +175,10 @@ class _Table:
             self.wrong(1, f"no header line; expected the columns {', '.join(self._needed)}")
         if self.found:
             self.fail()
+
+    def _lines(self) -> Iterator[str]:
+        """Yield the lines as `Source` counts them: what `splitlines` takes for an end of line besides is text."""
+        return io.StringIO(self.source.text, newline="\n")
 
     def _columns(self, header: list[str], line: int) -> list[str]:
         """Return for each place the name that is asked for, "" where it is not read."""
