@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import kube_policy_scheduler.adapters.kube.reflector
 from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.changes import Added, Change, Deleted, Modified, Phase
 from kube_policy_scheduler.adapters.kube.decoding import LineBuffer
@@ -474,6 +475,32 @@ async def test_of_a_watch_of_few_objects_that_says_nothing_the_list_is_read_agai
         await until(lambda: api.lists == 2 and reflector.is_current)
         assert mirror.log == ["-b"]
         assert mirror.replacements == 1
+
+
+async def test_a_list_that_takes_longer_than_a_gap_may_last_is_not_read_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the time at which its watch is open it is too old, and on a busy API server the next one is, too."""
+    monkeypatch.setattr(kube_policy_scheduler.adapters.kube.reflector, "GAP_SECONDS", 0.05)
+    api = Api()
+
+    async def bookmark(peer: Peer) -> None:
+        peer.begin_stream()
+        await asyncio.sleep(0.1)
+        peer.event("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": api.version}})
+
+    async def slowly(request: Request, peer: Peer) -> None:
+        api.version = str(int(api.version) + 1)  # other objects change
+        if request.query.get("timeoutSeconds") == str(SHORT_WATCH_SECONDS):
+            api.watches = [bookmark]
+        elif "watch" not in request.query and request.query["limit"] != "1":
+            await asyncio.sleep(0.1)
+        if (answering := api(request, peer)) is not None:
+            await answering
+
+    async with mirrored(slowly, few_objects=500) as (_, reflector, __):
+        await until(lambda: reflector.is_current)
+        assert api.lists == 1
 
 
 async def test_where_no_bookmark_comes_a_list_shows_what_there_is() -> None:

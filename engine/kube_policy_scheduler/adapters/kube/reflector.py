@@ -8,7 +8,7 @@ After an error, and whenever somebody asks (`prove`), the view counts as current
 server is asked for the version of the collection (a list of one object is a consistent read), and the watch must
 reach it. Where nothing happens a watch says nothing, and bookmarks come once a minute; but the API server sends one
 shortly before a watch's time is over, so that a watch of few seconds brings one within two. Where that does not help
-either, or there are few objects, a list does.
+either, or there are few objects that are listed soon, a list does.
 """
 
 from __future__ import annotations
@@ -147,6 +147,7 @@ class Reflector(Generic[T]):
         self._is_unavailable = False  # absent or forbidden, for longer than a server takes to start
         self._recency = Recency()
         self._proof_wanted = asyncio.Event()
+        self._list_seconds = 0.0  # that the last list took
         self._fruitless = 0  # short watches in a row that did not bring the view forward
         self._is_hurried = False  # the next watch is to be a short one
 
@@ -267,6 +268,7 @@ class Reflector(Generic[T]):
         self.counts.lists += 1
         self._deliver_whole = False
         self.last_contact = asyncio.get_running_loop().time()
+        self._list_seconds = self.last_contact - asked
         self._recency.known(asked)
         self._fruitless, self._is_hurried = 0, False
         self._is_unavailable = False
@@ -409,7 +411,8 @@ class Reflector(Generic[T]):
             elif self._recency.target is None:
                 await self._ask_how_new(stream)
             elif not is_short and loop.time() - max(self.last_contact, self._recency.asked) >= QUIET_SECONDS:
-                if len(self._told) <= self._few_objects:
+                # a list that takes long is too old again when its watch is open
+                if len(self._told) <= self._few_objects and self._list_seconds <= GAP_SECONDS / 2:
                     self._version = ""
                 else:
                     self._is_hurried = True
