@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
-from kube_policy_scheduler.framework.queue import Place, SchedulingQueue, Turn, priority_turn
+from kube_policy_scheduler.framework.queue import Place, QueuePosition, SchedulingQueue, priority_turn
 
 FIT = frozenset({"NodeResourcesFit"})
 WAKES = kubernetes_profile().wakes
@@ -182,7 +182,7 @@ def test_new_rules_order_and_hold_the_pods_that_wait_already() -> None:
     for at, name in enumerate("abcd"):
         queue.add(make_pod(name), float(at))
     queue.use(
-        turn=lambda queued: Turn("", -queued.timestamp),
+        turn=lambda queued: QueuePosition("", -queued.timestamp),
         hold=lambda queued: "not now" if queued.pod.name == "c" else None,
     )
 
@@ -194,7 +194,7 @@ def test_new_rules_order_and_hold_the_pods_that_wait_already() -> None:
 
 def test_lines_of_different_orders_compete_by_their_heads() -> None:
     """A line decides the order within itself; between lines the head with priority, or that waited longest, goes."""
-    queue = SchedulingQueue(turn=lambda queued: Turn(queued.pod.name[0], queued.pod.name))
+    queue = SchedulingQueue(turn=lambda queued: QueuePosition(queued.pod.name[0], queued.pod.name))
     for at, (name, priority) in enumerate([("a2", 0), ("b1", 0), ("a1", 0), ("b2", 9)]):
         queue.add(make_pod(name, priority=priority), float(at))
 

@@ -11,7 +11,7 @@ import heapq
 from itertools import count
 from typing import Any
 
-from kube_policy_scheduler.framework.queued_pod import Place, QueuedPod, Turn, priority_sort
+from kube_policy_scheduler.framework.queued_pod import Place, QueuedPod, QueuePosition, priority_sort
 
 Heap = list[tuple[Any, int, QueuedPod]]
 _FRESH, _AGAIN = 0, 1
@@ -36,7 +36,7 @@ class ActiveQueue:
         self._heaps.clear()
         self._forget_tags()
 
-    def push(self, queued: QueuedPod, turn: Turn) -> None:
+    def push(self, queued: QueuedPod, turn: QueuePosition) -> None:
         """Add a pod, or give it another turn."""
         queued.place = Place.ACTIVE
         queued.ticket = next(self._tickets)

@@ -20,10 +20,26 @@ from kube_policy_scheduler.framework.backoff_queue import BackoffQueue, backoff_
 from kube_policy_scheduler.framework.events import ClusterEvent, wake_events
 from kube_policy_scheduler.framework.permit import Group, Placed
 from kube_policy_scheduler.framework.queued_groups import Membership, QueuedGroups, ShortGroups
-from kube_policy_scheduler.framework.queued_pod import Place, QueuedPod, Turn, gates, priority_sort, priority_turn
+from kube_policy_scheduler.framework.queued_pod import (
+    Place,
+    QueuedPod,
+    QueuePosition,
+    gates,
+    priority_sort,
+    priority_turn,
+)
 from kube_policy_scheduler.framework.unschedulable_pods import UnschedulablePods
 
-__all__ = ["Membership", "Place", "QueuedPod", "SchedulingQueue", "Turn", "gates", "priority_sort", "priority_turn"]
+__all__ = [
+    "Membership",
+    "Place",
+    "QueuePosition",
+    "QueuedPod",
+    "SchedulingQueue",
+    "gates",
+    "priority_sort",
+    "priority_turn",
+]
 
 UNSCHEDULABLE_TIMEOUT_SECONDS = 300.0
 """A rejected pod is tried again after this long even if no event concerned it."""
@@ -31,7 +47,7 @@ UNSCHEDULABLE_TIMEOUT_SECONDS = 300.0
 ASKED_AT_ONCE = 64
 """Held pods that are asked again at a time, where a group lets very many in: some 2 ms."""
 
-TurnOf = Callable[[QueuedPod], Turn]
+TurnOf = Callable[[QueuedPod], QueuePosition]
 HoldReason = Callable[[QueuedPod], str | None]
 """PreEnqueue: why a pod must wait outside, or None."""
 MembershipOf = Callable[[QueuedPod], Membership]

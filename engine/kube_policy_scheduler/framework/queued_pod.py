@@ -59,7 +59,7 @@ class QueuedPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class QueuePosition:
     """When a pod's turn is: among the pods of its line, the smallest key first."""
 
     line: str
@@ -67,9 +67,9 @@ class Turn:
     key: Any
 
 
-def priority_turn(queued: QueuedPod) -> Turn:
+def priority_turn(queued: QueuedPod) -> QueuePosition:
     """Return the turn that Kubernetes gives a pod."""
-    return Turn("", priority_sort(queued))
+    return QueuePosition("", priority_sort(queued))
 
 
 def priority_sort(queued: QueuedPod) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kuber
 from kube_policy_scheduler.framework.permit import Claim
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Weighted
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
-from kube_policy_scheduler.framework.queued_pod import QueuedPod, Turn, priority_sort, priority_turn
+from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition, priority_sort, priority_turn
 from kube_policy_scheduler.framework.refusal_message import CLAUSE_NAMED, by_policy
 from kube_policy_scheduler.lang.checked import Canary, ClauseKind
 from kube_policy_scheduler.lang.compiling.compiled import (
@@ -126,11 +126,11 @@ class Policy:
         """Return the sort key of pods in the queue, the smallest first; None: Kubernetes' order."""
         return next((clause.evaluate for clause in self.clauses if isinstance(clause, CompiledOrder)), None)
 
-    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+    def turn(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
         """Return when a pod's turn is that it governs: as `order by` says, or as Kubernetes does."""
         if self.order is None:
             return priority_turn(queued)
-        return Turn(self.name, (self.order(frame), *priority_sort(queued)))
+        return QueuePosition(self.name, (self.order(frame), *priority_sort(queued)))
 
     # --- permit ------------------------------------------------------------------------------------------
 

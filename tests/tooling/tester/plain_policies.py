@@ -20,7 +20,7 @@ from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
 from kube_policy_scheduler.framework.plugin import Ready, Scope, Weighted
 from kube_policy_scheduler.framework.plugins.base import Filter, Score
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queued_pod import QueuedPod, Turn, priority_turn
+from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition, priority_turn
 from kube_policy_scheduler.framework.status import Code, Status
 from kube_policy_scheduler.tooling.tester.outcome import Conjunct
 from kube_policy_scheduler.tooling.tester.reports import case_lines, summary
@@ -84,7 +84,7 @@ class PlainPolicy:
     def clauses(self) -> tuple[()]:
         return ()
 
-    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+    def turn(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
         return priority_turn(queued)
 
     def claims(self, frame: Frame) -> tuple[()]:

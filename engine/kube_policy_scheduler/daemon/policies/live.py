@@ -17,7 +17,7 @@ from kube_policy_scheduler.framework.dynamic_resources.pod_claims import waits_f
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import Claim
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue import QueuedPod, Turn, gates, priority_turn
+from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, gates, priority_turn
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.reading.parse import parse
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_claims
@@ -95,7 +95,7 @@ class LivePolicies:
         """Return the unit of pods that one replica decides alone, as `kube_policy_scheduler.policy.units` has it."""
         return unit_of(pod, self._set.governing(pod), by_pod=by_pod)
 
-    def turn(self, queued: QueuedPod, frame: FrameOf) -> Turn:
+    def turn(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
         """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""
         policy = self._set.governing(queued.pod) if self._has_orders else None
         return priority_turn(queued) if policy is None else policy.turn(queued, frame(queued))

@@ -25,7 +25,7 @@ from kube_policy_scheduler.framework.dynamic_resources.reservation import ClaimR
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.permit import Claim
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue import QueuedPod, SchedulingQueue, Turn
+from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, SchedulingQueue
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
 
 
@@ -152,7 +152,7 @@ class Policies(Protocol):
         """Return why the pod must wait outside the active queue, or None."""
         ...
 
-    def turn(self, queued: QueuedPod, frame: FrameOf) -> Turn:
+    def turn(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
         """Return when the pod's turn is."""
         ...
 

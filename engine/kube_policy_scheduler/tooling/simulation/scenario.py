@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue import QueuedPod, Turn, gates, priority_turn
+from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, gates, priority_turn
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
 
@@ -133,7 +133,7 @@ class Rules:
         policy = self.policy(frame)
         return policy.hold_reason(frame) if policy is not None and policy.holds else None
 
-    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+    def turn(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
         """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""
         policy = self.policy(frame) if self.ordered else None
         return policy.turn(queued, frame) if policy is not None else priority_turn(queued)

@@ -21,7 +21,7 @@ from kube_policy_scheduler.framework.permit import Claim
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queued_pod import QueuedPod, Turn
+from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, CompiledTest, Operand
 from kube_policy_scheduler.policy.decision_inputs import undefined_nodes
 from kube_policy_scheduler.policy.pod_groups import pod_group_claims
@@ -63,7 +63,7 @@ class TestedPolicy(Protocol):
         """Return why the pod waits outside the active queue, or None."""
         ...
 
-    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+    def turn(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
         """Return when the pod's turn is."""
         ...
 
@@ -142,7 +142,7 @@ class TestedCompiledPolicy:
         """Return why the pod waits outside the active queue, or None."""
         return self.policy.hold_reason(frame)
 
-    def turn(self, queued: QueuedPod, frame: Frame) -> Turn:
+    def turn(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
         """Return when the pod's turn is."""
         return self.policy.turn(queued, frame)
 
