@@ -52,9 +52,9 @@ def test_a_rejected_pod_waits_for_an_event_that_its_rejector_cares_for() -> None
     assert queued is not None
     queue.rejected(queued, FIT, 0.0, wakes=WAKES)
 
-    assert queue.happened(ClusterEvent.NODE_TAINT, 20.0) == 0
+    assert queue.move_on_event(ClusterEvent.NODE_TAINT, 20.0) == 0
     assert queue.pop(20.0) is None
-    assert queue.happened(ClusterEvent.POD_DELETE, 20.0) == 1
+    assert queue.move_on_event(ClusterEvent.POD_DELETE, 20.0) == 1
     assert queue.pop(20.0) is queued
 
 
@@ -63,7 +63,7 @@ def test_an_event_during_the_attempt_is_not_missed() -> None:
     queue.add(make_pod("a"), 0.0)
     queued = queue.pop(0.0)
     assert queued is not None
-    queue.happened(ClusterEvent.POD_DELETE, 0.0)
+    queue.move_on_event(ClusterEvent.POD_DELETE, 0.0)
     queue.rejected(queued, FIT, 0.0, wakes=WAKES)
 
     assert queued.place is Place.BACKOFF
@@ -92,7 +92,7 @@ def test_an_idle_queue_does_not_make_a_woken_pod_sit_out_its_backoff() -> None:
     queued = queue.pop(0.0)
     assert queued is not None
     queue.rejected(queued, FIT, 0.0, wakes=WAKES)
-    queue.happened(ClusterEvent.POD_DELETE, 0.1)
+    queue.move_on_event(ClusterEvent.POD_DELETE, 0.1)
 
     assert queued.place is Place.BACKOFF
     assert queue.pop(0.1) is queued
@@ -163,7 +163,7 @@ def test_every_pending_pod_is_in_exactly_one_place(steps: list[tuple[str, int]])
                     queued = flying.pop()
                     queue.rejected(queued, FIT, now, wakes=WAKES) if step == "reject" else queue.failed(queued, now)
             case "event":
-                queue.happened(ClusterEvent.POD_DELETE, now)
+                queue.move_on_event(ClusterEvent.POD_DELETE, now)
             case "flush":
                 queue.flush_leftovers(now)
         assert {queued.pod.uid for queued in queue} == expected
@@ -173,7 +173,7 @@ def test_every_pending_pod_is_in_exactly_one_place(steps: list[tuple[str, int]])
     for queued in flying:
         queue.failed(queued, now)
     queue.flush_leftovers(now + 1000)
-    queue.happened(ClusterEvent.TIMEOUT, now + 1000)
+    queue.move_on_event(ClusterEvent.TIMEOUT, now + 1000)
     assert sorted(popped(queue, now + 2000)) == sorted(expected)
 
 
@@ -207,7 +207,7 @@ def flood(queue: SchedulingQueue, templates: Templates, *, pods: int) -> None:
         queue.add(make_pod(f"flood{number}", templates=templates), 0.0)
     while (queued := queue.pop(1.0)) is not None:
         queue.rejected(queued, FIT, 1.0, wakes=WAKES)
-    queue.happened(ClusterEvent.POD_DELETE, 100.0)
+    queue.move_on_event(ClusterEvent.POD_DELETE, 100.0)
 
 
 def of_tenant(name: str) -> PodInfo:
@@ -231,7 +231,7 @@ def test_a_flood_does_not_delay_another_tenants_rejected_pod_either() -> None:
         assert queued is not None
         if queued.pod.name == "again":
             queue.rejected(queued, FIT, 101.0, wakes=WAKES)
-    queue.happened(ClusterEvent.POD_DELETE, 120.0)
+    queue.move_on_event(ClusterEvent.POD_DELETE, 120.0)
 
     assert "again" in popped(queue, 120.0)[:3]
 
@@ -253,8 +253,8 @@ def test_a_pod_waits_for_the_events_that_its_clause_depends_on() -> None:
     assert queued is not None
     queue.rejected(queued, frozenset({"busy"}), 0.0, wakes={"busy": frozenset({ClusterEvent.SIGNALS})})
 
-    assert queue.happened(ClusterEvent.NODE_LABEL, 20.0) == 0
-    assert queue.happened(ClusterEvent.SIGNALS, 20.0) == 1
+    assert queue.move_on_event(ClusterEvent.NODE_LABEL, 20.0) == 0
+    assert queue.move_on_event(ClusterEvent.SIGNALS, 20.0) == 1
 
 
 def test_other_policies_wake_every_rejected_pod() -> None:
@@ -264,8 +264,8 @@ def test_other_policies_wake_every_rejected_pod() -> None:
     assert queued is not None
     queue.rejected(queued, frozenset({"never"}), 0.0, wakes={"never": frozenset()})
 
-    assert queue.happened(ClusterEvent.POD_DELETE, 20.0) == 0
-    assert queue.happened(ClusterEvent.POLICY, 20.0) == 1
+    assert queue.move_on_event(ClusterEvent.POD_DELETE, 20.0) == 0
+    assert queue.move_on_event(ClusterEvent.POLICY, 20.0) == 1
 
 
 def test_a_held_pod_for_which_room_is_kept_again_is_looked_at_again() -> None:

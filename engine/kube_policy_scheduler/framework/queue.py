@@ -291,7 +291,7 @@ class SchedulingQueue:
         """Forget a pod that is bound."""
         self.remove(uid)
 
-    def happened(self, event: ClusterEvent, now: float) -> int:
+    def move_on_event(self, event: ClusterEvent, now: float) -> int:
         """Wake the rejected pods that an event may help; return how many."""
         if self._in_flight:
             self._events.note(event)
@@ -301,7 +301,7 @@ class SchedulingQueue:
         return len(woken)
 
     def wake(self, uid: str, event: ClusterEvent, now: float) -> bool:
-        """Let an event concern one pod alone, as `happened`; ask it again where it is held. Return whether it helps."""
+        """Let an event concern one pod alone, as `move_on_event`; ask it again where it is held. Return whether it helps."""
         queued = self._pods.get(uid)
         if queued is None:
             return False

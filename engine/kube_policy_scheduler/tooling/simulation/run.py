@@ -317,7 +317,7 @@ class Waiting:
                 following += 1
             if held:
                 queue.recheck_held()
-                queue.happened(ClusterEvent.CLOCK, now)
+                queue.move_on_event(ClusterEvent.CLOCK, now)
             self._decide_all()
             progress(following)
         self._sample(stage.now)
