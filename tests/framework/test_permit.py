@@ -5,17 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_policy_scheduler.framework.permit import Claim, Group, Permit
+from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 
 
-def claim(key: str, size: int, *, within: float = 60.0) -> Claim:
-    return Claim(Group("p/gang", "default", "s", key), size, within, group_of=lambda template: None, text="gang")
+def claim(key: str, size: int, *, within: float = 60.0) -> GangRequirement:
+    return GangRequirement(
+        Group("p/gang", "default", "s", key), size, within, group_of=lambda template: None, text="gang"
+    )
 
 
-def slowly_released(pods: dict[str, list[Claim]], uid: str, placed: dict[str, int]) -> set[str]:
+def slowly_released(pods: dict[str, list[GangRequirement]], uid: str, placed: dict[str, int]) -> set[str]:
     """Return who may bind, as the docstring of `Permit.release` has it: leave out who can't until all others can."""
 
-    def is_complete(one: Claim, staying: set[str]) -> bool:
+    def is_complete(one: GangRequirement, staying: set[str]) -> bool:
         key = one.group.key or ""
         left_out = sum(any(c.group == one.group for c in pods[other]) for other in staying)
         return placed[key] - left_out >= one.size

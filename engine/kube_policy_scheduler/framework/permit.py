@@ -29,7 +29,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class GangRequirement:
     """What one `gang` clause, or one PodGroup, asks for one of its pods."""
 
     group: Group
@@ -51,7 +51,7 @@ class Claim:
         return f'gang "{self.group}" starts with {self.size} pods ({rule})'
 
 
-Placed = Callable[[Claim], int]
+Placed = Callable[[GangRequirement], int]
 """How many members of a claim's group have a place: they run, are being bound, or wait here."""
 
 
@@ -59,7 +59,7 @@ class Permit:
     """Who waits, for which groups, until when."""
 
     def __init__(self) -> None:
-        self._claims: dict[str, tuple[Claim, ...]] = {}
+        self._claims: dict[str, tuple[GangRequirement, ...]] = {}
         self._members: dict[Group, dict[str, None]] = {}
         self._since: dict[Group, float] = {}
         self._due: dict[Group, float] = {}
@@ -92,7 +92,7 @@ class Permit:
         """Return how many of a group's pods wait."""
         return len(self._members.get(group, ()))
 
-    def wait(self, uid: str, claims: tuple[Claim, ...], now: float) -> None:
+    def wait(self, uid: str, claims: tuple[GangRequirement, ...], now: float) -> None:
         """Let a pod that has a place wait."""
         self.leave(uid)
         self._claims[uid] = claims
@@ -127,9 +127,9 @@ class Permit:
             self.leave(other)
         return released
 
-    def expire(self, now: float) -> dict[str, Claim]:
+    def expire(self, now: float) -> dict[str, GangRequirement]:
         """Forget whoever waited too long, with all of its group; return them with the claim that ran out."""
-        gone: dict[str, Claim] = {}
+        gone: dict[str, GangRequirement] = {}
         while (due := self.next_due()) is not None and due <= now:
             group = heapq.heappop(self._next_due)[2]
             for uid in self.members(group):

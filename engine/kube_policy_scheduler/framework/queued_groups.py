@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kube_policy_scheduler.framework.permit import Claim, Group
+from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.framework.queued_pod import QueuedPod
 
 _NOBODY: Mapping[str, QueuedPod] = {}
@@ -21,13 +21,13 @@ class Membership:
     """The groups that a pod starts together with, and why it must wait outside the active queue for them."""
 
     groups: tuple[Group, ...] = ()
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[GangRequirement, ...] = ()
     """What its groups ask for; none where that is not known."""
     why: str | None = None
     """None: it may be decided."""
     waits_for: Group | None = None
     """The group that it waits for; None: for something else, so that it is asked again now and then."""
-    short_of: Claim | None = None
+    short_of: GangRequirement | None = None
     """The claim for which there are too few pods; None: the group itself is not there yet."""
 
 
@@ -102,7 +102,7 @@ class ShortGroups:
         self._by_size: dict[Group, dict[int, dict[str, QueuedPod]]] = {}
         self._sizes: dict[Group, list[int]] = {}
         """The sizes in `_by_size`, ascending."""
-        self._claims: dict[Group, Claim] = {}
+        self._claims: dict[Group, GangRequirement] = {}
         self._named: dict[tuple[str, str], dict[Group, None]] = {}
         """By rule and `namespace/key`."""
 
@@ -156,7 +156,7 @@ class ShortGroups:
         """Return the groups of a rule with the name `namespace/key` that somebody waits for."""
         return list(self._named.get((rule, name), ()))
 
-    def claim(self, group: Group) -> Claim | None:
+    def claim(self, group: Group) -> GangRequirement | None:
         """Return what one of the pods that wait for a group asks for; None where nobody knows."""
         return self._claims.get(group)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kube_policy_scheduler.framework.permit import Claim
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.times import rfc3339
 
 
@@ -43,7 +43,9 @@ class GangState:
         return f'gang "{self.name}": {", ".join(parts)}{held} ({self.rule})'
 
 
-def gang_state(claim: Claim, *, placed: int, pending: int, holding: int = 0, since: float | None = None) -> GangState:
+def gang_state(
+    claim: GangRequirement, *, placed: int, pending: int, holding: int = 0, since: float | None = None
+) -> GangState:
     """Return the state of a claim's gang.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import Claim, Group
+from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGang
 from kube_policy_scheduler.lang.environment import Item
 from kube_policy_scheduler.lang.types import Depends
@@ -32,7 +32,7 @@ class GangOf:
         return Group(f"{self.policy}/{self.clause.name}", template.namespace, template.spec.scheduler_name, key)
 
 
-def claim_of(clause: CompiledGang, frame: Frame, *, policy: str) -> Claim | None:
+def claim_of(clause: CompiledGang, frame: Frame, *, policy: str) -> GangRequirement | None:
     """Return what the clause asks for a pod; None where it does not concern the pod, or one pod is enough.
 
     Raises:
@@ -46,7 +46,7 @@ def claim_of(clause: CompiledGang, frame: Frame, *, policy: str) -> Claim | None
     if size <= 1:
         return None
     gang_of = GangOf(clause, policy)
-    return Claim(
+    return GangRequirement(
         gang_of.group(frame.template, clause.key(frame)),
         math.ceil(size),
         clause.within_seconds,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kube_policy_scheduler.cluster.objects import CoschedulingPodGroup, PodGroup
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import Claim, Group
+from kube_policy_scheduler.framework.permit import GangRequirement, Group
 
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 NATIVE_WITHIN_SECONDS = 300.0
@@ -59,7 +59,7 @@ class MissingPodGroupError(ValueError):
         self.group = group
 
 
-def pod_group_claims(frame: Frame) -> tuple[Claim, ...]:
+def pod_group_claims(frame: Frame) -> tuple[GangRequirement, ...]:
     """Return what the PodGroups of a pod ask for.
 
     Raises:
@@ -74,7 +74,7 @@ def pod_group_claims(frame: Frame) -> tuple[Claim, ...]:
     return tuple(claim for claim in found if claim is not None)
 
 
-def _native_claim(group: Group, frame: Frame) -> Claim | None:
+def _native_claim(group: Group, frame: Frame) -> GangRequirement | None:
     there = frame.cluster.get(PodGroup, str(group))
     if there is None:
         raise MissingPodGroupError(group)
@@ -89,7 +89,7 @@ def _native_claim(group: Group, frame: Frame) -> Claim | None:
     return _claim(group, NATIVE, size=gang.min_count if gang is not None else 1, within_seconds=NATIVE_WITHIN_SECONDS)
 
 
-def _coscheduling_claim(group: Group, frame: Frame) -> Claim | None:
+def _coscheduling_claim(group: Group, frame: Frame) -> GangRequirement | None:
     """Return the claim of a group of the scheduler-plugins; in a cluster without any the label means nothing."""
     there = frame.cluster.get(CoschedulingPodGroup, str(group))
     if there is None:
@@ -100,7 +100,7 @@ def _coscheduling_claim(group: Group, frame: Frame) -> Claim | None:
     return _claim(group, COSCHEDULING, size=there.spec.min_member, within_seconds=within)
 
 
-def _claim(group: Group, group_of: PodGroupOf, *, size: int, within_seconds: float) -> Claim | None:
+def _claim(group: Group, group_of: PodGroupOf, *, size: int, within_seconds: float) -> GangRequirement | None:
     if size <= 1:
         return None
-    return Claim(group, size, within_seconds, group_of, f"{group.rule} {group.key}")
+    return GangRequirement(group, size, within_seconds, group_of, f"{group.rule} {group.key}")

@@ -13,7 +13,7 @@ from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.device_choice import DeviceRule
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kubernetes_scores
-from kube_policy_scheduler.framework.permit import Claim
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Weighted
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition, priority_sort, priority_turn
@@ -139,7 +139,7 @@ class Policy:
         """Return the `gang` clauses."""
         return tuple(clause for clause in self.clauses if isinstance(clause, CompiledGang))
 
-    def claims(self, frame: Frame) -> tuple[Claim, ...]:
+    def claims(self, frame: Frame) -> tuple[GangRequirement, ...]:
         """Return what the `gang` clauses ask for a pod.
 
         Raises:

@@ -15,7 +15,7 @@ from kube_policy_scheduler.daemon.policies.reload import Accepted, Refused
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.dynamic_resources.pod_claims import waits_for_claims
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import Claim
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, gates, priority_turn
 from kube_policy_scheduler.lang.memo import Memo
@@ -77,7 +77,7 @@ class LivePolicies:
         policy = self._set.governing(queued.pod) if self._has_holds else None
         return policy.hold_message(frame(queued)) if policy is not None and policy.holds else None
 
-    def claims(self, queued: QueuedPod, frame: FrameOf) -> tuple[Claim, ...]:
+    def claims(self, queued: QueuedPod, frame: FrameOf) -> tuple[GangRequirement, ...]:
         """Return the groups without which the pod must not bind.
 
         Raises:

@@ -12,7 +12,7 @@ from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerC
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.evaluation import passes
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import Claim
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo, is_alike
@@ -81,7 +81,7 @@ class Algorithm:
         """Return the profile that places the pod, or None where no policy governs it."""
         return self.policies.profile(pod) if self.policies is not None else None
 
-    def claims(self, queued: QueuedPod) -> tuple[Claim, ...]:
+    def claims(self, queued: QueuedPod) -> tuple[GangRequirement, ...]:
         """Return the groups without which the pod must not bind; raises ValueError where a size has no value."""
         return self.policies.claims(queued, self.frame) if self.policies is not None else ()
 

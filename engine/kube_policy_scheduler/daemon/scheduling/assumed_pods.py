@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.dynamic_resources.reservation import ClaimReservation
 from kube_policy_scheduler.framework.dynamic_resources.reservation import undo as undo_claims
-from kube_policy_scheduler.framework.permit import Claim
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.queue import QueuedPod
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
 from kube_policy_scheduler.framework.volume_reservation import undo as undo_volumes
@@ -34,7 +34,7 @@ class AssumedPod:
     began: float
     """When its attempt began, for measurements."""
     volumes: VolumeReservation | None
-    claims: tuple[Claim, ...]
+    claims: tuple[GangRequirement, ...]
     basis: Basis
     devices: ClaimReservation | None = None
 

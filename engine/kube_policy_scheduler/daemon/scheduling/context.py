@@ -23,7 +23,7 @@ from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent, Clust
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.dynamic_resources.reservation import ClaimReservation
 from kube_policy_scheduler.framework.events import ClusterEvent
-from kube_policy_scheduler.framework.permit import Claim
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, SchedulingQueue
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
@@ -164,7 +164,7 @@ class Policies(Protocol):
         """Return the unit of pods that one replica decides alone."""
         ...
 
-    def claims(self, queued: QueuedPod, frame: FrameOf) -> tuple[Claim, ...]:
+    def claims(self, queued: QueuedPod, frame: FrameOf) -> tuple[GangRequirement, ...]:
         """Return the groups without which the pod must not bind.
 
         Raises:

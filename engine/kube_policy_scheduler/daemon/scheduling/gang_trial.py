@@ -16,7 +16,7 @@ from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.assumed_pods import AssumedPod
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.framework.cycle import Decision
-from kube_policy_scheduler.framework.permit import Claim, Group, Permit
+from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.framework.queue import Place, QueuedPod
@@ -46,11 +46,11 @@ class GangTrial:
         self._waiting = waiting
         self._algorithm = algorithm
 
-    def placed(self, claim: Claim) -> int:
+    def placed(self, claim: GangRequirement) -> int:
         """Return how many members of a group have a place, those that wait included."""
         return self._cluster.counters.group_size(claim.group_of, claim.group)
 
-    def siblings(self, claims: Sequence[Claim]) -> list[QueuedPod]:
+    def siblings(self, claims: Sequence[GangRequirement]) -> list[QueuedPod]:
         """Return the pods of the same groups that are not decided yet, as the queue would serve them."""
         found = {
             uid: queued
@@ -62,7 +62,7 @@ class GangTrial:
 
     # --- free nodes, and places of others ------------------------------------------------------------
 
-    def make_way(self, queued: QueuedPod, claim: Claim) -> dict[str, Claim]:
+    def make_way(self, queued: QueuedPod, claim: GangRequirement) -> dict[str, GangRequirement]:
         """Return who has to give its place back so that the pod's group is complete; nobody where that would not help.
 
         Only groups of lower priority, or that began later, give way, and only to a group that then is complete: so
@@ -71,7 +71,7 @@ class GangTrial:
         mine = self._precedence(claim.group, queued)
         others = [group for group in self._permit.groups() if group != claim.group]
         later = sorted((group for group in others if self._precedence(group) > mine), key=self._precedence)
-        gone: dict[str, Claim] = {}
+        gone: dict[str, GangRequirement] = {}
         end = self._stopwatch() + MOST_FREE_SECONDS
         for group in reversed(later):
             for uid in self._permit.members(group):
@@ -89,11 +89,13 @@ class GangTrial:
         priority = max(each.pod.priority for each in ([*members, pending] if pending is not None else members))
         return (-priority, since if since is not None else float("inf"))
 
-    def fits(self, queued: QueuedPod, claim: Claim) -> bool:
+    def fits(self, queued: QueuedPod, claim: GangRequirement) -> bool:
         """Return whether the group would be complete on free nodes, as far as that is known in a short time."""
         return self._fits_without((), queued, claim, end=self._stopwatch() + MOST_FREE_SECONDS) is not False
 
-    def _fits_without(self, gone: Iterable[str], queued: QueuedPod, claim: Claim, *, end: float) -> bool | None:
+    def _fits_without(
+        self, gone: Iterable[str], queued: QueuedPod, claim: GangRequirement, *, end: float
+    ) -> bool | None:
         """Try it out once some have given their places back; None where the time is up before it is known."""
         members = self._members(queued, claim)
         with self._attempt(end) as attempt:
@@ -104,11 +106,11 @@ class GangTrial:
             self._place_free(attempt, members, claim, most_left=len(members) + self.placed(claim) - claim.size)
             return self.placed(claim) >= claim.size or (None if attempt.is_over else False)
 
-    def _members(self, queued: QueuedPod, claim: Claim) -> list[QueuedPod]:
+    def _members(self, queued: QueuedPod, claim: GangRequirement) -> list[QueuedPod]:
         return [queued, *(other for other in self.siblings((claim,)) if other is not queued)]
 
     def _place_free(
-        self, attempt: _Attempt, members: Sequence[QueuedPod], claim: Claim, *, most_left: int
+        self, attempt: _Attempt, members: Sequence[QueuedPod], claim: GangRequirement, *, most_left: int
     ) -> list[QueuedPod]:
         """Place members while the group is not complete; return those for whom there is no free node.
 
@@ -129,7 +131,7 @@ class GangTrial:
 
     # --- evictions -----------------------------------------------------------------------------------
 
-    def preempt(self, queued: QueuedPod, claim: Claim) -> dict[str, Decision] | None:
+    def preempt(self, queued: QueuedPod, claim: GangRequirement) -> dict[str, Decision] | None:
         """Return for whom others must be evicted so that the pod's group is complete, by uid; None: it would not be.
 
         Members take free nodes first, and only as many evict as the group needs. A member that waits for its victims
@@ -162,7 +164,7 @@ class GangTrial:
                     attempt.keep_candidates(member, decision)
             return found if self.placed(claim) >= claim.size else None
 
-    def _awaiting_victims(self, claim: Claim) -> list[QueuedPod]:
+    def _awaiting_victims(self, claim: GangRequirement) -> list[QueuedPod]:
         """Return the members without a place whose victims are being evicted, or are on their way out."""
         return [
             member
@@ -179,7 +181,7 @@ class GangTrial:
 
     # --- what needs no trial -------------------------------------------------------------------------
 
-    def _has_room(self, members: Sequence[QueuedPod], claim: Claim, *, priority: int | None) -> bool:
+    def _has_room(self, members: Sequence[QueuedPod], claim: GangRequirement, *, priority: int | None) -> bool:
         """Return whether the nodes have the resources for enough members, whatever else refuses them.
 
         Costs one look at the columns for each kind of member, where a trial costs a decision for each member.

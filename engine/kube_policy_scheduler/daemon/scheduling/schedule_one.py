@@ -39,7 +39,7 @@ from kube_policy_scheduler.framework.dynamic_resources.reservation import reserv
 from kube_policy_scheduler.framework.dynamic_resources.reservation import undo as undo_claims
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import Claim
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugins.dynamic_resources import Deallocation
 from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
@@ -243,7 +243,7 @@ class Scheduler:
                 self.start_binding_cycle(each)
 
     def assume(
-        self, queued: QueuedPod, decision: Decision, host: str, claims: tuple[Claim, ...], began: float
+        self, queued: QueuedPod, decision: Decision, host: str, claims: tuple[GangRequirement, ...], began: float
     ) -> AssumedPod | None:
         """Reserve volumes and devices, and count the pod on its node; None where something cannot be reserved."""
         pod, volumes, devices = queued.pod, None, None
@@ -391,7 +391,7 @@ class Scheduler:
                 case _:
                     assert_never(outcome)
 
-    def _basis(self, host: str, claims: Sequence[Claim]) -> Basis:
+    def _basis(self, host: str, claims: Sequence[GangRequirement]) -> Basis:
         """Return what a decision for a node, of a pod with these gangs, rests on now."""
         return Basis(self.view.losses, self.event_handlers.mark(host), self._broken_gangs if claims else 0)
 
@@ -457,7 +457,9 @@ class Scheduler:
 
     # --- failure handling ----------------------------------------------------------------------------
 
-    def handle_failure(self, queued: QueuedPod, claims: tuple[Claim, ...], decision: Decision, began: float) -> None:
+    def handle_failure(
+        self, queued: QueuedPod, claims: tuple[GangRequirement, ...], decision: Decision, began: float
+    ) -> None:
         """Put back a pod that fits nowhere, tell why, and preempt where that helps."""
         if claims and (far := self.waiting_pods.refused(claims)) not in decision.message:
             decision = replace(decision, message=f"{decision.message} {far}.")

@@ -19,7 +19,7 @@ from kube_policy_scheduler.daemon.scheduling.gang_pacing import GangPacing
 from kube_policy_scheduler.daemon.scheduling.gang_trial import GangTrial
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.events import ClusterEvent
-from kube_policy_scheduler.framework.permit import Claim, Group, Permit
+from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
 from kube_policy_scheduler.framework.refusal_message import refusal_message
@@ -81,7 +81,7 @@ class WaitingPods:
                 return Membership(groups, claims, why=why, waits_for=waits_for, short_of=claim)
         return Membership(groups, claims)
 
-    def _there(self, claim: Claim, queued: QueuedPod) -> int:
+    def _there(self, claim: GangRequirement, queued: QueuedPod) -> int:
         """Return how many pods of a group there are, with a place or without, a pending one of it included."""
         pending = self._queue.without_place(claim.group) + (claim.group not in queued.groups)
         return self.trial.placed(claim) + pending
@@ -100,7 +100,7 @@ class WaitingPods:
 
     # --- a member is decided -------------------------------------------------------------------------
 
-    def rests(self, queued: QueuedPod, claims: Iterable[Claim]) -> str | None:
+    def rests(self, queued: QueuedPod, claims: Iterable[GangRequirement]) -> str | None:
         """Return why a member must not take a place now, None where it may."""
         now = self._clock()
         for claim in claims:
@@ -114,7 +114,7 @@ class WaitingPods:
             return f"{claim}; it does not fit as a whole, and held places in vain: it rests before it holds any again"
         return None
 
-    def _try_whole(self, queued: QueuedPod, claim: Claim, now: float) -> bool:
+    def _try_whole(self, queued: QueuedPod, claim: GangRequirement, now: float) -> bool:
         """Return whether a group would find free nodes for all that it needs."""
         state = self._algorithm.state
         if not self.pacing.may_try(claim.group, state, now):
@@ -126,7 +126,7 @@ class WaitingPods:
         return False
 
     def decide(
-        self, queued: QueuedPod, claims: tuple[Claim, ...]
+        self, queued: QueuedPod, claims: tuple[GangRequirement, ...]
     ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
         """Return what becomes of a member, and of others of its group that must have somebody evicted at the same time.
 
@@ -159,7 +159,7 @@ class WaitingPods:
         self.pacing.failed(claim.group, state, now, seconds=self._stopwatch() - began, verdict=verdict)
         return self._as_told(decision, verdict), ()
 
-    def _preempt(self, queued: QueuedPod, claim: Claim) -> tuple[dict[str, Decision] | None, str]:
+    def _preempt(self, queued: QueuedPod, claim: GangRequirement) -> tuple[dict[str, Decision] | None, str]:
         """Return for whom others must be evicted, or None and why nobody is."""
         preemption = self._algorithm.decide(queued).preemption
         if preemption is None or not preemption.victims:
@@ -194,7 +194,7 @@ class WaitingPods:
             self._gather(assumed.claims, now)
         return released
 
-    def _gather(self, claims: Sequence[Claim], now: float) -> None:
+    def _gather(self, claims: Sequence[GangRequirement], now: float) -> None:
         """Have the others of some groups decided out of turn."""
         since = now - GATHER_EVERY_SECONDS
         fresh = [claim for claim in claims if not since < self._gathered_at.get(claim.group, 0.0) <= now]
@@ -202,11 +202,11 @@ class WaitingPods:
             self._gathered_at[claim.group] = now
         self._next.extend(other.pod.uid for other in self.trial.siblings(fresh))
 
-    def are_complete(self, claims: Sequence[Claim]) -> bool:
+    def are_complete(self, claims: Sequence[GangRequirement]) -> bool:
         """Return whether enough members have a place and need not wait here: they run, or are being bound."""
         return all(self.trial.placed(claim) - self.permit.number(claim.group) >= claim.size for claim in claims)
 
-    def refused(self, claims: Sequence[Claim]) -> str:
+    def refused(self, claims: Sequence[GangRequirement]) -> str:
         """Go on with other groups where there is no room for a member; return what it waits for, for people."""
         self._next.clear()
         return "; ".join(map(str, claims))
@@ -220,11 +220,11 @@ class WaitingPods:
         except ValueError:
             return ()
 
-    def describe(self, claims: Iterable[Claim], *, joining: int = 1) -> str:
+    def describe(self, claims: Iterable[GangRequirement], *, joining: int = 1) -> str:
         """Return what a member waits for, for people; joining: whether it has just found a place (1) or not (0)."""
         return "; ".join(self._state(claim, joining=joining).sentence() for claim in claims)
 
-    def _state(self, claim: Claim, *, joining: int = 0) -> GangState:
+    def _state(self, claim: GangRequirement, *, joining: int = 0) -> GangState:
         """joining: how many pending members are about to get a place."""
         since = self.permit.since(claim.group)
         return gang_state(
@@ -304,7 +304,7 @@ class WaitingPods:
             self._return_places(gone, f"its place goes to {by.key}, of higher priority")
         return frozenset(each.queued.pod.uid for each in waiting)
 
-    def _return_places(self, gone: Mapping[str, Claim], why: str) -> None:
+    def _return_places(self, gone: Mapping[str, GangRequirement], why: str) -> None:
         """Free the places first, then back off with all, and only then wake others: they are to have the room."""
         returned = [(assumed, gone[uid]) for uid in gone if (assumed := self._give_back(uid)) is not None]
         groups: dict[Group, int] = {}

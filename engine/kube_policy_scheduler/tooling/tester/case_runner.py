@@ -26,7 +26,7 @@ from kube_policy_scheduler.framework.active_queue import ActiveQueue
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.dynamic_resources.in_memory import give_claims_back, make_claims, take_claims
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import Claim, Permit
+from kube_policy_scheduler.framework.permit import GangRequirement, Permit
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.times import parse_duration
@@ -598,7 +598,7 @@ class CaseRunner:
         waits = f'gang "{first.group}": {self._members(first) + 1} of {first.size} members have a place'
         return replace(outcome, waits=waits)
 
-    def _members(self, claim: Claim) -> int:
+    def _members(self, claim: GangRequirement) -> int:
         return self._scene.cluster.counters.group_size(claim.group_of, claim.group)
 
     # --- what follows from it ------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from kube_policy_scheduler.diagnostics import Diagnostic, Severity
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.permit import Claim
+from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
@@ -67,7 +67,7 @@ class TestedPolicy(Protocol):
         """Return when the pod's turn is."""
         ...
 
-    def claims(self, frame: Frame) -> tuple[Claim, ...]:
+    def claims(self, frame: Frame) -> tuple[GangRequirement, ...]:
         """Return the gangs without which the pod must not bind.
 
         Raises:
@@ -146,7 +146,7 @@ class TestedCompiledPolicy:
         """Return when the pod's turn is."""
         return self.policy.turn(queued, frame)
 
-    def claims(self, frame: Frame) -> tuple[Claim, ...]:
+    def claims(self, frame: Frame) -> tuple[GangRequirement, ...]:
         """Return the gangs without which the pod must not bind.
 
         Raises:
