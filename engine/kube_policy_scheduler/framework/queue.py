@@ -301,7 +301,7 @@ class SchedulingQueue:
         return len(woken)
 
     def wake(self, uid: str, event: ClusterEvent, now: float) -> bool:
-        """Let an event concern one pod alone, as `move_on_event`; ask it again where it is held. Return whether it helps."""
+        """Do as `move_on_event` for one pod alone; ask it again where it is held. Return whether it helps."""
         queued = self._pods.get(uid)
         if queued is None:
             return False
