@@ -188,7 +188,7 @@ class Wakeups:
     def move_on_event(self, event: ClusterEvent) -> None:
         """Move the pods that an event may help to the active or backoff queue."""
         self.changes += 1
-        if self._queue.happened(event, self._clock()):
+        if self._queue.move_on_event(event, self._clock()):
             self.requested.set()
 
     def devices_freed(self) -> None:

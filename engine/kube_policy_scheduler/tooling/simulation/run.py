@@ -385,7 +385,7 @@ class Waiting:
 
     def _happened(self, event: ClusterEvent) -> None:
         self._stage.changed()
-        self._queue.happened(event, self._stage.now)
+        self._queue.move_on_event(event, self._stage.now)
 
     def _sample(self, at: float) -> None:
         stage = self._stage
