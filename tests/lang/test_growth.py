@@ -16,7 +16,7 @@ import pytest
 from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.diagnostics import Diagnostic, Source
 from kube_policy_scheduler.lang import load as load_module
-from kube_policy_scheduler.lang.checking import infer
+from kube_policy_scheduler.lang.checking import inference
 from kube_policy_scheduler.lang.load import MAX_ERRORS, MAX_SET_INPUTS, MAX_USE_LEVELS, check_sources
 from kube_policy_scheduler.policy.policy_set import load
 
@@ -181,7 +181,7 @@ def test_checking_has_a_bound_for_the_whole_set(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_policy_that_is_too_dear_is_not_looked_at_further(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(infer, "MAX_POLICY_STEPS", 2_000)
+    monkeypatch.setattr(inference, "MAX_POLICY_STEPS", 2_000)
     scores = "\n".join(f"score f6({at})" for at in range(50))
     assert said(one(f"{FUNCTIONS}\n{scores}")) == ["P0115 with this the policy takes more than 2,000 steps to check"]
 

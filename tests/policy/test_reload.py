@@ -16,7 +16,7 @@ from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompi
 from kube_policy_scheduler.daemon.policies.reload import Accepted, Refused
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.lang.memo import Memo
-from kube_policy_scheduler.lang.statements import FORMS
+from kube_policy_scheduler.lang.statements import STATEMENTS
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import Loaded, load
 
@@ -131,7 +131,12 @@ def test_only_results_of_the_last_time_are_kept() -> None:
 
 
 def test_a_set_has_no_cycles_so_it_goes_without_the_garbage_collector() -> None:
-    written = (form.example for form in FORMS if form.keyword not in ("use", "canary"))
+    written = (
+        form.example
+        for statement in STATEMENTS
+        if statement.keyword not in ("use", "canary")
+        for form in statement.forms
+    )
     text = "\n".join(dict.fromkeys(line for line in written if not line.startswith("preempt never")))
     loaded = load([Source("a.policy", text)])
     assert loaded.policy_set is not None, [render(diagnostic) for diagnostic in loaded.diagnostics]
