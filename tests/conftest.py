@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 
 import hypothesis
@@ -16,6 +17,9 @@ hypothesis.settings.load_profile("unhurried")
 # the tests start our programs some hundred times: compiled once, whatever the environment says
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# nohup and some runners ignore SIGHUP, and the programs that tests start would inherit that
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # xdist says 80, and then what is printed would be wrapped there: the same with it, without it and in any terminal
 os.environ.pop("COLUMNS", None)

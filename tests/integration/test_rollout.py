@@ -147,6 +147,7 @@ def test_a_restart_with_broken_policies_starts_from_the_last_accepted_ones(
 ) -> None:
     cluster = stage.cluster
     cluster.add_nodes(node("good"), node("better"))
+    eventually(lambda: cluster.api.get("controllerrevisions", "policies-1", namespace=NAMESPACE))
     stage.edit(ONLY_GOOD)
     policies.update({"default.policy": ONLY_GOOD})
     eventually(lambda: stage.status()[0] == 0, within=30, else_=lambda: stage.status()[1])
