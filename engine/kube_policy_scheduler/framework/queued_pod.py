@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.events import ClusterEvent
+from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import Group
 
 
@@ -56,6 +59,11 @@ class QueuedPod:
     """Position in the event log at which its current attempt began."""
     ticket: int = field(default=0)
     """Number of its newest heap entry; older entries are stale."""
+
+    def frame(self, cluster: Cluster, now: float, *, signals: Signals) -> Frame:
+        """Return what rules may look at for the pod: with how long it has waited, and how often it was tried."""
+        attempts = max(0, self.attempts - 1)  # the one under way is not one before
+        return Frame(self.pod, cluster, now, signals=signals, queued=self.queued, attempts=attempts)
 
 
 @dataclass(frozen=True, slots=True)

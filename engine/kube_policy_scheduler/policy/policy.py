@@ -106,14 +106,14 @@ class Policy:
         """Return the `hold` clauses."""
         return tuple(c for c in self.clauses if isinstance(c, CompiledTest) and c.kind is ClauseKind.HOLD)
 
+    def holding(self, frame: Frame) -> CompiledTest | None:
+        """Return the `hold` clause for which the pod waits outside the active queue, or None."""
+        return next((clause for clause in self.holds if clause.evaluate(frame)), None)
+
     def hold_reason(self, frame: Frame) -> str | None:
         """Return why the pod waits outside the active queue, or None."""
-        return next((clause.reason for clause in self.holds if clause.evaluate(frame)), None)
-
-    def hold_message(self, frame: Frame) -> str | None:
-        """Return why the pod waits outside, and by which clause of which policy, or None."""
-        clause = next((clause for clause in self.holds if clause.evaluate(frame)), None)
-        return self.held_by(clause) if clause is not None else None
+        clause = self.holding(frame)
+        return clause.reason if clause is not None else None
 
     def held_by(self, clause: CompiledTest) -> str:
         """Return what is said of pods that a `hold` clause holds."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 from kube_policy_scheduler.builtins.environment import environment
@@ -16,7 +17,9 @@ from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, errors, in_order
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
+from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition, priority_turn
 from kube_policy_scheduler.lang.checked import CheckedPolicy
+from kube_policy_scheduler.lang.compiling.compiled import CompiledTest
 from kube_policy_scheduler.lang.compiling.policy import compile_policy
 from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.load import Checked, check_sources
@@ -26,6 +29,8 @@ from kube_policy_scheduler.policy.policy import Policy, make_policy
 
 _MANY_OBJECTS = 20_000
 """About 400 clauses; the collector looks at 2,000 to 4,000 objects a millisecond."""
+FrameOf: TypeAlias = Callable[[QueuedPod], Frame]
+"""Makes what rules may look at for a pod; asked by those that look."""
 DEFAULT_SCHEDULERS = frozenset({"policy-scheduler"})
 
 
@@ -115,6 +120,28 @@ class PolicySet:
             elif policy.governs(frame):
                 return _Route(tuple(ask), policy)
         return _Route(tuple(ask), None)
+
+    # what no policy says is asked of none: ten thousand pods that wait at a start are ten thousand questions less
+
+    @cached_property
+    def has_holds(self) -> bool:
+        """Return whether a policy has a `hold`."""
+        return any(policy.holds for policy in self.policies)
+
+    @cached_property
+    def _has_orders(self) -> bool:
+        return any(policy.order is not None for policy in self.policies)
+
+    def holding(self, queued: QueuedPod, frame: FrameOf) -> tuple[Policy, CompiledTest] | None:
+        """Return the policy and the `hold` clause for which a pod waits outside the active queue, or None."""
+        policy = self.governing(queued.pod) if self.has_holds else None
+        clause = policy.holding(frame(queued)) if policy is not None and policy.holds else None
+        return (policy, clause) if policy is not None and clause is not None else None
+
+    def turn(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
+        """Return when a pod's turn is: as its policy orders its pods, or as Kubernetes does."""
+        policy = self.governing(queued.pod) if self._has_orders else None
+        return priority_turn(queued) if policy is None else policy.turn(queued, frame(queued))
 
     def named(self, name: str) -> Policy | None:
         """Return a policy by its name."""

@@ -56,6 +56,40 @@ def test_pods_held_until_an_hour_are_let_in_when_it_comes() -> None:
     assert found.wait_seconds == (3600,)
 
 
+@pytest.mark.parametrize("name", ["hold", "filter"])
+@pytest.mark.parametrize("wait", [(5, 5), (420, 420), (1200, 1200), (7 * 3600, 7 * 3600)])
+def test_a_policy_sees_how_long_a_pod_has_waited(name: str, wait: tuple[int, float]) -> None:
+    statement = "hold if pod.waiting < {}s" if name == "hold" else "filter pod.waiting >= {}s"
+    arrivals = [Arrival(at, f"p{at}", pod(), 10) for at in (0, 7)]
+    found = simulated(arrivals, nodes=[node("a")], by=statement.format(wait[0]))
+    assert (found.placed, found.unplaced) == (2, 0)
+    assert all(wait[1] <= waited <= wait[1] * 1.04 + 5 for waited in found.wait_seconds)
+    assert wait[1] in found.wait_seconds
+
+
+@pytest.mark.parametrize(("order", "names"), [("asc", ["first", "second"]), ("desc", ["second", "first"])])
+def test_the_queue_is_ordered_by_how_long_pods_have_waited(order: str, names: list[str]) -> None:
+    sizes = {"first": "3", "second": "2"}
+    arrivals = [Arrival(at, name, pod(cpu=sizes[name]), 50) for at, name in ((1, "first"), (2, "second"))]
+    arrivals = [Arrival(0, "blocker", pod(cpu="4"), 100), *arrivals]
+    found = simulated(arrivals, nodes=[node("a")], by=f"order by pod.queued {order}\nfilter fits(cpu)")
+    waits = {"first": 99, "second": 98}
+    assert found.wait_seconds[:2] == (0, waits[names[0]])
+
+
+def test_pods_that_only_time_could_help_are_given_up_after_a_week() -> None:
+    found = simulated([Arrival(0, "p", pod(), 10)], nodes=[node("a")], by="filter pod.waiting > 30d")
+    assert (found.placed, found.unplaced) == (0, 1)
+    assert 7 <= found.samples[-1].at / 86400 <= 7.1
+    assert found.decisions < 1500, "looks become rarer"
+
+
+def test_a_hold_that_reads_the_cluster_lets_go_when_a_pod_leaves() -> None:
+    policy = 'hold if count(p in cluster.pods) > 0 else "one at a time"'
+    arrivals = [Arrival(at, f"p{at}", pod(), 100) for at in (0, 1)]
+    assert simulated(arrivals, nodes=[node("a")], by=policy).wait_seconds == (0, 99)
+
+
 def test_the_important_evict_others_who_come_again() -> None:
     arrivals = [Arrival(0, "low", pod(cpu="3"), 100), Arrival(10, "high", pod(cpu="3", priority=10), 100)]
     found = simulated(arrivals, nodes=[node("a")])

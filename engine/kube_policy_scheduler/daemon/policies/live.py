@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.cluster.nodes import NodeTable
@@ -14,19 +14,15 @@ from kube_policy_scheduler.daemon.policies.checking import PolicyChecker, load_t
 from kube_policy_scheduler.daemon.policies.reload import Accepted, Refused
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.framework.dynamic_resources.pod_claims import waits_for_claims
-from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, gates, priority_turn
+from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, gates
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.reading.parse import parse
 from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_claims
-from kube_policy_scheduler.policy.policy_set import PolicySet, load
+from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet, load
 from kube_policy_scheduler.policy.readings import missing_nodes
 from kube_policy_scheduler.policy.units import unit_of
-
-FrameOf: TypeAlias = Callable[[QueuedPod], Frame]
-"""Makes what rules may look at for a pod; asked by those that look."""
 
 
 class LivePolicies:
@@ -46,10 +42,7 @@ class LivePolicies:
             policy_set = replace(policy_set, stands_in_as=scheduler_names)
         self._set = policy_set
         self._names = scheduler_names | policy_set.schedulers if watched is None else watched
-        # what no policy says is asked of none: ten thousand pods that wait at a start are ten thousand questions less
         self._has_gangs = any(policy.gangs for policy in policy_set.policies)
-        self._has_holds = any(policy.holds for policy in policy_set.policies)
-        self._has_orders = any(policy.order is not None for policy in policy_set.policies)
         self.queries: Sequence[Query] = policy_set.queries
 
     @property
@@ -74,8 +67,8 @@ class LivePolicies:
             waits = waits_for_claims(queued.pod, frame(queued).cluster)
             if waits is not None:
                 return waits
-        policy = self._set.governing(queued.pod) if self._has_holds else None
-        return policy.hold_message(frame(queued)) if policy is not None and policy.holds else None
+        held = self._set.holding(queued, frame)
+        return held[0].held_by(held[1]) if held is not None else None
 
     def claims(self, queued: QueuedPod, frame: FrameOf) -> tuple[GangRequirement, ...]:
         """Return the groups without which the pod must not bind.
@@ -97,8 +90,7 @@ class LivePolicies:
 
     def turn(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
         """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""
-        policy = self._set.governing(queued.pod) if self._has_orders else None
-        return priority_turn(queued) if policy is None else policy.turn(queued, frame(queued))
+        return self._set.turn(queued, frame)
 
 
 class PolicyCompiler:

@@ -50,14 +50,7 @@ class Algorithm:
 
     def frame(self, queued: QueuedPod) -> Frame:
         """Return what rules may look at for a pod, now."""
-        return Frame(
-            queued.pod,
-            self._cluster,
-            self._clock(),
-            signals=self.signals,
-            queued=queued.queued,
-            attempts=max(0, queued.attempts - 1),
-        )
+        return queued.frame(self._cluster, self._clock(), signals=self.signals)
 
     def serves(self, pod: PodInfo) -> bool:
         """Return whether the pod asks for a scheduler that we are, and is not another replica's."""

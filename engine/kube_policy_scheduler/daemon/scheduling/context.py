@@ -17,7 +17,6 @@ from kube_policy_scheduler.cluster.objects import ResourceClaim
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.observing.observers import Observer
-from kube_policy_scheduler.daemon.policies.live import FrameOf
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent, ClusterView
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
@@ -27,6 +26,7 @@ from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, SchedulingQueue
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
+from kube_policy_scheduler.policy.policy_set import FrameOf
 
 
 class Binder(Protocol):

@@ -21,7 +21,7 @@ from kube_policy_scheduler.framework.dynamic_resources.reservation import has_cl
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
+from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue, gates
 from kube_policy_scheduler.framework.refusal_memo import RefusalMemo
 from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.simulation.scenario import (
@@ -179,16 +179,9 @@ class SimulatedCluster:
         capacity = self.measures.capacity[self.measures.main.name]
         return self.tally.wanted / capacity if capacity else 0.0
 
-    def frame(self, pod: PodInfo, queued: QueuedPod | None = None) -> Frame:
-        """Return what a decision about a pod rests on."""
-        return Frame(
-            pod,
-            self.cluster,
-            self.now,
-            signals=self._signals,
-            queued=queued.queued if queued is not None else self.now,
-            attempts=max(0, queued.attempts - 1) if queued is not None else 0,
-        )
+    def frame(self, queued: QueuedPod) -> Frame:
+        """Return what rules may look at for a pod, now."""
+        return queued.frame(self.cluster, self.now, signals=self._signals)
 
     def decide(self, frame: Frame) -> Decision:
         """Decide about a pod; who was refused in a cluster that is still the same is refused again."""
@@ -225,7 +218,7 @@ class SimulatedCluster:
     def any_frame(self) -> Frame | None:
         """Return the frame of some pod, for measures that need one; None before the first has come."""
         some = next(iter(self._infos.values()), None)
-        return self.frame(some) if some is not None else None
+        return self.frame(QueuedPod(some, self.now, self.now)) if some is not None else None
 
     def _info(self, pod: objects.Pod) -> PodInfo:
         info = self._infos.get(id(pod))
@@ -247,7 +240,7 @@ def place_or_drop(stage: SimulatedCluster, *, progress: Progress) -> None:
     every = max(1, len(arrivals) // SAMPLES)
     marks = [mark for mark in stage.scenario.marks if measures.capacity[measures.main.name]]
     for place, arrival in enumerate(arrivals):
-        frame = stage.frame(stage.arrive(arrival))
+        frame = stage.frame(QueuedPod(stage.arrive(arrival), stage.now, stage.now))
         decision = stage.decide(frame)
         if decision.host is not None:
             stage.place(decision)
@@ -260,11 +253,22 @@ def place_or_drop(stage: SimulatedCluster, *, progress: Progress) -> None:
             progress(place + 1)
 
 
-_HELD_EVERY_SECONDS = 60.0
-_IDLE_HELD_EVERY_SECONDS = 900.0
-"""How often held pods are looked at: while there are arrivals and departures to come, and after the last."""
-_HELD_AT_MOST_SECONDS = 7 * 86400.0
-"""How long after the last arrival and departure it is waited for pods that a policy holds."""
+_LOOK_STEPS = (3600.0, 900.0, 300.0, 60.0, 30.0, 15.0, 10.0, 5.0)
+"""Between two looks at a pod that waits for time to pass: the longest that is no more than a thirtieth of its wait."""
+_LOOK_AT_MOST_SECONDS = 7 * 86400.0
+"""How long after the last arrival and departure it is waited for pods that wait for time to pass."""
+
+
+def next_look(queued: float, now: float) -> float:
+    """Return when to look again at a pod that waits for time to pass, unix seconds.
+
+    The scheduler looks every 5 s. In virtual time that would be most of the work, so looks become rarer the longer the
+    pod waits. They fall on round times, of its wait and of the day: those that policies name.
+    """
+    waited = now - queued
+    step = next((step for step in _LOOK_STEPS if step <= waited / 30), _LOOK_STEPS[-1])
+    of_day = max(step, 900.0)
+    return min(queued + (waited // step + 1) * step, (now // of_day + 1) * of_day)
 
 
 class Waiting:
@@ -273,12 +277,17 @@ class Waiting:
     def __init__(self, stage: SimulatedCluster) -> None:
         self._stage = stage
         self._queue = SchedulingQueue(
-            turn=lambda queued: stage.rules.turn(queued, stage.frame(queued.pod)),
-            hold=lambda queued: stage.rules.hold(queued, stage.frame(queued.pod)),
+            turn=lambda queued: stage.rules.turn(queued, stage.frame),
+            hold=lambda queued: stage.rules.hold(queued, stage.frame),
         )
         self._departures: list[tuple[float, int, PodInfo]] = []
         self._tickets = count()
         self._lasts: dict[str, float | None] = {}
+        self._looks: list[tuple[float, str]] = []
+        """When to look at which pods that wait for time to pass, the earliest first."""
+        self._looked_for: set[str] = set()
+        self._something_happened = False
+        """Whether a held pod may be let in although no time passes."""
 
     def run(self, *, progress: Progress) -> None:
         """Go on until nothing will happen any more."""
@@ -297,9 +306,8 @@ class Waiting:
             due = queue.next_due()
             if due is not None:
                 times.append(due)
-            held = any(True for _ in queue.held())
-            if held and stage.now < last_event + _HELD_AT_MOST_SECONDS:
-                times.append(stage.now + (_HELD_EVERY_SECONDS if times else _IDLE_HELD_EVERY_SECONDS))
+            if self._looks and stage.now < last_event + _LOOK_AT_MOST_SECONDS:
+                times.append(self._looks[0][0])
             if not times:
                 break
             now = max(stage.now, min(times))
@@ -313,17 +321,44 @@ class Waiting:
                 arrival = arrivals[following]
                 pod = stage.arrive(arrival)
                 self._lasts[pod.uid] = arrival.lasts
-                queue.add(pod, now)
+                self._add(pod)
                 following += 1
-            if held:
-                queue.recheck_held()
-                queue.move_on_event(ClusterEvent.CLOCK, now)
+            self._look()
             self._decide_all()
             progress(following)
         self._sample(stage.now)
         for queued in queue:
             why = queued.held_because if queued.place is Place.HELD else queued.told
             stage.tally.unplaced(why or "not decided")
+
+    def _add(self, pod: PodInfo) -> None:
+        self._queue.add(pod, self._stage.now)
+        queued = self._queue.get(pod.uid)
+        assert queued is not None
+        self._look_later(queued)
+
+    def _look_later(self, queued: QueuedPod) -> None:
+        """Look at a pod again when time has passed, if that may help it."""
+        uid = queued.pod.uid
+        if _waits_for_time(queued) and uid not in self._looked_for:
+            self._looked_for.add(uid)
+            heapq.heappush(self._looks, (next_look(queued.queued, self._stage.now), uid))
+
+    def _look(self) -> None:
+        """Ask again about the pods for which it is time, and about all held ones where something happened."""
+        queue, now = self._queue, self._stage.now
+        if self._something_happened and self._looks:
+            queue.recheck_held()
+        self._something_happened = False
+        due = []
+        while self._looks and self._looks[0][0] <= now:
+            due.append(heapq.heappop(self._looks)[1])
+        self._looked_for.difference_update(due)
+        for uid in due:
+            queue.wake(uid, ClusterEvent.CLOCK, now)
+            queued = queue.get(uid)
+            if queued is not None:
+                self._look_later(queued)
 
     def _end_due(self) -> None:
         stage = self._stage
@@ -340,7 +375,7 @@ class Waiting:
     def _decide_all(self) -> None:
         stage, queue = self._stage, self._queue
         while (queued := queue.pop(stage.now)) is not None:
-            frame = stage.frame(queued.pod, queued)
+            frame = stage.frame(queued)
             decision = stage.decide(frame)
             if decision.host is not None:
                 self._bind(queued, decision)
@@ -354,6 +389,7 @@ class Waiting:
             rejectors = decision.rejectors if profile is not None else frozenset((NO_POLICY,))
             wakes = profile.wakes if profile is not None else {NO_POLICY: frozenset()}
             queue.rejected(queued, rejectors, stage.now, wakes=wakes)
+            self._look_later(queued)
 
     def _bind(self, queued: QueuedPod, decision: Decision) -> None:
         stage, pod = self._stage, queued.pod
@@ -377,19 +413,29 @@ class Waiting:
                 again = with_claims_like(stage.cluster, again)
                 give_claims_back(stage.cluster, victim)
             self._lasts[again.uid] = self._lasts.pop(victim.uid, None)
-            self._queue.add(again, stage.now)
+            self._add(again)
         queued.pod = replace(queued.pod, nominated_node=node_name)
         stage.cluster.nominate(queued.pod, node_name)
         self._happened(ClusterEvent.POD_DELETE)
         self._queue.activate(queued, stage.now)
+        self._look_later(queued)
 
     def _happened(self, event: ClusterEvent) -> None:
+        self._something_happened = True
         self._stage.changed()
         self._queue.move_on_event(event, self._stage.now)
 
     def _sample(self, at: float) -> None:
         stage = self._stage
         stage.sample(stage.any_frame(), at=at - stage.scenario.starts_at, pending=len(self._queue))
+
+
+def _waits_for_time(queued: QueuedPod) -> bool:
+    """Return whether a pod may be helped by nothing but time: a policy holds it, or reads the clock and rejected it."""
+    if queued.place is Place.HELD:
+        return gates(queued) is None
+    wakes = queued.wake_events
+    return queued.place is Place.UNSCHEDULABLE and wakes is not None and ClusterEvent.CLOCK in wakes
 
 
 Stopwatch = Callable[[], float]

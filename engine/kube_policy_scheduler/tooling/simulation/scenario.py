@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, gates, priority_turn
-from kube_policy_scheduler.policy.policy import Policy
-from kube_policy_scheduler.policy.policy_set import PolicySet
+from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,26 +98,24 @@ class Rules:
         self._preempts = preempts
         self._plain = self._as_run(kubernetes_profile()) if self._set is None else None
         self._profiles: dict[Profile, Profile] = {}
-        self.ordered = any(p.order is not None or p.holds for p in self._set.policies) if self._set else False
-        """Whether any policy orders or holds pods."""
 
     def _as_run(self, profile: Profile) -> Profile:
         return profile if self._preempts else replace(profile, preempts=False)
 
-    def policy(self, frame: Frame) -> Policy | None:
-        """Return the policy that governs the frame's pod.
+    def _asked(self, pod: PodInfo) -> PolicySet | None:
+        """Return the policies that are asked about a pod; None: Kubernetes' own rules are.
 
         A pod of a scheduler that none of the policies serves is taken for one of theirs: what is asked is what the
         policies would do with these pods, and most of them still name the scheduler that they have today.
         """
-        asked = self._set if frame.pod.scheduler_name in self._served else self._for_others
-        return asked.governing(frame.pod) if asked is not None else None
+        return self._set if pod.scheduler_name in self._served else self._for_others
 
     def profile(self, frame: Frame) -> Profile | None:
         """Return the plugins that decide about the frame's pod; None where no policy governs it."""
         if self._plain is not None:
             return self._plain
-        policy = self.policy(frame)
+        asked = self._asked(frame.pod)
+        policy = asked.governing(frame.pod) if asked is not None else None
         if policy is None:
             return None
         known = self._profiles.get(policy.profile)
@@ -125,18 +123,16 @@ class Rules:
             known = self._profiles[policy.profile] = self._as_run(policy.profile)
         return known
 
-    def hold(self, queued: QueuedPod, frame: Frame) -> str | None:
+    def hold(self, queued: QueuedPod, frame: FrameOf) -> str | None:
         """Return why the pod must wait outside the active queue, or None."""
-        waits = gates(queued)
-        if waits is not None or not self.ordered:
-            return waits
-        policy = self.policy(frame)
-        return policy.hold_reason(frame) if policy is not None and policy.holds else None
+        waits, asked = gates(queued), self._asked(queued.pod)
+        held = asked.holding(queued, frame) if waits is None and asked is not None else None
+        return held[1].reason if held is not None else waits
 
-    def turn(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
+    def turn(self, queued: QueuedPod, frame: FrameOf) -> QueuePosition:
         """Return when the pod's turn is: as its policy orders its pods, or as Kubernetes does."""
-        policy = self.policy(frame) if self.ordered else None
-        return policy.turn(queued, frame) if policy is not None else priority_turn(queued)
+        asked = self._asked(queued.pod)
+        return asked.turn(queued, frame) if asked is not None else priority_turn(queued)
 
 
 def _standing_in(policy_set: PolicySet) -> PolicySet:
