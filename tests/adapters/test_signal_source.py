@@ -234,7 +234,7 @@ async def test_an_unforeseen_fault_does_not_end_the_refreshing(caplog: pytest.Lo
     async with source_of(client, published) as source:
         source.set_queries([Query("m")])
         failed = await published.until(lambda signals: "m" in signals.failures)
-        assert failed.failures["m"].text == "unforeseen failure: Unforeseen"
+        assert failed.failures["m"].text == "unexpected error: Unforeseen"
         await published.until(lambda signals: value(signals, "m") == 1.0)
     assert "unforeseen way" in caplog.text
 

@@ -52,7 +52,7 @@ def test_a_column_that_is_wrong_is_found_told_and_counted_anew(caplog: pytest.Lo
 
     story(POLICY, tell, cpus=(4, 4))
     assert "n0: requested cpu is " in caplog.text
-    assert "counted anew" in caplog.text
+    assert "recalculated" in caplog.text
 
 
 def test_room_that_a_waiting_pod_takes_is_given_back() -> None:
@@ -107,7 +107,7 @@ def test_a_pod_in_flight_that_nobody_is_at_is_told_and_the_api_server_asked_what
         queued = scheduler.queue.pop(calm.server.now())
         assert queued is not None
         scheduler.cluster.assume(queued.pod, "n0", now=calm.server.now())
-        assert "pod default/lost is in flight, and nobody is at it" in violations(
+        assert "pod default/lost is in flight, and no task handles it" in violations(
             scheduler.cluster,
             scheduler.queue,
             scheduler.cluster.assumed,

@@ -1,4 +1,4 @@
-"""The state for whoever looks for a fault."""
+"""The state for a person who looks for a fault."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Clients:
     """Who is let in by a certificate that the server has checked."""
 
     names: frozenset[str] = frozenset()
-    """Common names; empty: whoever has a certificate of the authority."""
+    """Common names; empty: anyone who has a certificate of the authority."""
 
     def admit(self, certificate: Mapping[str, Any] | None) -> str:
         """Return why a client is not let in, "" where it is; the certificate as `ssl` gives it."""

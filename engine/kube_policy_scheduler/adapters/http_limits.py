@@ -191,7 +191,7 @@ class ConnectionLimits:
         self._request_seconds = request_seconds
         self._rate = rate or RateLimit(REQUESTS_PER_SECOND)
         self.bodies_at: frozenset[str] = frozenset()
-        """Paths where a request may have a body; those who ask there are counted by whoever serves them."""
+        """Paths where a request may have a body; the handler counts the requests there."""
         self.context: ssl.SSLContext | None = None
         """Of TLS; None for plain HTTP."""
         self._server: web.Server | None = None

@@ -311,5 +311,5 @@ def _ask(name: str, check: Check) -> str | None:
     try:
         return check()
     except Exception as error:
-        log.exception("health check %s failed in an unforeseen way", name)
+        log.exception("health check %s failed with an unexpected error", name)
         return f"the check itself failed: {type(error).__name__}"

@@ -1,7 +1,7 @@
 """The endless loops of a process, all in one place: none of them dies silently, and it can be asked how each is.
 
 A loop that breaks ends the process with its reason (what it knows may be half changed: a new process starts afresh), or
-begins again after a growing pause and is counted. Which of the two, whoever starts it says.
+begins again after a growing pause and is counted. Which of the two, the caller says.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Loops:
 
         Args:
             name: what it is, for people and metrics: lower case, with hyphens.
-            run: returns the coroutine, each time anew. It ends by cancellation, or returns why it has ended.
+            run: returns the coroutine, a new one each time. It ends by cancellation, or returns why it has ended.
             restarts: whether it begins again when it ends before it is cancelled; otherwise the process ends.
         """
         loop = Loop(name, run, restarts=restarts)

@@ -34,7 +34,7 @@ save three within some."""
 LONGEST_DEBOUNCE_SECONDS = 1.0
 """A directory that is never quiet is read nevertheless."""
 POLL_SECONDS = 5.0
-"""Reading without an event: for NFS and overlays, which have none, lost events, and a directory made anew."""
+"""Reading without an event: for NFS and overlays, which have none, lost events, and a directory that was replaced."""
 POLL_WITHOUT_EVENTS_SECONDS = 1.0
 """The same when the system has no watch to give; a reading of 20 files takes under a millisecond."""
 SLOW_SECONDS = 10.0

@@ -1,6 +1,6 @@
 """Lines appended to a file that is exchanged when it is full; written in a thread. Knows nothing of what it writes.
 
-Whoever hands a line in never waits: where the disk is too slow, lines are left out and counted.
+Callers that hand a line in never wait: where the disk is too slow, lines are left out and counted.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ WORTH_SAYING_SECONDS = 10.0
 class SettableClock:
     """The wall clock, held against one that never jumps; also after a machine slept, one is behind the other.
 
-    Whoever adds up times of it (when a back-off ends, until when a group may wait) is told by how much it was set
+    A caller that adds up times of it (when a back-off ends, until when a group may wait) is told by how much it was set
     before anybody sees the new time, and moves his times by as much: what was to last a second lasts a second.
     """
 

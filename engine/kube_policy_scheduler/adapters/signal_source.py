@@ -99,7 +99,7 @@ class _Tracked:
 class SignalSource:
     """Refreshes each query at its interval and publishes an immutable `Signals` after every round.
 
-    Failures are retried with growing, jittered pauses; the last readings stay in the snapshot, where whoever
+    Failures are retried with growing, jittered pauses; the last readings stay in the snapshot, where a caller that
     reads them sees their age. `publish` is called on the event loop.
     """
 
@@ -173,7 +173,7 @@ class SignalSource:
         for tracked in self._tracked.values():
             if tracked.reading is not None:
                 tracked.reading = replace(tracked.reading, fetched_at=tracked.reading.fetched_at + seconds)
-        asyncio.get_running_loop().call_soon(self._snapshot)  # whoever asked for the time is in the middle of something
+        asyncio.get_running_loop().call_soon(self._snapshot)  # the caller is in the middle of something
 
     def health(self) -> tuple[QueryHealth, ...]:
         """Return how each query is doing now, in the order of their texts."""
@@ -257,8 +257,8 @@ class SignalSource:
             raise
         except Exception as error:
             # a fault of ours or of a library must not end the refreshing of every other query
-            log.exception("asking prometheus failed in an unforeseen way")
-            raise PrometheusError(f"unforeseen failure: {type(error).__name__}") from error
+            log.exception("asking prometheus failed with an unexpected error")
+            raise PrometheusError(f"unexpected error: {type(error).__name__}") from error
 
     def _leave_worker(self) -> None:
         if self._worker is not None and self._client is not None:

@@ -22,7 +22,7 @@ _LARGEST = 1e18
 
 @builtin(staged=True, shape=Shape.NODE, depends=_CLASS, bounds=(0, _MOST))
 def class_devices(device_class: ConstantText) -> NumberReader:
-    """Return how many devices of a DeviceClass the node can use, whoever has them: `class_devices("gpu")`."""
+    """Return how many devices of a DeviceClass the node can use, no matter who has them: `class_devices("gpu")`."""
     return lambda frame: columns_of(frame.cluster, device_class).columns()[0][frame.rows]
 
 

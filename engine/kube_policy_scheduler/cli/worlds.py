@@ -311,7 +311,7 @@ class Measured:
 
     @property
     def failures(self) -> dict[str, str]:
-        """Return why queries have no answer, whoever is to blame."""
+        """Return why queries have no answer, no matter who is to blame."""
         return {**self.unanswered, **self.refused}
 
 

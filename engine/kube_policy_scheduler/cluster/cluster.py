@@ -343,7 +343,7 @@ class Cluster:
         return result
 
     def recount(self, name: str) -> None:
-        """Write the columns of a node in the table anew, from the pods there."""
+        """Write the columns of a node in the table again, from the pods there."""
         row, there = self.nodes.rows[name], self.pods_on(name).values()
         self.nodes.recount(row, (pod.demand for pod in there))
         self.priorities.clear(row)

@@ -1,4 +1,4 @@
-"""How many pods of one set are on each node, and what changed of late. Knows nothing of who counts."""
+"""How many pods of one set are on each node, and what changed recently. Knows nothing of who counts."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from kube_policy_scheduler.cluster.tallies import GroupOf, Tallies
 _FIRST_CAPACITY = 64
 _MAX_TERMS = 4096
 """Conditions of all counters that are kept: a template met for the first time may be held against each. Beyond it those
-not used of late go, and are made anew when asked for."""
+not used recently go, and are rebuilt when asked for."""
 _MAX_KEPT = 1024
 """Sets of totals kept, over all templates; one over hostnames takes 40 kB at 5,000 nodes."""
 _LOG_LIMIT = 1024

@@ -1,7 +1,7 @@
 """What the API server makes of an object before any scheduler sees it. Pure functions on plain dictionaries.
 
 Raw YAML is not what a scheduler reads: requests come from limits, priorities from classes, affinity terms
-are completed. Whoever loads objects without an API server (fixtures, the embedded cluster) calls these.
+are completed. Callers that load objects without an API server (fixtures, the embedded cluster) calls these.
 Each returns a new object and leaves its argument alone. Defaults follow
 `pkg/apis/core/v1/defaults.go` and the default admission plugins of Kubernetes 1.36.
 """

@@ -6,7 +6,7 @@ for a share of one device by the second: `nvidia.com/gpu-milli: 460`. So both ar
 kube-scheduler's own filter keeps the sums; what is kept here is that a share must fit on *one* device.
 
 The devices that a pod got are written to its annotation `policy-scheduler/devices` with the binding, so that they
-are known after a restart. It counts for bound pods alone, and only while it is believed: whoever creates a pod can
+are known after a restart. It counts for bound pods alone, and only while it is believed: anyone who creates a pod can
 write it too. Other pods are taken to have got what this scheduler would have given them.
 
 Tables are made when somebody first asks for them, and then kept up to date: without devices this costs nothing. They
@@ -138,7 +138,7 @@ class DeviceTable:
         if not ask.devices:
             return
         chosen = wanted if wanted is not None and self._are_free(row, ask, wanted) else None
-        if chosen is None:  # where somebody says so a pod has a device, whoever else has it
+        if chosen is None:  # where somebody says so a pod has a device, no matter who else has it
             chosen = said
         if chosen is None or len(chosen) != ask.devices or max(chosen) >= self._count[row]:
             chosen = fullest(self._free[row], ask)

@@ -111,7 +111,7 @@ class DomainTotals:
         return result[: self.topology.size]
 
     def sync(self) -> bool:
-        """Catch up with the counters; return False where one of them is gone, so that this must be made anew."""
+        """Catch up with the counters; return False where one of them is gone, so that this must be rebuilt."""
         owner = next(iter(self._weights)).owner if self._weights else None
         if owner is None or owner.changes == self._at:
             return True

@@ -58,7 +58,7 @@ _FIRST_CAPACITY = 64
 _JOURNAL_LIMIT = 1 << 16
 """Changed rows remembered; a reader that lags further behind recomputes everything."""
 _MAX_STATIC = 512
-"""Static columns kept; beyond it all go, and those still in use are made anew."""
+"""Static columns kept; beyond it all go, and those still in use are rebuilt."""
 MOST_NONZERO = MAX_INT64 // 2
 """What the columns with the scoring defaults show at most: a pod may be added to them in thought."""
 
@@ -93,7 +93,7 @@ class NodeTable:
         self.vanished: set[str] = set()
         """Resources that are no longer counted since the last change of a node."""
         self._views: dict[tuple[str, str], IntArray] = {}
-        """The columns cut to the number of nodes, made anew when that changes."""
+        """The columns cut to the number of nodes, rebuilt when that changes."""
         self._static: dict[Hashable, tuple[Callable[[NodeInfo], Any], RowColumn]] = {}
         self._label_keys: Counter[str] = Counter()
         """By how many nodes have it."""
@@ -317,7 +317,7 @@ class NodeTable:
         self._requested[resource].add(row, amount)
 
     def recount(self, row: int, demands: Iterable[PodRequests]) -> None:
-        """Write all columns of a node anew: from what it offers, and the pods there."""
+        """Write all columns of a node again: from what it offers, and the pods there."""
         for sums in self._sums():
             sums.clear(row)
         self._pod_count[row] = 0

@@ -55,7 +55,7 @@ class Tallies:
             _add(sizes, group, step)
 
     def forget(self) -> None:
-        """Drop all of them; what is asked for again is counted anew."""
+        """Drop all of them; what is asked for again is recalculated."""
         self._by_way.clear()
         self._token = object()
 

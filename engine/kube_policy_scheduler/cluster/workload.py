@@ -1,6 +1,6 @@
 """Which pods are to be expected: how often each template was met. Knows no rules.
 
-Told by whoever knows (a simulation has its list), or learned: the pods that are on nodes. Of few pods every change
+Given by the caller (a simulation has its list), or learned: the pods that are on nodes. Of few pods every change
 counts at once, of many whenever a tenth has changed: the same pods in the same order give the same decisions.
 """
 

@@ -114,8 +114,8 @@ class _Commands(click.Group):
     "--http-secure/--http-plain",
     default=None,
     help="HTTPS (with a certificate made at the start, where the configuration names none), and tokens for all but"
-    " probes, as with kube-scheduler's port; or HTTP, for whoever can connect. Default: secure unless only this machine"
-    " can connect.",
+    " probes, as with kube-scheduler's port; or HTTP, for everyone who can connect. Default: secure unless only this"
+    " machine can connect.",
 )
 @click.option("--http-address-file", type=click.Path(path_type=Path), help="Write the real HOST:PORT here.")
 @click.option(

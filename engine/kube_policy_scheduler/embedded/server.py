@@ -163,7 +163,7 @@ class Server:
                     await response.write(chunk)
             await response.write_eof()
         except ConnectionResetError:
-            raise _Ended from None  # whoever watched is gone
+            raise _Ended from None  # the client is gone
         finally:
             self._watches.discard(task)
         return response

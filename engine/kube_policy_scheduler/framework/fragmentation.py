@@ -189,7 +189,7 @@ def _open_to(frame: Frame, template: PodTemplate) -> BoolArray:
 
 
 def fragmentation(frame: Frame, resource: str) -> Fragmentation:
-    """Return what is known of the fragmentation of a device resource, made anew where its inputs changed."""
+    """Return what is known of the fragmentation of a device resource, rebuilt where its inputs changed."""
     cluster = frame.cluster
     workload, table = cluster.workload, cluster.devices.table(resource)
     if not workload.known:

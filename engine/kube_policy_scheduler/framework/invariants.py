@@ -58,7 +58,7 @@ def checks(
         if queue.get(queued.pod.uid) is queued:
             yield pod_violations(cluster, queued, assumed)
             if is_lost(queued, is_under_way):
-                yield [f"pod {queued.pod.key} is in flight, and nobody is at it"]
+                yield [f"pod {queued.pod.key} is in flight, and no task handles it"]
     for uid, node_name in list(assumed.items()):
         if assumed.get(uid) == node_name:
             yield _assumed(cluster, uid, node_name)
@@ -116,7 +116,7 @@ def pod_violations(cluster: Cluster, queued: QueuedPod, assumed: Mapping[str, st
 
 
 def is_lost(queued: QueuedPod, is_under_way: Callable[[str], bool]) -> bool:
-    """Return whether a pod is in flight though nobody is at it: it would stay there for ever."""
+    """Return whether a pod is in flight without a task that handles it: it would stay there for ever."""
     return queued.place is Place.IN_FLIGHT and not is_under_way(queued.pod.uid)
 
 

@@ -128,7 +128,7 @@ class Permit:
         return released
 
     def expire(self, now: float) -> dict[str, GangRequirement]:
-        """Forget whoever waited too long, with all of its group; return them with the claim that ran out."""
+        """Forget the pods that waited too long, with all of its group; return them with the claim that ran out."""
         gone: dict[str, GangRequirement] = {}
         while (due := self.next_due()) is not None and due <= now:
             group = heapq.heappop(self._next_due)[2]

@@ -184,7 +184,7 @@ class TemplateCache:
 
 
 class TemplateCaches:
-    """The caches of the templates that were met of late. Templates alike share one."""
+    """The caches of the templates that were met recently. Templates alike share one."""
 
     def __init__(self) -> None:
         self._by_template: BoundedCache[tuple[PodTemplate, Profile], TemplateCache] = BoundedCache(

@@ -16,7 +16,7 @@ from kube_policy_scheduler.cluster.selectors import SelectorError, label_selecto
 _PRIORITY_SHIFT = 2**31
 """Added to every priority in sums, so that more victims of negative priority are not better."""
 _MOST_NAMESPACES = 1024
-"""Namespaces whose budgets are kept compiled; beyond it those of all are compiled anew where they are asked for."""
+"""Namespaces whose budgets are kept compiled; beyond it those of all are recompiled where they are asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@
     progress(reservation, cluster)                # asked until Bound or Failed
     undo(reservation, cluster)                    # on any failure, also of other plugins
 
-Rules: `volumeBinder` of kube-scheduler 1.36. Pure: whoever calls it sends, waits and keeps the time.
+Rules: `volumeBinder` of kube-scheduler 1.36. Pure: the caller sends, waits and keeps the time.
 """
 
 from __future__ import annotations

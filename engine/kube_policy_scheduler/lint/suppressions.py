@@ -27,7 +27,7 @@ MALFORMED = Code(
 WITHOUT_REASON = Code(
     "P0502",
     "ignore-without-reason",
-    "An ignored warning needs its reason, for whoever reads the policy next.",
+    "An ignored warning needs its reason, for the next reader of the policy.",
     bad="# policy: ignore P0302\nfilter node.requested.cpu >= 0",
     good="# policy: ignore P0302 because it documents the intent\nfilter node.requested.cpu >= 0",
     severity=Severity.WARNING,

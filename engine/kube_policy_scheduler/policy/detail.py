@@ -1,7 +1,7 @@
 """One decision looked at closely: what every filter and score said about the nodes. Decides nothing.
 
 The cycle keeps sums and first refusals only; this asks the same plugins again, one by one, while the cluster is
-still as the decision saw it. It costs as much as several decisions, so whoever asks says for which.
+still as the decision saw it. It costs as much as several decisions, so the caller says for which.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _SECTION = re.compile(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->\n", re.DOTALL)
 
 
 def refreshed(text: str) -> str:
-    """Return a Markdown text with what stands between `<!-- begin NAME -->` and `<!-- end NAME -->` made anew.
+    """Return a Markdown text with what stands between `<!-- begin NAME -->` and `<!-- end NAME -->` rebuilt.
 
     Raises:
         KeyError: there is no section of that name.

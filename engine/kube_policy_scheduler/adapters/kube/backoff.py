@@ -24,5 +24,5 @@ class Backoff:
         return max(base * self._random.uniform(0.5, 1.0), at_least or 0.0)
 
     def reset(self) -> None:
-        """Begin anew after a success."""
+        """Start again after a success."""
         self._base_seconds = self._initial_seconds

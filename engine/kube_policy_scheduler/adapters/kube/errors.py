@@ -114,7 +114,7 @@ class TooManyRequests(ApiError):
     def is_for_all(self) -> bool:
         """Whether the server has too much to do, rather than one object's webhook, or its namespace's limit, says no.
 
-        Priority and Fairness answers with plain text, whoever looks at an object with a `Status`.
+        Priority and Fairness answers with plain text, no matter who looks at an object with a `Status`.
         """
         return not self.reason
 

@@ -1,7 +1,7 @@
 """Events (events.k8s.io/v1) about pods and policies, sent in the background; repeated ones become series.
 
 An event that says again what was said before is not a new object: its series is counted up. Of several about one
-pod and reason that wait to be sent, only the newest is. What was done (bound, preempted) is told whoever leads by
+pod and reason that wait to be sent, only the newest is. What was done (bound, preempted) is told no matter who leads by
 now; what is only thought of a pod is the leader's to tell.
 """
 

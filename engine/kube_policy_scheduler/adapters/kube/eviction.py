@@ -1,7 +1,7 @@
 """Evicts the victims of a preemption: says why in their status, then deletes them. Decides nothing.
 
-As kube-scheduler does it, with one difference: the deletion carries the victim's UID, so that a pod made anew
-under the same name is never hit.
+As kube-scheduler does it, with one difference: the deletion carries the victim's UID, so that a pod of the same
+name that was created later is never hit.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class KnownObjects(Generic[T]):
     """The objects that there are as far as was told, by UID."""
 
     def __init__(self, kind: type[T]) -> None:
-        """kind: of the objects; one whose end was missed is made anew from its identity."""
+        """kind: of the objects; one whose end was missed is rebuilt from its identity."""
         self._kind = kind
         self._known: dict[str, _Known] = {}
 
@@ -55,7 +55,7 @@ class KnownObjects(Generic[T]):
     def replace(self, found: Mapping[str, T], *, unreadable: Iterable[ObjectMeta]) -> list[Change[T]]:
         """Take note of all objects that there are; return what is to be told, deletions first.
 
-        A name may have been given anew. What is there but cannot be read stays as it was told.
+        A name may have been reused. What is there but cannot be read stays as it was told.
         """
         kept = {key for metadata in unreadable if (key := key_of(metadata)) in self._known}
         missed = [uid for uid in self._known if uid not in found and uid not in kept]

@@ -23,7 +23,7 @@ from kube_policy_scheduler.adapters.kube.transport import Transport
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 300
-"""After which the server ends a watch, and it is opened anew."""
+"""After which the server ends a watch, and it is reopened."""
 GRACE_SECONDS = 30.0
 REFUSED_PAUSE_SECONDS = 60.0
 """Until a watch that was refused is tried again: permissions seldom change."""

@@ -27,7 +27,7 @@ _GROUPS: tuple[Resource[Any], ...] = (resources.POD_GROUPS, resources.COSCHEDULI
 
 
 _FRESH_STARTS = 3
-"""Lists begun anew because the server forgot where it was: its place in a list lasts about five minutes."""
+"""Lists restarted because the server forgot where it was: its place in a list lasts about five minutes."""
 
 Progress: TypeAlias = Callable[[str, int], None]
 """Called after each page with the resource and how many of it have come."""

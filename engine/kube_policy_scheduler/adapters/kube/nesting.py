@@ -1,4 +1,4 @@
-"""JSON that is nested deeper than decoders go. Whoever creates a pod can have the API server send some: its
+"""JSON that is nested deeper than decoders go. Anyone who creates a pod can have the API server send some: its
 `managedFields` may have 10,000 levels, and Kubernetes' own clients read them.
 """
 

@@ -4,8 +4,8 @@ Nothing is lost while there is room. An item is sent at once if nobody more impo
 `max_defer_seconds` at the latest. What fails is tried again after growing pauses of its own: a webhook that answers
 with 5xx about one object holds back no other. Namespaces take turns, and those whose writes fail or hang get only some
 of the requests, and few of them a second. Only while the server cannot be reached does everything wait. What is behind
-a closed fence stays until it opens, or is dropped at the end: whoever may act then says it himself. When `capacity` is
-reached, the namespace with most items loses one, that which fails first; that, and what the server refuses for good,
+a closed fence stays until it opens, or is dropped at the end: the next leader says it. When `capacity` is reached,
+the namespace with most items loses one, that which fails first; that, and what the server refuses for good,
 is counted.
 """
 

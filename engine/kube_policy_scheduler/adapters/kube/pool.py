@@ -77,7 +77,7 @@ class Pool:
         return None
 
     def _offer(self, connection: Connection) -> None:
-        """Lend a connection to whoever has waited longest, or keep it."""
+        """Lend a connection to the task that has waited longest, or keep it."""
         while self._waiting:
             waiter, _ = self._waiting.popleft()
             if not waiter.done():
@@ -130,7 +130,7 @@ class Pool:
         return connection
 
     def retire_all(self) -> None:
-        """Replace all connections: exchanges in progress finish, streams end and are opened anew."""
+        """Replace all connections: exchanges in progress finish, streams end and are reopened."""
         for connection in list(self._open):
             if connection in self._idle or connection.is_streaming:
                 connection.close()

@@ -1,7 +1,7 @@
 """How new a view of a collection is known to be, and how new it must be. Pure: times and versions come from outside.
 
 A watch that is open may still owe what happened while it was not, and one that is silent may hang. What is certain is
-causal: whoever asks the API server for the version of a collection at some time, and then sees its view reach that
+causal: a caller that asks the API server for the version of a collection, and then sees its view reach that
 version, knows that the view has everything that had happened by the time of the question. Versions are compared within
 one collection only: two collections may be kept in two etcds.
 """

@@ -60,9 +60,9 @@ logger = logging.getLogger(__name__)
 SLICE_OBJECTS = 500  # of a list, handed over before others get a turn: some 20 ms
 WATCH_SECONDS = (300.0, 600.0)  # the server ends a watch after a time drawn from here, so that they do not coincide
 WATCH_GRACE_SECONDS = 30.0  # a watch that outlives its time by this hangs
-SILENCE_SECONDS = 150.0  # bookmarks come about once a minute; a silent watch is opened anew, at the same version
+SILENCE_SECONDS = 150.0  # bookmarks come about once a minute; a silent watch is reopened, at the same version
 HEALTHY_SECONDS = 5.0  # a watch that lives this long, or delivers anything, ends a row of failures
-GAP_SECONDS = 2.0  # for so long after it was current, a view is good enough while a watch is begun anew as a routine
+GAP_SECONDS = 2.0  # for so long after it was current, a view is good enough while a watch is restarted as a routine
 QUIET_SECONDS = 0.3  # a watch that says nothing for so long will not show that the view is current before its end
 QUESTION_TIMEOUT_SECONDS = 3.0  # of the question how new a collection is; it is asked again
 FEW_OBJECTS = 500  # are listed at once where a watch says nothing
@@ -108,7 +108,7 @@ class Reflector(Generic[T]):
             field_selector: of the objects that are mirrored.
             optional: absence and lack of permission count as synced with no objects.
             random: spreads pauses and the ends of watches.
-            silence_seconds: after which a watch is opened anew.
+            silence_seconds: after which a watch is reopened.
             watch_seconds: shortest and longest time of a watch.
             few_objects: as many are listed rather than waited for.
             backoff: pauses after errors.
@@ -163,7 +163,7 @@ class Reflector(Generic[T]):
 
     @property
     def is_current(self) -> bool:
-        """Whether the handler is known to have been told everything: the one answer for whoever decides by it.
+        """Whether the handler is known to have been told everything: the one answer for all that decides by it.
 
         An optional resource that cannot be had counts as one without objects, hence as current.
         """
@@ -246,7 +246,7 @@ class Reflector(Generic[T]):
         except KubeError as error:
             return self._pause_after(error)
         except Exception:
-            # A fault in ours or in the handler: its view may be half changed, so it gets all objects anew.
+            # A fault in ours or in the handler: its view may be half changed, so it gets all objects again.
             logger.exception("reflector of %s failed, it starts over", self.resource)
             self._version, self._deliver_whole = "", True
             self._fail(Phase.RETRYING, "internal error, see the log")

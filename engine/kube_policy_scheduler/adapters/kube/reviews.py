@@ -23,7 +23,7 @@ KEEP_SECONDS = 10.0
 """kube-scheduler's default for both reviews, whatever the answer."""
 TIMEOUT_SECONDS = 10.0
 MAX_ASKING = 8
-"""Reviews under way: whoever sends many wrong tokens must not take the scheduler's connections."""
+"""Reviews under way: anyone who sends many wrong tokens must not take the scheduler's connections."""
 MAX_KEPT = 1024
 _TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -28,7 +28,7 @@ LOOK_EVERY_SECONDS = 1.0
 MOST_SECONDS = 60.0
 """For so long a Lease is looked at, whatever it says that it lasts."""
 MOST_LEASES = 20
-"""Of one answer; whoever may write Leases may write many."""
+"""Of one answer; anyone who may write Leases may write many."""
 
 
 class _Metadata(msgspec.Struct):

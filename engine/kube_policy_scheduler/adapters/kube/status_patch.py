@@ -1,4 +1,4 @@
-"""Brings the status of one object to what it should say, whoever else writes to it meanwhile. Knows no kind."""
+"""Brings the status of one object to what it should say, no matter who else writes to it meanwhile. Knows no kind."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The certificate of an admission webhook, kept in a Secret and trusted by its configuration; replicas share it.
 
-Whoever finds it missing or about to end makes a new one; of several that do, the API server takes the first. It is
+A replica that finds it missing or about to end makes a new one; if several do, the API server takes the first. It is
 served only after the API server has been told to trust it, and the one before stays trusted until it ends.
 """
 

@@ -108,8 +108,8 @@ class HttpSettings:
     authentication: Literal["none", "kubernetes"] | None = None
     """`kubernetes`: who asks for anything but the probes needs a token that the API server knows (TokenReview) and the
     right to `get` the path (SubjectAccessReview of nonResourceURLs), as with kube-scheduler. Needs the ClusterRole
-    `system:auth-delegator` for ourselves. `none`: whoever can connect sees pods, nodes and policies. None: `kubernetes`
-    where others can connect to `host`, `none` where only this machine can."""
+    `system:auth-delegator` for ourselves. `none`: everyone who can connect sees pods, nodes and policies. None:
+    `kubernetes` where others can connect to `host`, `none` where only this machine can."""
 
     def in_force(self) -> HttpSettings:
         """Return what is in force where nothing was said."""
@@ -191,7 +191,7 @@ class SchedulingSettings:
     device_annotation: Literal["protected", "trusted"] = "protected"
     """When the annotation `policy-scheduler/devices` of a bound pod counts. `protected`: while the
     ValidatingAdmissionPolicy `policy-scheduler-devices` (in `deploy/base`) keeps all but the scheduler from writing it.
-    `trusted`: always, whoever wrote it."""
+    `trusted`: always, no matter who wrote it."""
     recount_every: Duration = 5.0
     """Seconds between two looks at whether some nodes' columns are what a recount of their pods says, and pending pods
     where they should be. A look takes 2 ms: 0.04 % of a core. `0s` for never."""

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 LARGE_BYTES = 1 << 20
 """From here on a body is decoded and an answer written in a thread: it takes milliseconds."""
 JSON = "application/json"
-OPEN_TO_ALL = "whoever can connect could bind pods: set http.tls.clientCaFile or http.authentication for `bind`"
+OPEN_TO_ALL = "everyone who can connect could bind pods: set http.tls.clientCaFile or http.authentication for `bind`"
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 

@@ -74,7 +74,7 @@ class ShadowScheduler(Scheduler):
         """By uid, of pods that were decided and wait; the oldest decision first."""
 
     def use_policies(self, policies: Policies) -> None:
-        """Decide by these from the next pod on, and what was decided by others anew."""
+        """Decide by these from the next pod on, and what was decided by others again."""
         super().use_policies(policies)
         for note in self._notes.values():
             if note.queued.place is Place.IN_FLIGHT:

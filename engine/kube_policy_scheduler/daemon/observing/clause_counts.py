@@ -34,7 +34,7 @@ class ClauseCounts:
         """How many decisions were looked at."""
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Start again."""
         self._counts = {}
         self.decisions = 0
 

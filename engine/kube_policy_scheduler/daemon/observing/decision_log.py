@@ -1,4 +1,4 @@
-"""What was decided of late, and why: kept in memory, handed on for a file. Decides nothing and does no I/O.
+"""What was decided recently, and why: kept in memory, handed on for a file. Decides nothing and does no I/O.
 
 Noting a decision takes a few microseconds: objects that do not change are kept as they are, and become a record when
 somebody asks.

@@ -48,7 +48,7 @@ class WatchRow:
     silent_seconds: float | None
     """Since anything was last heard of it; None where nothing ever was."""
     restarts: int
-    """How often its watch began anew."""
+    """How often its watch restarted."""
 
 
 @dataclass(slots=True)
@@ -216,7 +216,7 @@ def _loop_metrics(loops: Iterable[Loop]) -> Iterator[Metric]:
 def _watch_metrics(rows: Iterable[WatchRow]) -> Iterator[Metric]:
     restarts = CounterMetricFamily(
         "policy_scheduler_watch_restarts",
-        "Watches begun anew, those included that the API server ends after some minutes as a routine.",
+        "Watches restarted, those included that the API server ends after some minutes as a routine.",
         labels=["resource"],
     )
     phase = GaugeMetricFamily(

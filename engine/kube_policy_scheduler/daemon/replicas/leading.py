@@ -189,7 +189,7 @@ class Leading:
     async def warn_of_rivals(self, transport: Transport) -> NoReturn:
         """Look for other schedulers that lead, for ever, and log them.
 
-        For replicas in a pod: whoever may write leases in any namespace could keep one from its work that did more.
+        For replicas in a pod: anyone who may write leases in any namespace could keep one from its work that did more.
         """
         known: Rival | None = None
         while True:

@@ -89,7 +89,7 @@ class Algorithm:
         Args:
             queued: the pod.
             preempts: whether it is looked for pods to evict.
-            memo: where refusals are remembered, for whoever tries placements out.
+            memo: where refusals are remembered, for callers that try placements out.
         """
         pod, memo = queued.pod, memo if memo is not None else self._refused
         profile = self.profile(pod)

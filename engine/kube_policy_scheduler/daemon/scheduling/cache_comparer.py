@@ -1,8 +1,8 @@
 """Compares the caches with a recount while the scheduler runs: a few nodes and pods at a time, in little time.
 
 What is found wrong is a fault of ours. It is counted, logged, and put right where that is safe: columns are written
-anew from the pods, a pod that waits and yet takes room gives it back, and the API server is asked what became of a pod
-that is in flight and that nobody is at.
+again from the pods, a pod that waits and yet takes room gives it back, and the API server is asked what became of a pod
+that is in flight without a task that handles it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class CacheComparer:
     def _look_at_node(self, name: str) -> None:
         problems = list(node_violations(self._cluster, name))
         for problem in problems:
-            self._tell("node", f"{problem}; counted anew")
+            self._tell("node", f"{problem}; recalculated")
         if problems:
             self._cluster.recount(name)
             self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
@@ -119,7 +119,7 @@ class CacheComparer:
             self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
 
         if is_lost(queued, self._scheduler.is_under_way):
-            self._tell("binding", f"pod {queued.pod.key} is in flight, and nobody is at it")
+            self._tell("binding", f"pod {queued.pod.key} is in flight, and no task handles it")
             self._scheduler.settle(queued)
 
     def _look_at_assumed(self, uid: str) -> None:

@@ -352,7 +352,7 @@ class WaitingPods:
         return assumed
 
     def _withdraw(self, assumed: AssumedPod) -> None:
-        """Have a waiting pod decided anew, at once."""
+        """Have a waiting pod decided again, at once."""
         if self._give_back(assumed.queued.pod.uid) is not None:
             self._queue.activate(assumed.queued, self._clock())
             self._wakeups.move_on_event(ClusterEvent.POD_DELETE)
@@ -360,7 +360,7 @@ class WaitingPods:
                 self._wakeups.devices_freed()
 
     def withdraw_all(self) -> None:
-        """Have all who wait decided anew."""
+        """Have all who wait decided again."""
         for assumed in list(self._waiting.values()):
             self._withdraw(assumed)
 

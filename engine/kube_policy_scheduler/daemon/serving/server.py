@@ -285,8 +285,8 @@ def http_server(settings: Settings, transport: Transport, **given: Any) -> HttpS
         )
     if http.authentication == "none" and http.host not in ("127.0.0.1", "::1", "localhost"):
         logger.warning(
-            "whoever can connect to port %d sees pods, nodes and policies, as http.authentication is none: keep others"
-            " out by a NetworkPolicy",
+            "everyone who can connect to port %d sees pods, nodes and policies, as http.authentication is none: keep"
+            " others out by a NetworkPolicy",
             http.port,
         )
     return HttpServer(

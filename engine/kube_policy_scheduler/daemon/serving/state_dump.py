@@ -1,4 +1,4 @@
-"""What the scheduler believes, for whoever looks for a fault: places, assumed pods, nominations, and a recount.
+"""What the scheduler believes, for a person who looks for a fault: places, assumed pods, nominations, and a recount.
 
 As kube-scheduler's cache dumper and comparer on SIGUSR2: what is kept in columns and counters is added up again from
 the pods themselves, and every difference is named. In a scheduler without faults there is none.

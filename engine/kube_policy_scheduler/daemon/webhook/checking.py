@@ -1,6 +1,6 @@
 """Reviews checked in processes that can be killed: what crosses the border, and this side of it.
 
-A review comes from whoever reaches the port. It is decoded, and its policies are parsed, checked and linted, in the
+A review comes from anyone who reaches the port. It is decoded, and its policies are parsed, checked and linted, in the
 checker's process (`checker`), within limits of time and memory. This process only carries bytes.
 """
 

@@ -4,7 +4,7 @@
     for write in writes(reservation): ...         # what PreBind sends, in order
     undo(reservation, cluster)                    # on any failure, also of other plugins
 
-Pure: whoever calls it sends, waits and keeps the time.
+Pure: the caller sends, waits and keeps the time.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class _Carried:
         self.totals: dict[str, DomainTotals] = {}
 
     def follow(self, carried: CarriedTowards) -> bool:
-        """Catch up; return False where this must be made anew."""
+        """Catch up; return False where this must be rebuilt."""
         if carried.version == self._version:
             return all(totals.sync() for totals in self.totals.values())
         sources: dict[str, dict[Counter, int]] = {key: {} for key in self.totals}

@@ -73,7 +73,7 @@ class VolumeFacts:
 
 
 def class_volumes(cluster: Cluster, class_name: str) -> ClassVolumes:
-    """Return the volumes of a storage class, as they are assumed to be; made anew when a volume changes."""
+    """Return the volumes of a storage class, as they are assumed to be; rebuilt when a volume changes."""
     store = cluster.store
 
     def make() -> ClassVolumes:

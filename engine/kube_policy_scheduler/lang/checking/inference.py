@@ -997,7 +997,7 @@ def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> 
     name = expr.name
     if name in ("node", "pod") or name in scope.items:
         root = "pod" if name in scope.items else name
-        message = f"`{name}` by itself is no value"
+        message = f"`{name}` is not a value"
         advice = f"name a field of it, such as `{name}.{'label.app' if root == 'pod' else 'ready'}`"
         return codes.UNKNOWN_NAME.at(expr.span, message, help=advice)
     if name in inference.environment.builtins:

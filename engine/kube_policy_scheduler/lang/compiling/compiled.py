@@ -140,7 +140,7 @@ class CompiledPreemption(_Common):
     condition: Evaluate | None
     """None: never."""
     evict: Callable[[Any, Any], bool] | None
-    """From a frame and the PodInfo of a victim; None: whoever Kubernetes lets be evicted."""
+    """From a frame and the PodInfo of a victim; None: every pod that Kubernetes lets evict."""
 
 
 CompiledClause: TypeAlias = (

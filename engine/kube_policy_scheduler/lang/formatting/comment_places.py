@@ -1,4 +1,4 @@
-"""Where comments inside a statement go when its text is written anew. Knows no grammar: it compares words.
+"""Where comments inside a statement go when its text is rewritten. Knows no grammar: it compares words.
 
 A comment at the end of a line stays behind the word before it, one on a line of its own before the word after it,
 or as near as a line may end.

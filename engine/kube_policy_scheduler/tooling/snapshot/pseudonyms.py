@@ -161,7 +161,7 @@ class Pseudonyms:
 def kept_texts(things: Iterable[Json], *, labels: Collection[str]) -> frozenset[str]:
     """Return the values of labels whose values are kept, and numbers on nodes that some affinity compares as such.
 
-    Only numbers, and only what it compares: whoever may create a pod can write an affinity, and must not have other
+    Only numbers, and only what it compares: anyone who may create a pod can write an affinity, and must not have other
     texts shown by it.
     """
     things = list(things)

@@ -181,7 +181,7 @@ class Run:
     results: tuple[SuiteResult, ...]
     unusable: tuple[Unusable, ...] = ()
     seconds: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
-    """How long each case took, by the identity of its result; whoever has a clock knows."""
+    """How long each case took, by the identity of its result; a caller with a clock knows."""
 
     def cases(self) -> Iterator[tuple[Suite, CaseResult]]:
         """Yield every case with its file."""
