@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.cli.coverage import mutated
 from kube_policy_scheduler.cli.suites import LoadedSuite, load_suite
 from kube_policy_scheduler.diagnostics import Source
@@ -24,7 +25,7 @@ SHIPPED = sorted((ROOT / "policies").rglob("*.policy"))
 def mutants_of(text: str) -> tuple[Mutant, ...]:
     file, diagnostics = parse(Source("p.policy", text))
     assert not diagnostics
-    return mutants(file)
+    return mutants(file, environment().builtins)
 
 
 CHANGES = [

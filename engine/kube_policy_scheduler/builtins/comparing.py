@@ -9,7 +9,7 @@ from kube_policy_scheduler.lang.signature import Number, Numbers, Same, builtin
 from kube_policy_scheduler.lang.types import Depends, Shape
 
 
-@builtin(shape=Shape.NODE, bounds=(0, 100), depends=Depends.FEASIBLE, scores_only=True)
+@builtin(shape=Shape.NODE, bounds=(0, 100), depends=Depends.FEASIBLE, scores_only=True, foreign=("normalise",))
 def normalize(frame: Frame, x: Same) -> Number:
     """Return x brought to 0 to 100 over the nodes that fit: the lowest becomes 0, the highest 100, equal ones 0."""
     values = _column(frame, x)

@@ -17,6 +17,7 @@ DEFAULT_RESOURCE = "nvidia.com/gpu"
 _STATIC = Depends.TEMPLATE | Depends.NODE
 _ROW = _STATIC | Depends.ROW
 _MOST = 1e6
+_DEVICES = ("node.devices",)
 
 
 def _reader(read: Callable[[DeviceTable, Ask, Frame], FloatArray], resource: str) -> Callable[[Frame], FloatArray]:
@@ -24,31 +25,31 @@ def _reader(read: Callable[[DeviceTable, Ask, Frame], FloatArray], resource: str
     return lambda frame: read(frame.cluster.devices.table(resource), ask_of(frame.template, resource), frame)
 
 
-@builtin(staged=True, shape=Shape.DECISION, depends=Depends.TEMPLATE, bounds=(0, _MOST))
+@builtin(staged=True, shape=Shape.DECISION, depends=Depends.TEMPLATE, reads=_DEVICES, bounds=(0, _MOST))
 def devices_wanted(resource: ResourceWord = DEFAULT_RESOURCE) -> NumberReader:
     """Return how many devices the pod wants: 2, or 0.46 where it wants a share of one."""
     return lambda frame: ask_of(frame.template, resource).amount
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, _MOST))
+@builtin(staged=True, shape=Shape.NODE, depends=_ROW, reads=_DEVICES, bounds=(0, _MOST))
 def devices(resource: ResourceWord = DEFAULT_RESOURCE) -> NumberReader:
     """Return how many devices the node has."""
     return _reader(lambda table, ask, frame: table.count[frame.rows].astype(np.float64), resource)
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, _MOST))
+@builtin(staged=True, shape=Shape.NODE, depends=_ROW, reads=_DEVICES, bounds=(0, _MOST))
 def devices_free(resource: ResourceWord = DEFAULT_RESOURCE) -> NumberReader:
     """Return how many devices of the node nobody has a part of."""
     return _reader(lambda table, ask, frame: (table.free[frame.rows] >= WHOLE).sum(axis=1).astype(np.float64), resource)
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(-_MOST, _MOST))
+@builtin(staged=True, shape=Shape.NODE, depends=_ROW, reads=_DEVICES, bounds=(-_MOST, _MOST))
 def device_room(resource: ResourceWord = DEFAULT_RESOURCE) -> NumberReader:
     """Return how much is free on all devices of the node together: 3.54 where three are free and 0.54 of a fourth."""
     return _reader(lambda table, ask, frame: table.free[frame.rows].sum(axis=1) / WHOLE, resource)
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 1))
+@builtin(staged=True, shape=Shape.NODE, depends=_ROW, reads=_DEVICES, bounds=(0, 1))
 def share_room(resource: ResourceWord = DEFAULT_RESOURCE) -> MaybeNumberReader:
     """Return how much is free on the fullest device that the pod's share fits on, before it: 1 on an unused one.
 
@@ -65,7 +66,7 @@ def share_room(resource: ResourceWord = DEFAULT_RESOURCE) -> MaybeNumberReader:
     return _reader(read, resource)
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, _MOST))
+@builtin(staged=True, shape=Shape.NODE, depends=_ROW, reads=_DEVICES, bounds=(0, _MOST))
 def fragmentation(resource: ResourceWord = DEFAULT_RESOURCE) -> NumberReader:
     """Return how much of the free room on the node's devices a pod of the workload could not use, on average.
 
@@ -75,7 +76,7 @@ def fragmentation(resource: ResourceWord = DEFAULT_RESOURCE) -> NumberReader:
     return lambda frame: fragmentation_of(frame, resource).before(frame.rows) / WHOLE
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(-_MOST, _MOST))
+@builtin(staged=True, shape=Shape.NODE, depends=_ROW, reads=_DEVICES, bounds=(-_MOST, _MOST))
 def fragmentation_drop(resource: ResourceWord = DEFAULT_RESOURCE) -> NumberReader:
     """Return by how much the pod lowers `fragmentation()` on the node, its share on the best device; else negative."""
 

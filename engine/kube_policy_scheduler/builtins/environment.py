@@ -1,22 +1,13 @@
-"""The environment of policies: everything that the modules here define, collected."""
+"""The environment of policies: everything that the modules here define. A new module is found by itself."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from functools import lru_cache
 from types import MappingProxyType
 
-from kube_policy_scheduler.builtins import (
-    claimed_devices,
-    comparing,
-    devices,
-    metrics,
-    node_fields,
-    numbers,
-    pod_fields,
-    rules,
-    texts,
-    times,
-)
+from kube_policy_scheduler import builtins
 from kube_policy_scheduler.builtins.node_fields import REGION_LABEL, ZONE_LABEL
 from kube_policy_scheduler.builtins.pods import CountedPods
 from kube_policy_scheduler.framework.choice import Ties
@@ -24,17 +15,15 @@ from kube_policy_scheduler.framework.device_choice import DeviceRule
 from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
 from kube_policy_scheduler.lang.environment import Environment, collect
 
-MODULES = (claimed_devices, comparing, devices, metrics, node_fields, numbers, pod_fields, rules, texts, times)
-"""Where fields and functions are defined; a new module is named here, a new function is not."""
-
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """Return what a policy may name; always the same."""
-    fields, builtins = collect(MODULES)
+    names = (module.name for module in pkgutil.iter_modules(builtins.__path__))
+    fields, functions = collect(importlib.import_module(f"{builtins.__name__}.{name}") for name in names)
     return Environment(
         fields=MappingProxyType(fields),
-        builtins=MappingProxyType(builtins),
+        builtins=MappingProxyType(functions),
         pods=CountedPods(),
         plugins=frozenset(plugin.name for plugin in kubernetes_filters()),
         ties=tuple(rule.value for rule in Ties),

@@ -78,7 +78,14 @@ def column_of(query: Query, nodes: NodeTable, *, signals: Signals, now: float) -
     return known[1]
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=Depends.SIGNAL, bounds=(-_MOST, _MOST))
+@builtin(
+    staged=True,
+    shape=Shape.NODE,
+    depends=Depends.SIGNAL,
+    bounds=(-_MOST, _MOST),
+    foreign=("prom", "prometheus", "query", "metrics", "metric"),
+    advice='write `promql("…")`',
+)
 def promql(
     query: ConstantText,
     *,
@@ -101,6 +108,7 @@ _MOST_PODS = 1e9
     reads_inputs=True,
     shape=Shape.NODE,
     depends=Depends.SIGNAL | Depends.ROW,
+    reads=("node.pods",),
     bounds=lambda x, y, *_: (x[0] + min(0.0, y[0] * _MOST_PODS), x[1] + max(0.0, y[1] * _MOST_PODS)),
 )
 def predicted(

@@ -39,20 +39,25 @@ def _lists(frame: Frame, name: str, read: Any) -> list[tuple[str, ...]]:
     return lists if isinstance(frame.rows, slice) else [lists[row] for row in frame.rows]
 
 
-@node_field("node.name", depends=_STATIC)
+@node_field("node.name", depends=_STATIC, foreign=("hostname", "host", "nodename", "id"))
 def name(frame: Frame) -> Text:
     """Name of the node."""
     return _derived_text(frame, "name", lambda info: info.name)
 
 
-@node_field("node.ready", depends=_STATIC)
+@node_field("node.ready", depends=_STATIC, foreign=("healthy", "up", "alive"))
 def ready(frame: Frame) -> Truth:
     """Whether the node's condition Ready is True."""
     result: BoolArray = frame.cluster.nodes.ready[frame.rows]
     return result
 
 
-@node_field("node.unschedulable", depends=_STATIC)
+@node_field(
+    "node.unschedulable",
+    depends=_STATIC,
+    foreign=("schedulable", "cordoned"),
+    advice="write `not node.unschedulable`",
+)
 def unschedulable(frame: Frame) -> Truth:
     """Whether the node is cordoned (`kubectl cordon`)."""
     result: BoolArray = frame.cluster.nodes.unschedulable[frame.rows]
@@ -83,19 +88,44 @@ def taints(frame: Frame) -> TextList:
     return _lists(frame, "taints", lambda info: (taint.key for taint in info.taints))
 
 
-@node_field("node.allocatable", key=Key.RESOURCE, depends=_STATIC | Depends.ROW, low=0, high=_MOST)
+@node_field(
+    "node.allocatable",
+    key=Key.RESOURCE,
+    depends=_STATIC | Depends.ROW,
+    low=0,
+    high=_MOST,
+    foreign=("capacity", "total", "size", "resources"),
+    advice="write `node.allocatable.cpu`",
+)
 def allocatable(frame: Frame, resource: str) -> Amount:
     """What the node offers to pods of a resource: cpu in cores, memory in bytes."""
     return _amount(frame, resource, frame.cluster.nodes.allocatable(resource)[frame.rows])
 
 
-@node_field("node.requested", key=Key.RESOURCE, depends=_ROW, low=0, high=_MOST)
+@node_field(
+    "node.requested",
+    key=Key.RESOURCE,
+    depends=_ROW,
+    low=0,
+    high=_MOST,
+    foreign=("used", "usage", "utilization", "utilisation", "load", "consumed"),
+    advice="what pods request is `node.requested.cpu` and `node.used_fraction.cpu`; what they really use only a metric"
+    ' says: `promql("…")`',
+)
 def requested(frame: Frame, resource: str) -> Amount:
     """What the pods on the node request of a resource; of `pods`, how many there are."""
     return _amount(frame, resource, _requested(frame, resource))
 
 
-@node_field("node.free", key=Key.RESOURCE, depends=_ROW, low=-_MOST, high=_MOST)
+@node_field(
+    "node.free",
+    key=Key.RESOURCE,
+    depends=_ROW,
+    low=-_MOST,
+    high=_MOST,
+    foreign=("available", "remaining", "idle", "room"),
+    advice="write `node.free.cpu`",
+)
 def free(frame: Frame, resource: str) -> Amount:
     """What is left of a resource: allocatable minus requested."""
     offered = frame.cluster.nodes.allocatable(resource)[frame.rows]
@@ -173,13 +203,13 @@ def volumes_attached(frame: Frame) -> Number:
     return result
 
 
-@node_field("node.arch", depends=_STATIC)
+@node_field("node.arch", depends=_STATIC, foreign=("architecture",))
 def arch(frame: Frame) -> MaybeText:
     """The processor architecture, such as `amd64`: the label `kubernetes.io/arch`."""
     return _label(frame, "kubernetes.io/arch")
 
 
-@node_field("node.os", depends=_STATIC)
+@node_field("node.os", depends=_STATIC, foreign=("os_image", "operatingsystem"))
 def os(frame: Frame) -> MaybeText:
     """The operating system, such as `linux`: the label `kubernetes.io/os`."""
     return _label(frame, "kubernetes.io/os")

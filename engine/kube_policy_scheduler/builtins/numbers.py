@@ -27,7 +27,7 @@ def abs_(x: Same) -> Same:
     return np.abs(x) if isinstance(x, np.ndarray) else abs(x)
 
 
-@builtin(name="min", bounds=lambda *all_: (min(x[0] for x in all_), min(x[1] for x in all_)))
+@builtin(name="min", opposite="max", bounds=lambda *all_: (min(x[0] for x in all_), min(x[1] for x in all_)))
 def min_(first: Same, *others: Same) -> Same:
     """Return the smallest; missing where one is missing."""
     result = first
@@ -36,7 +36,7 @@ def min_(first: Same, *others: Same) -> Same:
     return result
 
 
-@builtin(name="max", bounds=lambda *all_: (max(x[0] for x in all_), max(x[1] for x in all_)))
+@builtin(name="max", opposite="min", bounds=lambda *all_: (max(x[0] for x in all_), max(x[1] for x in all_)))
 def max_(first: Same, *others: Same) -> Same:
     """Return the largest; missing where one is missing."""
     result = first
@@ -104,7 +104,7 @@ def sqrt(x: Number) -> MaybeNumber:
     return math.sqrt(x) if x >= 0 else math.nan
 
 
-@builtin(bounds=(-1e30, 1e30))
+@builtin(bounds=(-1e30, 1e30), foreign=("float", "int", "tonumber", "double", "parse"))
 def number(text: Text) -> MaybeNumber:
     """Return the number that a text is, such as the label `generation=7`; missing where it is none."""
     stripped: str = text.strip()

@@ -26,7 +26,7 @@ def name(frame: Frame) -> Text:
     return frame.pod.name
 
 
-@pod_field("pod.namespace")
+@pod_field("pod.namespace", foreign=("ns",))
 def namespace(frame: Frame) -> Text:
     """Namespace of the pod."""
     return frame.template.namespace
@@ -44,7 +44,13 @@ def annotation(frame: Frame, key: str) -> MaybeText:
     return frame.pod.annotations.get(key)
 
 
-@pod_field("pod.priority", low=-(2**31), high=2**31)
+@pod_field(
+    "pod.priority",
+    low=-(2**31),
+    high=2**31,
+    foreign=("priorityclassname", "priority_class", "priorityclass"),
+    advice="write `pod.priority`, a number",
+)
 def priority(frame: Frame) -> Number:
     """The pod's priority; 0 where it has none."""
     return float(frame.template.priority)
@@ -62,7 +68,14 @@ def queued(frame: Frame) -> Duration:
     return frame.queued
 
 
-@pod_field("pod.waiting", depends=_POD | Depends.CLOCK, low=0, high=1e11)
+@pod_field(
+    "pod.waiting",
+    depends=_POD | Depends.CLOCK,
+    low=0,
+    high=1e11,
+    foreign=("age",),
+    advice="write `pod.waiting`, or `now() - pod.created`",
+)
 def waiting(frame: Frame) -> Duration:
     """How long the pod has been waiting for a node."""
     return max(frame.now - frame.queued, 0.0)
@@ -74,7 +87,14 @@ def attempts(frame: Frame) -> Number:
     return float(frame.attempts)
 
 
-@pod_field("pod.request", key=Key.RESOURCE, low=0, high=_MOST)
+@pod_field(
+    "pod.request",
+    key=Key.RESOURCE,
+    low=0,
+    high=_MOST,
+    foreign=("resources", "requests", "containers", "container"),
+    advice="write `pod.request.cpu` or `pod.limit.cpu`",
+)
 def request(frame: Frame, resource: str) -> Amount:
     """What the pod requests of a resource, all containers together as Kubernetes adds them; 0 where nothing."""
     if resource == "pods":
@@ -91,7 +111,7 @@ def limit(frame: Frame, resource: str) -> Amount:
     return total / 1000 if resource == "cpu" else float(total)
 
 
-@pod_field("pod.owner.kind")
+@pod_field("pod.owner.kind", foreign=("kind", "controller"))
 def owner_kind(frame: Frame) -> MaybeText:
     """The kind of the controller that made the pod, such as `ReplicaSet` or `Job`; absent without one."""
     controller = frame.template.controller
@@ -136,7 +156,7 @@ def _cpu_and_memory(container: Container) -> tuple[dict[str, int], dict[str, int
     )
 
 
-@pod_field("pod.images")
+@pod_field("pod.images", foreign=("image",))
 def images(frame: Frame) -> TextList:
     """The images of the pod's containers."""
     return tuple(container.image for container in frame.template.spec.containers or ())

@@ -31,6 +31,8 @@ _STATIC = Depends.TEMPLATE | Depends.NODE
 _ROW = _STATIC | Depends.ROW
 _CLUSTER = _ROW | Depends.POD | Depends.CLUSTER
 _AMONG_FEASIBLE = _CLUSTER | Depends.FEASIBLE
+_ROOM = ("pod.request.cpu", "pod.request.mem", "node.requested")
+_TAINTS = ("node.taints", "pod.tolerations")
 
 
 def _passes(plugin: FilterPlugin, frame: Frame) -> BoolArray:
@@ -48,7 +50,15 @@ def _scored(plugin: ScorePlugin, frame: Frame) -> FloatArray:
     return final.astype(np.float64)
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_ROW)
+@builtin(
+    staged=True,
+    shape=Shape.NODE,
+    depends=_ROW,
+    reads=_ROOM,
+    plugin=NodeResourcesFit.name,
+    foreign=("fit", "hasroom", "enough"),
+    advice="write `fits(cpu, mem)`",
+)
 def fits(*resources: ResourceWord) -> TruthReader:
     """Return whether what the pod requests of these resources is free on the node; without any, of all it requests.
 
@@ -76,7 +86,13 @@ def fits(*resources: ResourceWord) -> TruthReader:
     return fits_
 
 
-@builtin(shape=Shape.NODE, depends=_STATIC)
+@builtin(
+    shape=Shape.NODE,
+    depends=_STATIC,
+    reads=_TAINTS,
+    foreign=("tolerates", "toleration", "tolerations"),
+    advice="write `tolerated()`",
+)
 def tolerated(frame: Frame) -> Truth:
     """Return whether the pod tolerates all taints of the node that keep pods away (NoSchedule, NoExecute)."""
     return _passes(TaintToleration(), frame)
@@ -88,7 +104,7 @@ def ports_free(frame: Frame) -> Truth:
     return _passes(NodePorts(), frame)
 
 
-@builtin(shape=Shape.NODE, depends=_CLUSTER)
+@builtin(shape=Shape.NODE, depends=_CLUSTER, reads=("pod.node_selector",))
 def matches_affinity(frame: Frame) -> Truth:
     """Return whether the node meets the pod's node selector and required node, pod and pod anti-affinity."""
     return _passes(NodeAffinity(), frame) & _passes(InterPodAffinity(), frame)
@@ -114,31 +130,31 @@ def _by_resource(make: Callable[[Any], ScorePlugin], resources: tuple[str, ...])
     return lambda frame: _scored(plugin, frame)
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100))
+@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100), reads=_ROOM, opposite="most_allocated")
 def least_allocated(*resources: ResourceWord) -> NumberReader:
     """Return 0 to 100: the free share of the node with the pod on it, the mean over the resources (cpu and mem)."""
     return _by_resource(LeastAllocated, resources)
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100))
+@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100), reads=_ROOM, opposite="least_allocated")
 def most_allocated(*resources: ResourceWord) -> NumberReader:
     """Return 0 to 100: the used share of the node with the pod on it, the mean over the resources (cpu and mem)."""
     return _by_resource(MostAllocated, resources)
 
 
-@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100))
+@builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100), reads=_ROOM)
 def balanced(*resources: ResourceWord) -> NumberReader:
     """Return 0 to 100: how evenly the resources (cpu and mem) would be used on the node with the pod on it."""
     return _by_resource(NodeResourcesBalancedAllocation, resources)
 
 
-@builtin(shape=Shape.NODE, depends=_CLUSTER, bounds=(0, 100))
+@builtin(shape=Shape.NODE, depends=_CLUSTER, bounds=(0, 100), reads=("node.images",))
 def image_locality(frame: Frame) -> Number:
     """Return 0 to 100: how much of the pod's images the node already has, as kube-scheduler counts it."""
     return _scored(ImageLocality(), frame)
 
 
-@builtin(shape=Shape.NODE, depends=_AMONG_FEASIBLE, bounds=(0, 100), scores_only=True)
+@builtin(shape=Shape.NODE, depends=_AMONG_FEASIBLE, bounds=(0, 100), scores_only=True, reads=("pod.node_selector",))
 def node_preference(frame: Frame) -> Number:
     """Return 0 to 100: how well the node meets the pod's preferred node affinity."""
     return _scored(NodeAffinity(), frame)
@@ -150,7 +166,7 @@ def pod_preference(frame: Frame) -> Number:
     return _scored(InterPodAffinity(), frame)
 
 
-@builtin(shape=Shape.NODE, depends=_AMONG_FEASIBLE, bounds=(0, 100), scores_only=True)
+@builtin(shape=Shape.NODE, depends=_AMONG_FEASIBLE, bounds=(0, 100), scores_only=True, reads=_TAINTS)
 def taint_preference(frame: Frame) -> Number:
     """Return 0 to 100: fewer PreferNoSchedule taints that the pod does not tolerate give more."""
     return _scored(TaintToleration(), frame)

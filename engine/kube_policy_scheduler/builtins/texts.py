@@ -12,20 +12,20 @@ Pattern = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare=pattern)]
 """A regular expression, compiled when the policy is checked."""
 
 
-@builtin()
+@builtin(foreign=("regex", "regexp", "rematch", "match", "like", "test"), advice='write `text matches "…"`')
 def matches(text: Text, pattern: Pattern) -> Truth:
     """Return whether a regular expression (RE2 syntax) matches the whole text; also written `text matches "…"`."""
     return pattern.fullmatch(text) is not None
 
 
-@builtin()
+@builtin(opposite="endswith")
 def startswith(text: Text, prefix: Text) -> Truth:
     """Return whether the text begins with another."""
     result: bool = text.startswith(prefix)
     return result
 
 
-@builtin()
+@builtin(opposite="startswith")
 def endswith(text: Text, suffix: Text) -> Truth:
     """Return whether the text ends with another."""
     result: bool = text.endswith(suffix)
@@ -51,7 +51,11 @@ def split(text: Text, separator: ConstantText) -> TextList:
     return tuple(text.split(separator)) if separator else (text,)
 
 
-@builtin(bounds=(0, 1e7))
+@builtin(
+    bounds=(0, 1e7),
+    foreign=("len", "size", "cardinality"),
+    advice="write `length(…)` for texts, `count(p in node.pods)` for pods",
+)
 def length(text: Text) -> Number:
     """Return how many characters a text has."""
     return float(len(text))

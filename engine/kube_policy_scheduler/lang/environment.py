@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple, Protocol, get_type_hints
@@ -62,6 +62,10 @@ class Field:
     """Takes the frame, and the key if there is one."""
     low: float
     high: float
+    foreign: tuple[str, ...] = ()
+    """Words that people from elsewhere write behind the first dot for it, in lower case."""
+    advice: str = ""
+    """What to write for those."""
 
     def info(self, key: str | None) -> Info:
         """Return what is known of the value; of a resource, by its Kubernetes name."""
@@ -79,32 +83,33 @@ class Field:
 
 
 def node_field(
-    path: str, *, depends: Depends, key: Key | None = None, low: float = -1e308, high: float = 1e308
+    path: str,
+    *,
+    depends: Depends,
+    key: Key | None = None,
+    low: float = -1e308,
+    high: float = 1e308,
+    foreign: tuple[str, ...] = (),
+    advice: str = "",
 ) -> Callable[[Callable[..., Any]], Field]:
-    """Make a field with one value per node from an annotated reader."""
-    return _field(path, Shape.NODE, depends, key, low, high)
+    """Make a field with one value per node from an annotated reader; see `Field`."""
+
+    def make(function: Callable[..., Any]) -> Field:
+        gives = takes(get_type_hints(function, include_extras=True)["return"])
+        doc, said = inspect.getdoc(function) or "", advice or f"write `{path}`"
+        return Field(path, doc, gives, Shape.NODE, depends, key, function, low, high, foreign, said)
+
+    return make
 
 
-def pod_field(
-    path: str, *, depends: Depends = Depends.TEMPLATE, key: Key | None = None, low: float = -1e308, high: float = 1e308
-) -> Callable[[Callable[..., Any]], Field]:
+def pod_field(path: str, *, depends: Depends = Depends.TEMPLATE, **facts: Any) -> Callable[[Callable[..., Any]], Field]:
     """Make a field of the pod from an annotated reader.
 
     One that depends on the template alone reads nothing of the frame but `frame.template`: it then also serves
     for pods that already run, in `count(p in node.pods where p.…)`.
     """
-    return _field(path, Shape.DECISION, depends, key, low, high)
-
-
-def _field(
-    path: str, shape: Shape, depends: Depends, key: Key | None, low: float, high: float
-) -> Callable[[Callable[..., Any]], Field]:
-    def make(function: Callable[..., Any]) -> Field:
-        hint = get_type_hints(function, include_extras=True)["return"]
-        doc = inspect.getdoc(function) or ""
-        return Field(path, doc, takes(hint), shape, depends, key, function, low, high)
-
-    return make
+    make = node_field(path, depends=depends, **facts)
+    return lambda function: replace(make(function), shape=Shape.DECISION)
 
 
 class Pods(Protocol):

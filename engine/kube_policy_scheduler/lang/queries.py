@@ -1,9 +1,11 @@
-"""How large a PromQL query may be. Knows no Prometheus."""
+"""What the language knows of PromQL queries: who asks them, and how large they may be. Knows no Prometheus."""
 
 from __future__ import annotations
 
 import re
 
+QUERY_FUNCTION = "promql"
+"""The builtin whose first argument is a query: `metric NAME = promql("…")`."""
 MAX_CHARACTERS = 2_000
 MAX_OPERATORS = 100
 """Parsers of PromQL nest as deep as their input does, end the process where that is much, and take time and memory with

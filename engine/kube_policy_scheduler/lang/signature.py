@@ -123,6 +123,17 @@ class Builtin:
     """It compares nodes with each other, which only a score may."""
     reads_inputs: bool = False
     """The kernel's second argument is what its arguments read from outside, such as metric queries."""
+    reads: tuple[str, ...] = ()
+    """What the result follows from beside its arguments: fields as a policy writes them, `node.pods`,
+    `node.devices`."""
+    opposite: str = ""
+    """The builtin that people take for it by mistake: mutation tests put it in its place."""
+    plugin: str = ""
+    """The default filter of Kubernetes that asks the same: where both reject a node, that is one reason."""
+    foreign: tuple[str, ...] = ()
+    """Its names in other languages, in lower case and without `_`."""
+    advice: str = ""
+    """What to write for those."""
 
     @property
     def signature(self) -> str:
@@ -139,6 +150,11 @@ def builtin(
     staged: bool = False,
     scores_only: bool = False,
     reads_inputs: bool = False,
+    reads: tuple[str, ...] = (),
+    opposite: str = "",
+    plugin: str = "",
+    foreign: tuple[str, ...] = (),
+    advice: str = "",
 ) -> Callable[[Callable[..., Any]], Builtin]:
     """Make a function of the language from an annotated Python function.
 
@@ -150,6 +166,8 @@ def builtin(
         staged: the function takes constants only and returns the kernel, which takes a frame.
         scores_only: it compares nodes with each other.
         reads_inputs: after the frame the function takes the inputs (metric queries) that its arguments read.
+        reads, opposite, plugin, foreign: for tools and messages; see `Builtin`.
+        advice: what to write for a foreign name, where it is not a plain call.
     """
 
     def make(function: Callable[..., Any]) -> Builtin:
@@ -171,6 +189,11 @@ def builtin(
             bounds=(lambda *_: fixed) if fixed is not None else bounds,  # type: ignore[arg-type]
             scores_only=scores_only,
             reads_inputs=reads_inputs,
+            reads=reads,
+            opposite=opposite,
+            plugin=plugin,
+            foreign=foreign,
+            advice=advice or f"write `{name or function.__name__.rstrip('_')}(…)`",
         )
 
     return make

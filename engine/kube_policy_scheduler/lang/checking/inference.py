@@ -20,6 +20,7 @@ from kube_policy_scheduler.lang.checking.operators import unknown
 from kube_policy_scheduler.lang.checking.scope import ANYWHERE, Scope
 from kube_policy_scheduler.lang.checking.units import common_unit, constant_number, in_unit
 from kube_policy_scheduler.lang.environment import CLUSTER, Environment, Field, Key
+from kube_policy_scheduler.lang.queries import QUERY_FUNCTION
 from kube_policy_scheduler.lang.reading import foreign
 from kube_policy_scheduler.lang.reading.literals import BYTES, DECIMALS, DURATIONS, label_problem
 from kube_policy_scheduler.lang.reading.lowering import AGGREGATES
@@ -601,7 +602,7 @@ def matches_value(inference: Inference, left: typed.Typed, expr: expressions.Bin
 def metric_value(inference: Inference, tree: syntax.Metric) -> typed.Typed:
     """Return the value of a `metric`: its query with what the statement says of it, then its default."""
     query = tree.query
-    if not (isinstance(query, expressions.Call) and query.function == "promql"):
+    if not (isinstance(query, expressions.Call) and query.function == QUERY_FUNCTION):
         advice = 'write `metric NAME = promql("…")`; other values are named with `let`'
         inference.found.append(codes.WRONG_TYPE.at(query.span, "a metric is a query", help=advice))
         return unknown(tree.span)
@@ -1038,7 +1039,7 @@ def unknown_field(inference: Inference, subject: str, root: expressions.Name, st
         advice = f"write `count(p in {root.name}.pods where …)`"
         return codes.WRONG_TYPE.at(first.span, message, help=advice)
     meant = closest(first.text, names)
-    advice, fix = foreign.field_advice(subject, first.text), None
+    advice, fix = foreign.field_advice(subject, first.text, inference.environment.fields.values()), None
     if first.text in ("labels", "annotations"):
         meant, rest = first.text[:-1], root.span.source.text[first.span.end : steps[-1].span.end]
         advice = f"write `{root.name}.{meant}{rest}{']' if rest.startswith('[') else ''}`"
@@ -1062,13 +1063,13 @@ def unknown_function(inference: Inference, expr: expressions.Call) -> Diagnostic
             "all": "write `all(CONDITION for p in node.pods)`",
         }.get(name, f"write `{name}(p.request.cpu for p in node.pods)`")
         first = expr.arguments[0] if expr.arguments else None
-        if isinstance(first, expressions.Call) and first.function == "promql":
+        if isinstance(first, expressions.Call) and first.function == QUERY_FUNCTION:
             advice = f'aggregate inside the query: `promql("{name} by (node) (…)")`'
         elif name == "sum" and len(expr.arguments) > 1:
             advice = "add with `+`"
         return codes.ARGUMENTS.at(expr.span, f"`{name}` goes over pods", help=advice)
     known = [*inference.environment.builtins, *inference.definitions, *AGGREGATES]
-    advice = foreign.function_advice(name)
+    advice = foreign.function_advice(name, inference.environment.builtins.values())
     meant = closest(name, known)
     if meant and (not advice or meant.replace("_", "") == name.lower().replace("_", "")):
         advice = f"did you mean `{meant}`?"

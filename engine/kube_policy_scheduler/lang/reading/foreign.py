@@ -7,7 +7,11 @@ Knows Rego, CEL, Python, SQL, PromQL, YAML and the Kubernetes API as people reme
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kube_policy_scheduler.lang import statements
+from kube_policy_scheduler.lang.environment import Field
+from kube_policy_scheduler.lang.signature import Builtin
 
 OPERATORS = {
     "&&": "and", "||": "or", "!": "not", "&": "and", "|": "or", "<>": "!=", "===": "==", "!==": "!=", "=~": "matches",
@@ -115,24 +119,17 @@ FUNCTIONS = {
             "sum_over_time", "avg_over_time", "max_over_time", "min_over_time", "predict_linear", "label_replace", "scalar",
         )
     },
-    **dict.fromkeys(("len", "size", "cardinality"), "write `length(…)` for texts, `count(p in node.pods)` for pods"),
-    **dict.fromkeys(("float", "int", "tonumber", "to_number", "double", "parse"), "write `number(…)`"),
     **dict.fromkeys(("str", "string", "tostring", "format", "sprintf", "concat"), "texts can only be compared"),
     **dict.fromkeys(("exists", "has", "defined", "haslabel", "has_label"), "write `label KEY`, or `… is not missing`"),
     **dict.fromkeys(("isnull", "ismissing", "is_missing", "is_null"), "write `… is missing`"),
     **dict.fromkeys(("coalesce", "default", "ifnull", "nvl", "getordefault", "get"), "write `VALUE ?? DEFAULT`"),
     **dict.fromkeys(("if", "iif", "ifelse", "cond", "ternary", "case"), "write `if COND then A else B`"),
     **dict.fromkeys(("random", "rand", "hash", "shuffle", "choose", "choice"), _DECIDED),
-    **dict.fromkeys(("regex", "regexp", "re_match", "match", "like", "test"), 'write `text matches "…"`'),
     **dict.fromkeys(("label", "labels", "nodelabel", "getlabel"), "write `label KEY=VALUE`, or `node.label[\"KEY\"]`"),
-    **dict.fromkeys(("tolerates", "toleration", "tolerations"), "write `tolerated()`"),
-    **dict.fromkeys(("fit", "hasroom", "enough"), "write `fits(cpu, mem)`"),
     **dict.fromkeys(("power", "pow"), "write `x * x`"),
-    **dict.fromkeys(("prom", "prometheus", "query", "metrics", "metric"), 'write `promql("…")`'),
     **dict.fromkeys(("mean", "average"), "write `avg(p.request.cpu for p in node.pods)`"),
-    **dict.fromkeys(("normalise",), "write `normalize(…)`"),
 }  # fmt: skip
-"""By the name of a function that there is none of, in lower case and without `_`."""
+"""By the name of a function that no builtin is either (`Builtin.foreign`), in lower case."""
 
 FIELDS = {
     "node": {
@@ -144,30 +141,17 @@ FIELDS = {
                 "ephemeral_storage"), ("disk", "ephemeral_storage"),
             )
         },
-        **dict.fromkeys(
-            ("used", "usage", "utilization", "utilisation", "load", "consumed"),
-            "what pods request is `node.requested.cpu` and `node.used_fraction.cpu`; what they really use only a metric"
-            ' says: `promql("…")`',
-        ),
-        **dict.fromkeys(("capacity", "total", "size", "resources"), "write `node.allocatable.cpu`"),
-        **dict.fromkeys(("available", "remaining", "idle", "room"), "write `node.free.cpu`"),
         **dict.fromkeys(("metadata", "status", "spec"), "fields stand directly behind `node.`: `node.ready`, `node.name`"),
-        **dict.fromkeys(("schedulable", "cordoned"), "write `not node.unschedulable`"),
-        **dict.fromkeys(("hostname", "host", "nodename", "id"), "write `node.name`"),
         **dict.fromkeys(("gpu", "gpus", "accelerator"), 'write `node.free["nvidia.com/gpu"] ?? 0`, or `label gpu`'),
         **dict.fromkeys(("tenant", "team", "type", "pool", "rack", "role", "disk_type"), "for a label write `node.label.{name}`"),
-        **dict.fromkeys(("healthy", "up", "alive"), "write `node.ready`"),
         **dict.fromkeys(("instance_type", "instancetype"), 'write `node.label["node.kubernetes.io/instance-type"]`'),
         **dict.fromkeys(("ip", "address", "addresses"), "addresses say nothing about a place: write `node.name` or a label"),
-        **dict.fromkeys(("os_image", "operatingsystem"), "write `node.os`"),
-        **dict.fromkeys(("architecture",), "write `node.arch`"),
     },
     "pod": {
         **{
             word: f"write `pod.request.{name}` or `pod.limit.{name}`"
             for word, name in (("cpu", "cpu"), ("mem", "mem"), ("memory", "mem"), ("ram", "mem"))
         },
-        **dict.fromkeys(("resources", "requests", "containers", "container"), "write `pod.request.cpu` or `pod.limit.cpu`"),
         **dict.fromkeys(("metadata", "status", "spec"), "fields stand directly behind `pod.`: `pod.namespace`, `pod.priority`"),
         **dict.fromkeys(
             ("node", "node_name", "nodename", "host", "zone", "region"),
@@ -175,22 +159,22 @@ FIELDS = {
         ),
         **dict.fromkeys(("tenant", "team", "app", "tier", "user", "job", "type"), "for a label write `pod.label.{name}`"),
         **dict.fromkeys(("gpu", "gpus"), 'write `pod.request["nvidia.com/gpu"] ?? 0`'),
-        **dict.fromkeys(("ns",), "write `pod.namespace`"),
-        **dict.fromkeys(("priorityclassname", "priority_class", "priorityclass"), "write `pod.priority`, a number"),
-        **dict.fromkeys(("age",), "write `pod.waiting`, or `now() - pod.created`"),
-        **dict.fromkeys(("image",), "write `pod.images`"),
-        **dict.fromkeys(("kind", "controller"), "write `pod.owner.kind`"),
     },
 }  # fmt: skip
-"""By subject and the word behind the dot, in lower case; `{name}` stands for that word."""
+"""By subject and the word behind the dot, in lower case, where it means no field (`Field.foreign`) or several; `{name}`
+stands for that word."""
 
 
-def field_advice(subject: str, word: str) -> str:
+def field_advice(subject: str, word: str, fields: Iterable[Field]) -> str:
     """Return what to write for a field that there is none of; "" where nothing is known."""
-    return FIELDS.get(subject, {}).get(word.lower(), "").replace("{name}", word)
+    lower = word.lower()
+    meant = (each.advice for each in fields if each.path.startswith(f"{subject}.") and lower in each.foreign)
+    return next(meant, "") or FIELDS.get(subject, {}).get(lower, "").replace("{name}", word)
 
 
-def function_advice(name: str) -> str:
+def function_advice(name: str, builtins: Iterable[Builtin]) -> str:
     """Return what to write for a function that there is none of; "" where nothing is known."""
     lower = name.lower()
-    return FUNCTIONS.get(lower) or FUNCTIONS.get(lower.replace("_", ""), "")
+    bare = lower.replace("_", "")
+    meant = (each.advice for each in builtins if bare in each.foreign)
+    return next(meant, "") or FUNCTIONS.get(lower) or FUNCTIONS.get(bare, "")

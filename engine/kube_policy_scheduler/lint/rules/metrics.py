@@ -13,7 +13,7 @@ import promql_parser
 from kube_policy_scheduler.diagnostics import Severity, Span
 from kube_policy_scheduler.lang import expressions
 from kube_policy_scheduler.lang.checked import CheckedPolicy
-from kube_policy_scheduler.lang.queries import size_problem
+from kube_policy_scheduler.lang.queries import QUERY_FUNCTION, size_problem
 from kube_policy_scheduler.lang.reading.literals import offsets
 from kube_policy_scheduler.lang.walk import walk
 from kube_policy_scheduler.lint.rule import Finding, rule
@@ -28,9 +28,9 @@ _BRACKETS = {")": "(", "]": "[", "}": "{"}
 @lru_cache(maxsize=1)
 def _queries(policy: CheckedPolicy) -> tuple[expressions.Text, ...]:
     """Return the text of each `promql("…")` in a policy."""
-    speaking = (statement for statement in policy.statements if "promql" in statement.span.text)
+    speaking = (statement for statement in policy.statements if QUERY_FUNCTION in statement.span.text)
     calls = (tree for statement in speaking for tree in walk(statement) if isinstance(tree, expressions.Call))
-    texts = (call.arguments[0] for call in calls if call.function == "promql" and call.arguments)
+    texts = (call.arguments[0] for call in calls if call.function == QUERY_FUNCTION and call.arguments)
     # a larger one is refused, and must not reach a parser that recurses
     return tuple(text for text in texts if isinstance(text, expressions.Text) and not size_problem(text.value))
 

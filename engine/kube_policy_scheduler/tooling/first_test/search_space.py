@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.lang import checked, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, values_of
-from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, Depends, Kind, Shape
+from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, Depends, Kind, Shape, resource_name
 
 Place: TypeAlias = tuple[str, ...]
 """Which gene, such as `("node", "label", "disk")`; "node" is the first node, the others keep their defaults."""
@@ -211,12 +211,6 @@ _DEVICES: tuple[Place, ...] = (
     ("pods", "where"),
 )
 """What functions about devices read, where they name no resource."""
-_RULES = {
-    "fits": ("cpu", "memory"),
-    "least_allocated": ("cpu", "memory"),
-    "most_allocated": ("cpu", "memory"),
-    "balanced": ("cpu", "memory"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,26 +285,12 @@ class SearchSpace:
                 for query in inputs:
                     if isinstance(query, Query):
                         yield ("metric", query.promql)
-                yield from self._rule(builtin.name)
-                if "device" in builtin.name or builtin.name.startswith(("share", "fragmentation")):
-                    yield from _DEVICES
+                for path in builtin.reads:
+                    start, _, resource = path.rpartition(".")
+                    asked = (start, resource_name(resource)) if start.count(".") else (path, "")
+                    yield from _field(*asked, of_existing=False)
                 if Depends.CLOCK in info.depends:
                     yield ("now",)
-
-    def _rule(self, name: str) -> Iterator[Place]:
-        for resource in _RULES.get(name, ()):
-            yield ("pod", "request", resource)
-        if name in _RULES:
-            yield ("node", "use")
-        match name:
-            case "tolerated" | "taint_preference":
-                yield from (("node", "taint"), ("pod", "toleration"))
-            case "image_locality":
-                yield from (("node", "image"), ("pod", "image"))
-            case "matches_affinity" | "node_preference":
-                yield ("pod", "selector")
-            case "predicted":
-                yield ("pods", "count")
 
     def _compared(self) -> Mapping[Place, tuple[str, ...]]:
         """Return the constants that stand in one comparison with a label or the like."""
@@ -342,12 +322,18 @@ def _field(path: str, key: str, *, of_existing: bool) -> Iterator[Place]:
             yield ("node", "condition", key)
         case "node.allocatable":
             yield ("node", "resource", key)
+        case "node.requested" if not key:
+            yield ("node", "use")
         case "node.free" | "node.requested" | "node.used_fraction":
             yield from (("node", "resource", key), ("pod", "request", key), ("node", "use"))
         case "node.images":
             yield from (("node", "image"), ("pod", "image"))
         case "node.taints":
             yield ("node", "taint")
+        case "node.pods":
+            yield ("pods", "count")
+        case "node.devices":
+            yield from _DEVICES
         case "pod.label" | "pod.annotation":
             yield (who, path.partition(".")[2], key)
         case "pod.request" | "pod.limit":

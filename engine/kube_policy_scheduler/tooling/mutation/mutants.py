@@ -10,8 +10,10 @@ from typing import assert_never
 from kube_policy_scheduler.diagnostics import Source, Span
 from kube_policy_scheduler.lang import expressions, syntax
 from kube_policy_scheduler.lang.formatting.show import show
+from kube_policy_scheduler.lang.queries import QUERY_FUNCTION
 from kube_policy_scheduler.lang.reading.literals import quoted
-from kube_policy_scheduler.lang.walk import children
+from kube_policy_scheduler.lang.signature import Builtin
+from kube_policy_scheduler.lang.walk import children, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +67,9 @@ _COMPARISONS: Mapping[str, tuple[str, ...]] = {
 _BOUNDARIES = {("<", "<="), ("<=", "<"), (">", ">="), (">=", ">")}
 _ARITHMETIC = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "*"}
 _LABELS = {"=": "!=", "!=": "=", "in": "notin", "notin": "in"}
-_FUNCTIONS = {
-    "least_allocated": "most_allocated",
-    "most_allocated": "least_allocated",
-    "min": "max",
-    "max": "min",
-    "any": "all",
-    "all": "any",
-    "sum": "avg",
-    "avg": "sum",
-    "startswith": "endswith",
-    "endswith": "startswith",
-}
+_AGGREGATES = {"min": "max", "max": "min", "any": "all", "all": "any", "sum": "avg", "avg": "sum"}
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _DIGITS = re.compile(r"[0-9.]+(?:[eE][+-]?[0-9]+)?")
-_OPAQUE = frozenset({"promql"})
-"""Functions whose texts are asked of someone else: the tests answer them by their text."""
 _LABELLED = ("label", "annotation")
 
 
@@ -116,7 +105,8 @@ def _below(expr: expressions.Expr) -> Iterator[Mutant]:
         case expressions.Call(function=function, arguments=arguments, named=named):
             given = (*arguments, *(each.value for each in named))
             for argument in given:
-                if function not in _OPAQUE or not isinstance(argument, expressions.Text):
+                # the tests answer a query by its text
+                if function != QUERY_FUNCTION or not isinstance(argument, expressions.Text):
                     yield from expression(argument)
         case expressions.Index(base=expressions.Member(name=name), key=expressions.Text()) if name in _LABELLED:
             pass  # the key is changed as a label's
@@ -154,16 +144,12 @@ def _of(expr: expressions.Expr) -> Iterator[Mutant]:
             yield Mutant("negation", span, text, f"a case where {_text(operand)} is missing, or one where it is not")
         case expressions.LabelTest():
             yield from _label_test(expr)
-        case (
-            expressions.Call(function=function, name_span=span)
-            | expressions.Aggregate(function=function, name_span=span)
-        ):
-            if function in _FUNCTIONS:
-                hint = f"a case that tells {function} from {_FUNCTIONS[function]}"
-                yield Mutant("function", span, _FUNCTIONS[function], hint)
-            if isinstance(expr, expressions.Aggregate) and expr.where is not None:
-                hint = f"a case with an existing pod for which `{_text(expr.where)}` is false"
-                yield Mutant("condition", expr.where.span, "true", hint)
+        case expressions.Aggregate(function=function, name_span=span, where=where):
+            if function in _AGGREGATES:
+                yield _other_function(function, _AGGREGATES[function], span)
+            if where is not None:
+                hint = f"a case with an existing pod for which `{_text(where)}` is false"
+                yield Mutant("condition", where.span, "true", hint)
         case _:
             pass
 
@@ -271,18 +257,26 @@ def _other_text(value: str, span: Span) -> Mutant:
     return Mutant("constant", span, quoted(f"{value}-other"), f'a case where it matters that it is "{value}"')
 
 
+def _other_function(name: str, other: str, span: Span) -> Mutant:
+    return Mutant("function", span, other, f"a case that tells {name} from {other}")
+
+
 def _text(expr: expressions.Expr) -> str:
     return " ".join(expr.span.text.split())
 
 
-def mutants(file: syntax.File, *, several: bool = False) -> tuple[Mutant, ...]:
+def mutants(file: syntax.File, builtins: Mapping[str, Builtin], *, several: bool = False) -> tuple[Mutant, ...]:
     """Return the mutants of one policy file in the order of its text, each once.
 
     Args:
         file: what to change.
+        builtins: by name; those with an opposite are exchanged for it.
         several: whether other policies are decided with, so that its priority means something.
     """
     found = [mutant for statement in file.statements for mutant in _statement(statement, several=several)]
+    for call in (part for statement in file.statements for part in walk(statement)):
+        if isinstance(call, expressions.Call) and call.function in builtins and builtins[call.function].opposite:
+            found.append(_other_function(call.function, builtins[call.function].opposite, call.name_span))
     unique = {(m.span.start, m.span.end, m.text): m for m in reversed(found) if m.text != m.span.text}
     return tuple(sorted(unique.values(), key=lambda m: (m.span.start, m.span.end, m.kind, m.text)))
 

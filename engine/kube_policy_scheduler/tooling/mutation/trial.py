@@ -141,7 +141,7 @@ class MutationTarget:
         every: list[Mutant] = []
         for name in sorted(files):
             file = syntax.File(sources[name], tuple(files[name][start] for start in sorted(files[name])))
-            every.extend(mutants(file, several=several))
+            every.extend(mutants(file, self.environment.builtins, several=several))
         return tuple(every)
 
     def policies(self, mutant: Mutant) -> PolicySet | MutantStatus:

@@ -28,8 +28,6 @@ from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.tooling.why.scores import amount_text, leaves, part_values, shown
 
 RESOURCES = "NodeResourcesFit"
-_FITS = "fits"
-"""The builtin that asks the same as NodeResourcesFit: where both refuse, that is one obstacle."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,7 +182,7 @@ def _operands(one: FilterVerdict, frame: Frame) -> Iterator[FilterVerdict]:
 
 
 def _obstacle(value: typed.Typed, name: str) -> str:
-    return RESOURCES if isinstance(value, typed.Apply) and value.builtin.name == _FITS else name
+    return value.builtin.plugin or name if isinstance(value, typed.Apply) else name
 
 
 HARD = ("NoSchedule", "NoExecute")
