@@ -60,19 +60,20 @@ class Canaries(Observer):
         """By canary: the profile of its stable policy."""
         self._comparisons = Counter(
             "policy_scheduler_canary_comparisons",
-            "Decisions of a canary that its stable policy was asked about too, by what it would have done.",
+            "Number of canary decisions that were compared with the decision of the stable policy, by result.",
             ("canary", "policy", "result"),
             registry=registry,
         )
         self._shares = Gauge(
             "policy_scheduler_canary_share",
-            "The share of a policy's workloads that its canary decides; 1 where a condition alone says which pods.",
+            "Share of the policy's workloads that the canary decides; 1 if only a condition selects the pods.",
             ("canary", "policy"),
             registry=registry,
         )
         self._bound_seconds = Histogram(
             "policy_scheduler_pod_scheduling_duration_seconds",
-            "From a pod's first entry to the active queue to its binding, over all attempts, by policy.",
+            "Latency in seconds from the moment when a pod first enters the active queue until it is bound, over"
+            " all attempts, by policy.",
             ("policy",),
             buckets=tuple(0.01 * 4.0**power for power in range(9)),
             registry=registry,

@@ -51,25 +51,26 @@ class ClauseMetrics(Collector):
                     nodes[*labels, result] += getattr(counts, result)
         yield _family(
             "policy_scheduler_clause_decisions",
-            "Decisions looked at closely in which a filter or score was asked.",
+            "Number of sampled decisions in which a filter or score was evaluated.",
             ("policy", "clause"),
             decisions,
         )
         yield _family(
             "policy_scheduler_clause_nodes",
-            "Nodes that a filter or score was asked about in these decisions, that it refused, or had no value for.",
+            "Number of nodes in the sampled decisions that a filter or score was evaluated for, rejected, or had"
+            " no value for, by result.",
             ("policy", "clause", "result"),
             nodes,
         )
         yield _family(
             "policy_scheduler_clause_evaluation_seconds",
-            "What asking a filter or score took in these decisions, in all.",
+            "Total time that the evaluation of a filter or score took in the sampled decisions, in seconds.",
             ("policy", "clause"),
             seconds,
         )
         yield _family(
             "policy_scheduler_missing_values",
-            "Decisions looked at closely in which a statement had no value for at least one node.",
+            "Number of sampled decisions in which a statement had no value for at least one node.",
             ("policy", "statement"),
             missing,
         )

@@ -119,19 +119,21 @@ class LiveMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the state of now."""
-        pending = GaugeMetricFamily("scheduler_pending_pods", "Pods that wait, by queue.", labels=["queue"])
+        pending = GaugeMetricFamily("scheduler_pending_pods", "Number of pending pods, by queue.", labels=["queue"])
         for queue, count in self._live.pending_pods().items():
             pending.add_metric([queue], count)
         yield pending
 
-        cache = GaugeMetricFamily("scheduler_cache_size", "Objects in the scheduler's cache.", labels=["type"])
+        cache = GaugeMetricFamily(
+            "scheduler_cache_size", "Number of nodes, pods and assumed pods in the scheduler cache.", labels=["type"]
+        )
         for kind, count in self._live.cache_size().items():
             cache.add_metric([kind], count)
         yield cache
 
         rejected = GaugeMetricFamily(
             "scheduler_unschedulable_pods",
-            "Pods that a plugin rejected and that wait; a pod counts for each of its plugins.",
+            "Number of unschedulable pods, by the plugin that rejected them. A pod counts once for each such plugin.",
             labels=["plugin", "profile"],
         )
         for (plugin, profile), count in self._live.unschedulable_pods().items():
@@ -142,8 +144,8 @@ class LiveMetrics(Collector):
 
         oldest = GaugeMetricFamily(
             "policy_scheduler_oldest_pod_seconds",
-            "For how long the oldest pod is in flight (bound, or another evicted for it), or assumed (bound, and not"
-            " shown by the watch); 0 where there is none.",
+            "Seconds since the oldest pod is in flight (its binding or its preemption is under way) or assumed"
+            " (bound, but not yet confirmed by the watch); 0 if there is none.",
             labels=["state"],
         )
         for state, seconds in self._live.oldest_pods().items():
@@ -155,14 +157,17 @@ class LiveMetrics(Collector):
 
         protected = GaugeMetricFamily(
             "policy_scheduler_device_annotation_protected",
-            "1 while nobody but the scheduler can write which devices a pod has; else the annotation does not count.",
+            "1 if only the scheduler can write the devices annotation of pods; otherwise 0, and the scheduler"
+            " ignores the annotation.",
         )
         if (found := self._live.device_annotation_protected()) is not None:
             protected.add_metric([], float(found))
         yield protected
 
         records = CounterMetricFamily(
-            "policy_scheduler_decision_log_records", "Records for the decision log's files.", labels=["result"]
+            "policy_scheduler_decision_log_records",
+            "Number of records for the files of the decision log, by result.",
+            labels=["result"],
         )
         for result, count in self._live.decision_records().items():
             records.add_metric([result], count)
@@ -174,19 +179,23 @@ class LiveMetrics(Collector):
 def _write_metrics(backlogs: Mapping[str, Backlog]) -> Iterator[Metric]:
     waiting = GaugeMetricFamily(
         "policy_scheduler_write_backlog",
-        "Events and conditions that are still to be written to the API server.",
+        "Number of events and conditions that wait to be written to the API server.",
         labels=["kind"],
     )
     failing = GaugeMetricFamily(
-        "policy_scheduler_write_failing", "Of these, those that have failed and are tried again.", labels=["kind"]
+        "policy_scheduler_write_failing",
+        "Number of waiting events and conditions that failed at least once and are retried.",
+        labels=["kind"],
     )
     oldest = GaugeMetricFamily(
-        "policy_scheduler_write_oldest_seconds", "For how long the oldest of them has waited.", labels=["kind"]
+        "policy_scheduler_write_oldest_seconds",
+        "Seconds that the oldest event or condition has waited.",
+        labels=["kind"],
     )
     results = CounterMetricFamily(
         "policy_scheduler_writes",
-        "What became of events and conditions: sent, merged with a newer one, retried, refused for good, dropped for"
-        " want of room, withheld at the end by a replica that no longer leads.",
+        "Number of events and conditions, by result: sent; merged with a newer one; retried; refused permanently;"
+        " dropped because the queue was full; withheld because the replica no longer leads.",
         labels=["kind", "result"],
     )
     for kind, backlog in backlogs.items():
@@ -199,11 +208,11 @@ def _write_metrics(backlogs: Mapping[str, Backlog]) -> Iterator[Metric]:
 
 
 def _loop_metrics(loops: Iterable[Loop]) -> Iterator[Metric]:
-    up = GaugeMetricFamily("policy_scheduler_loop_up", "1 while a loop runs, 0 while it is broken.", labels=["loop"])
-    breaks = CounterMetricFamily("policy_scheduler_loop_breaks", "How often a loop broke.", labels=["loop"])
+    up = GaugeMetricFamily("policy_scheduler_loop_up", "1 while a loop runs; 0 while it is broken.", labels=["loop"])
+    breaks = CounterMetricFamily("policy_scheduler_loop_breaks", "Number of times that a loop broke.", labels=["loop"])
     idle = GaugeMetricFamily(
         "policy_scheduler_loop_idle_seconds",
-        "Time since a loop last had a turn; one that waits for something to happen may have none for hours.",
+        "Seconds since a loop last ran. A loop that waits for work can be idle for hours.",
         labels=["loop"],
     )
     for loop in loops:
@@ -216,23 +225,24 @@ def _loop_metrics(loops: Iterable[Loop]) -> Iterator[Metric]:
 def _watch_metrics(rows: Iterable[WatchRow]) -> Iterator[Metric]:
     restarts = CounterMetricFamily(
         "policy_scheduler_watch_restarts",
-        "Watches restarted, those included that the API server ends after some minutes as a routine.",
+        "Number of restarted watches. This includes the routine restarts: the API server ends each watch after"
+        " some minutes.",
         labels=["resource"],
     )
     phase = GaugeMetricFamily(
         "policy_scheduler_watch_phase",
-        "1 for what is done about a resource: starting, listing, connecting, catching up, watching, retrying, absent,"
-        " forbidden.",
+        "1 for the current phase of the watch of a resource: starting, listing, connecting, catching up,"
+        " watching, retrying, absent or forbidden.",
         labels=["resource", "phase"],
     )
     late = GaugeMetricFamily(
         "policy_scheduler_watch_late_seconds",
-        "For how long what is known of a resource has not been known to be all there is; 0 while it is.",
+        "Seconds since the cached objects of a resource were last known to be current; 0 while they are current.",
         labels=["resource"],
     )
     silent = GaugeMetricFamily(
         "policy_scheduler_watch_silent_seconds",
-        "Time since anything was heard of a resource; the API server says something about once a minute.",
+        "Seconds since the API server last sent data about a resource. It normally sends some about once a minute.",
         labels=["resource"],
     )
     for row in rows:
@@ -248,11 +258,13 @@ def _signal_metrics(rows: Iterable[SignalRow]) -> Iterator[Metric]:
     def family(name: str, text: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"policy_scheduler_signal_{name}", text, labels=["query"])
 
-    age = family("age_seconds", "Age of the last reading of a query; absent before the first.")
-    degraded = family("degraded", "1 while a query fails, matches no series, or is older than its policies allow.")
-    series = family("series", "Series in the last reading of a query.")
-    missing = family("missing_nodes", "Nodes without a value in the last decision that read the query.")
-    fetch = family("fetch_duration_seconds", "Time that the last fetch of a query took.")
+    age = family("age_seconds", "Age of the last result of a query in seconds; absent before the first result.")
+    degraded = family(
+        "degraded", "1 if a query fails, matches no series, or its result is older than the policies allow."
+    )
+    series = family("series", "Number of series in the last result of a query.")
+    missing = family("missing_nodes", "Number of nodes without a value in the last decision that read the query.")
+    fetch = family("fetch_duration_seconds", "Duration of the last fetch of a query in seconds.")
     any_degraded = False
     for row in rows:
         labels = [query_label(row.query)]
@@ -267,7 +279,7 @@ def _signal_metrics(rows: Iterable[SignalRow]) -> Iterator[Metric]:
     yield from (age, degraded, series, missing, fetch)
     yield GaugeMetricFamily(
         "policy_scheduler_degraded",
-        "1 while any query of the live policies is degraded.",
+        "1 if at least one query of the active policies is degraded.",
         value=float(any_degraded),
     )
 

@@ -63,12 +63,14 @@ class SchedulerMetrics(Observer):
 
         # --- as kube-scheduler's ---
         self.schedule_attempts = Children(
-            counter("scheduler_schedule_attempts", "Attempts to schedule pods, by result.", "result", "profile")
+            counter(
+                "scheduler_schedule_attempts", "Number of attempts to schedule pods, by result.", "result", "profile"
+            )
         )
         self.attempt_seconds = Children(
             histogram(
                 "scheduler_scheduling_attempt_duration_seconds",
-                "From taking a pod from the queue to its binding or its failure.",
+                "Scheduling attempt latency in seconds: scheduling algorithm and binding.",
                 "result",
                 "profile",
                 buckets=exponential(0.001, 2, 15),
@@ -76,31 +78,40 @@ class SchedulerMetrics(Observer):
         )
         self.algorithm_seconds = histogram(
             "scheduler_scheduling_algorithm_duration_seconds",
-            "Deciding: filters, scores, preemption.",
+            "Scheduling algorithm latency in seconds: filters, scores and preemption.",
             buckets=exponential(0.001, 2, 15),
         )
         self.pod_sli_seconds = Children(
             histogram(
                 "scheduler_pod_scheduling_sli_duration_seconds",
-                "From a pod's first entry to the active queue to its binding, over all attempts.",
+                "Latency in seconds from the moment when a pod first enters the active queue until it is bound,"
+                " over all attempts.",
                 "attempts",
                 buckets=exponential(0.01, 2, 20),
             )
         )
         self.pod_attempts = histogram(
-            "scheduler_pod_scheduling_attempts", "Attempts that a bound pod took.", buckets=(1, 2, 4, 8, 16)
+            "scheduler_pod_scheduling_attempts",
+            "Number of attempts to schedule a pod successfully.",
+            buckets=(1, 2, 4, 8, 16),
         )
-        self.preemption_attempts = counter("scheduler_preemption_attempts", "Attempts to preempt.")
+        self.preemption_attempts = counter("scheduler_preemption_attempts", "Number of preemption attempts.")
         self.preemption_victims = histogram(
-            "scheduler_preemption_victims", "Victims of a preemption.", buckets=exponential(1, 2, 7)
+            "scheduler_preemption_victims", "Number of selected preemption victims.", buckets=exponential(1, 2, 7)
         )
         self.rest_client_requests = Children(
-            counter("rest_client_requests", "Requests to the API server.", "code", "method", "host")
+            counter(
+                "rest_client_requests",
+                "Number of HTTP requests to the API server, by status code, method and host.",
+                "code",
+                "method",
+                "host",
+            )
         )
         self.rest_client_seconds = Children(
             histogram(
                 "rest_client_request_duration_seconds",
-                "Latency of requests to the API server.",
+                "Latency of requests to the API server in seconds, by verb and host.",
                 "verb",
                 "host",
                 buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
@@ -111,19 +122,20 @@ class SchedulerMetrics(Observer):
         self.api_requests = Children(
             counter(
                 "policy_scheduler_api_requests",
-                "Requests to the API server, by verb, resource (with its subresource) and code.",
+                "Number of requests to the API server, by verb, resource (with subresource) and status code.",
                 "verb",
                 "resource",
                 "code",
             )
         )
         self.decisions = Children(
-            counter("policy_scheduler_decisions", "Decisions, by policy and result.", "policy", "result")
+            counter("policy_scheduler_decisions", "Number of decisions, by policy and result.", "policy", "result")
         )
         self._violations = Children(
             counter(
                 "policy_scheduler_invariant_violations",
-                "What a recount found wrong in the scheduler's books, by kind; anything above 0 is a fault of ours.",
+                "Number of errors that a recount found in the cache, by kind. A value above 0 is a bug in the"
+                " scheduler.",
                 "kind",
             )
         )
@@ -131,32 +143,32 @@ class SchedulerMetrics(Observer):
             self._violations.of(kind)
         self._reload_successful = gauge(
             "policy_scheduler_policy_last_reload_successful",
-            "1 while the newest policies are those in use; 0 while they could not be taken over.",
+            "1 if the scheduler uses the newest policies; 0 if it could not load them.",
         )
         self._reload_success_at = gauge(
             "policy_scheduler_policy_last_reload_success_timestamp_seconds",
-            "When policies were last taken over, in Unix seconds; 0 while there are none.",
+            "Unix time of the last successful reload of policies; 0 before the first.",
         )
         self._reloads = Children(
             counter(
                 "policy_scheduler_policy_reloads",
-                "Policy sets that arrived, by result: accepted, refused (they have errors), unreadable (a file, its"
-                " name or the folder), failed (a fault of the scheduler), restored (the last accepted one, at a start"
-                " where the newest cannot be used).",
+                "Number of policy sets that arrived, by result: accepted; refused (they contain errors);"
+                " unreadable (a file, its name or the directory); failed (a bug in the scheduler); restored (the"
+                " last accepted set, because the newest one cannot be used at the start).",
                 "result",
             )
         )
         self._reload_seconds = histogram(
             "policy_scheduler_policy_reload_duration_seconds",
-            "From the arrival of new policies to their use or refusal.",
+            "Seconds from the arrival of new policies until they are used or rejected.",
             buckets=exponential(0.01, 2, 12),
         )
         self._policy_info = gauge(
-            "policy_scheduler_policy_info", "The policies in use, always 1.", "hash", "generation"
+            "policy_scheduler_policy_info", "The active policies; always 1.", "hash", "generation"
         )
         self.shadow = ShadowMetrics(registry)
         self.extender = ExtenderMetrics(registry)
-        gauge("policy_scheduler_build_info", "The program, always 1.", "version").labels(version).set(1)
+        gauge("policy_scheduler_build_info", "Version of the scheduler; always 1.", "version").labels(version).set(1)
         for result in ReloadResult:
             self._reloads.of(result.value)  # a counter that is there before its first event can be alerted on
         registry.register(LiveMetrics(self.live))

@@ -15,26 +15,28 @@ class ShadowMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.pods = Counter(
             "policy_scheduler_shadow_pods",
-            "Pods that another scheduler placed or gave up, by policy and by what we would have done.",
+            "Number of pods that another scheduler placed or could not place, by policy and by verdict.",
             ("policy", "verdict"),
             registry=registry,
         )
         self.refusals = Counter(
             "policy_scheduler_shadow_refusals",
-            "Pods on a node that this clause refuses, or that it keeps from every node, by policy and clause.",
+            "Number of pods whose node this clause rejects, or for which it rejects every node, by policy and clause.",
             ("policy", "clause"),
             registry=registry,
         )
         self.margin = Histogram(
             "policy_scheduler_shadow_margin",
-            "How much worse their node is than ours by the policy's scores, as a share of best to worst feasible node.",
+            "Score difference between the chosen node of this scheduler and the node of the pod, as a share of"
+            " the range from the best to the worst feasible node.",
             ("policy",),
             buckets=MARGINS,
             registry=registry,
         )
         self.late = Counter(
             "policy_scheduler_shadow_late",
-            "Pods that were bound before we had decided them; compared by a decision made right before that moment.",
+            "Number of pods that were bound before this scheduler had decided. They are compared with a decision"
+            " on the cluster as it was just before.",
             registry=registry,
         )
 
@@ -45,20 +47,20 @@ class ExtenderMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.requests = Counter(
             "policy_scheduler_extender_requests",
-            "Requests of kube-scheduler, by verb and result.",
+            "Number of requests from kube-scheduler, by verb and result.",
             ("verb", "result"),
             registry=registry,
         )
         self.seconds = Histogram(
             "policy_scheduler_extender_request_duration_seconds",
-            "From a request's last byte to its answer's first.",
+            "Seconds from the last byte of a request to the first byte of its answer.",
             ("verb",),
             buckets=EXTENDER_SECONDS,
             registry=registry,
         )
         self.refusals = Counter(
             "policy_scheduler_extender_refusals",
-            "Pods for which a clause refused at least one of the nodes asked about, by policy and clause.",
+            "Number of pods for which a clause rejected at least one node of the request, by policy and clause.",
             ("policy", "clause"),
             registry=registry,
         )

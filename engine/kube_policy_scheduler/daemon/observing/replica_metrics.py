@@ -83,16 +83,16 @@ class ReplicaMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the state of now; families without a sample where they do not apply."""
         leader = GaugeMetricFamily(
-            "leader_election_master_status", "1 while this replica leads, else 0.", labels=["name"]
+            "leader_election_master_status", "1 if this replica is the leader, otherwise 0.", labels=["name"]
         )
         holder = GaugeMetricFamily(
             "policy_scheduler_lease_holder",
-            "1 for who holds the lease, as this replica sees it.",
+            "1 for the holder of the lease, as this replica sees it.",
             labels=["name", "holder"],
         )
         usable = GaugeMetricFamily(
             "policy_scheduler_lease_usable",
-            "1 while this replica can read and write the lease, or has not tried for long; else 0.",
+            "1 if this replica can read and write the lease, or has only just failed to; otherwise 0.",
             labels=["name"],
         )
         if (elected := self._state.elected()) is not None:
@@ -103,17 +103,21 @@ class ReplicaMetrics(Collector):
         yield from (leader, holder, usable)
         part = self._state.part()
         members = GaugeMetricFamily(
-            "policy_scheduler_shard_members", "Replicas that share the work, as this one sees them.", labels=[]
+            "policy_scheduler_shard_members",
+            "Number of replicas that share the work, as this replica sees them.",
+            labels=[],
         )
         ready = GaugeMetricFamily(
-            "policy_scheduler_shard_ready", "1 while this replica takes part; 0 while it waits to.", labels=[]
+            "policy_scheduler_shard_ready",
+            "1 while this replica takes part in the sharing; 0 while it waits for a hand-over.",
+            labels=[],
         )
         nodes = GaugeMetricFamily(
-            "policy_scheduler_shard_nodes", "Nodes that only this replica places pods on.", labels=[]
+            "policy_scheduler_shard_nodes", "Number of nodes that belong to this replica.", labels=[]
         )
         handed = CounterMetricFamily(
             "policy_scheduler_shard_pods",
-            "Pods that change hands, by what became of them: passed_on, given_back, failed.",
+            "Number of pods that were handed to another replica, by result: passed_on, given_back, failed.",
             labels=["result"],
         )
         if part is not None:

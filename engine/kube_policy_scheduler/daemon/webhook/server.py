@@ -70,7 +70,9 @@ class Webhook:
         self._has_started = self._is_stopping = False
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        build = Gauge("policy_scheduler_build_info", "The program, always 1", ["version"], registry=registry)
+        build = Gauge(
+            "policy_scheduler_build_info", "Version of the scheduler; always 1", ["version"], registry=registry
+        )
         build.labels(version).set(1)
         self._reviews = Counter(
             "policy_scheduler_admission_reviews",
