@@ -109,7 +109,7 @@ def test_nobody_but_the_scheduler_writes_which_devices_a_pod_has(cluster: Cluste
         admin, "create", "clusterrolebinding", "tenant", "--clusterrole=all-of-pods", "--serviceaccount=default:tenant"
     )
     cluster.add_nodes(node("a"))
-    denied = "the annotation policy-scheduler/devices is the scheduler's; leave it out"
+    denied = "only the scheduler may set the annotation policy-scheduler/devices; remove it"
 
     def as_tenant(*arguments: str, by: str = "system:serviceaccount:default:tenant") -> str:
         done = run_kubectl(admin, f"--as={by}", *arguments)
