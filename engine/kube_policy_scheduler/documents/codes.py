@@ -20,9 +20,9 @@ DUPLICATE_KEY = Code(
 UNREADABLE = Code(
     "D0003",
     "unreadable-file",
-    "The file is not there, may not be read, or is not UTF-8 text.",
-    bad="policyctl test absent.yaml",
-    good="policyctl test tests.yaml",
+    "The file that is named does not exist, cannot be read, or is not UTF-8 text.",
+    bad="policy: rom.policy",
+    good="policy: room.policy",
 )
 UNKNOWN_KEY = Code(
     "D0011",

@@ -80,6 +80,6 @@ NO_PODS = Code(
     "T0011",
     "no-pods",
     "A file or folder of `forall` holds no pods. The property would hold without having been tested.",
-    bad="forall:\n- pods: fixtures/empty/",
-    good="forall:\n- pods: fixtures/pods/",
+    bad="forall:\n- pods: fixtures/nodes.yaml",
+    good="forall:\n- pods: fixtures/pods.yaml",
 )
