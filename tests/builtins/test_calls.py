@@ -2,7 +2,7 @@
 
 Two laws hold for each of them: the value of a node is the same whichever other nodes are looked at (unless the
 builtin compares nodes), and the nodes here are so different that not all of them can have one value. A kernel that
-gives every node the same, such as the mean, breaks one of the two, except for those in `NOT_TOLD_APART`.
+gives every node the same, such as the mean, breaks one of the two.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import numpy as np
 import pytest
 
 from kube_policy_scheduler.builtins import comparing, numbers, texts, times
 from kube_policy_scheduler.builtins.environment import environment
-from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang import syntax
@@ -30,70 +28,10 @@ from kube_policy_scheduler.lang.environment import collect
 from kube_policy_scheduler.lang.reading.parse import parse
 from kube_policy_scheduler.lang.signature import Builtin, Parameter
 from kube_policy_scheduler.lang.types import Depends, Info, Kind, Shape
-from tests.lang.clusters import NOW, node, pod, signals
+from tests.builtins import machines as world
+from tests.builtins.machines import SIZE, frame_of, machines
+from tests.lang.clusters import NOW
 from tests.lang.reference import plain
-
-LABELS = ["7", "red", None, "blue-red", "Red", " 2.5 ", "1e3", "n1"]
-OTHER = ["red", "red", "x", None, "R", "2.5", "1", "n"]
-CPUS = [2, 4, 6, 8, 10, 12, 16, 20]
-SIZE = len(LABELS)
-
-
-def machines() -> Cluster:
-    """Eight nodes that differ in all that a builtin could read of them."""
-    made = Cluster()
-    for row in range(SIZE):
-        labels = {key: value for key, value in (("k", LABELS[row]), ("l", OTHER[row])) if value is not None}
-        taints = [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}] if row % 3 == 0 else []
-        taints += [{"key": "old", "value": "x", "effect": "PreferNoSchedule"}] * (row % 2)
-        made.set_node(
-            node(
-                f"n{row}",
-                zone="abc"[row % 3],
-                labels=labels,
-                spec={"taints": taints},
-                allocatable={"cpu": str(CPUS[row]), "memory": f"{4 + 3 * (row % 5)}Gi", "nvidia.com/gpu": str(row % 4)},
-            )
-        )
-        for number in range(row % 4):
-            made.place(pod(made, f"p{row}-{number}", cpu=f"{300 + 200 * row}m", labels={"app": "web"}), f"n{row}")
-    return made
-
-
-def frame_of(cluster: Cluster, rows: list[int] | None = None) -> Frame:
-    affinity = {
-        "nodeAffinity": {
-            "preferredDuringSchedulingIgnoredDuringExecution": [
-                {"weight": 5, "preference": {"matchExpressions": [{"key": "k", "operator": "Exists"}]}}
-            ],
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [{"matchExpressions": [{"key": "l", "operator": "In", "values": ["red", "x"]}]}]
-            },
-        },
-        "podAffinity": {
-            "preferredDuringSchedulingIgnoredDuringExecution": [
-                {
-                    "weight": 5,
-                    "podAffinityTerm": {
-                        "labelSelector": {"matchLabels": {"app": "web"}},
-                        "topologyKey": "kubernetes.io/hostname",
-                    },
-                }
-            ]
-        },
-    }
-    wanted = pod(
-        cluster,
-        "new",
-        cpu="2500m",
-        labels={"app": "web"},
-        requests={"nvidia.com/gpu": "1"},
-        spec={"affinity": affinity},
-    )
-    measured = signals("cpu_usage", {f"n{row}": 10.0 * row + row * row for row in range(SIZE) if row != 5})
-    given = {} if rows is None else {"rows": np.array(rows)}
-    return Frame(wanted, cluster, NOW, signals=measured, **given)
-
 
 NUMBERS = (
     "node.allocatable.cpu / pod.request.cpu",
@@ -108,6 +46,10 @@ WRITTEN = {
     "pattern": '"[a-z-]+"',
     "zone": '"Asia/Kathmandu"',
     "separator": '"e"',
+    "resource": '"amd.com/gpu"',
+    "device_class": '"gpu"',
+    "name": '"memory"',
+    "attribute": '"gpu/numa"',
 }
 """Constants by the name of the parameter; other ones are taken from its kind."""
 
@@ -132,7 +74,7 @@ def calls(builtin: Builtin) -> list[str]:
         if builtin.reads_inputs:
             made.append(f"{builtin.name}({NUMBERS[3]}, {2 + turn})")
             continue
-        places = [p for p in builtin.parameters if not p.named_only and (p.required or p.variadic)]
+        places = [p for p in builtin.parameters if not p.named_only and (turn or p.required or p.variadic)]
         given = [argument(p, at, turn) for at, p in enumerate(places)]
         if any(p.takes.word for p in places if p.variadic):
             given = given[: turn * len(given)]
@@ -153,23 +95,6 @@ def value_of(text: str, frame: Frame) -> tuple[list[Any], Info]:
 
 ALL = environment().builtins.values()
 CALLS = [(builtin, text) for builtin in ALL for text in calls(builtin)]
-NOT_TOLD_APART = {
-    "claimed_kinds",
-    "claimed_least",
-    "claimed_most",
-    "class_devices",
-    "class_devices_free",
-    "class_devices_left",
-    "image_locality",
-    "even_spread",
-    "topology_ok",
-    "volumes_ok",
-    "ports_free",
-    "share_room",
-}
-"""Builtins that give all nodes here one value, for want of claims, shares of devices, images, host ports, volumes and
-spread constraints: a kernel of theirs that gives every node the mean would NOT be found.
-This list only gets shorter."""
 
 
 @pytest.mark.parametrize(("builtin", "text"), CALLS, ids=[text for _, text in CALLS])
@@ -191,7 +116,7 @@ def test_different_nodes_have_different_values(builtin: Builtin) -> None:
     found = [value_of(text, frame_of(cluster)) for text in calls(builtin)]
     different = any(len(set(map(str, values))) > 1 for values, info in found if info.shape is Shape.NODE)
 
-    assert different == (builtin.shape is not Shape.DECISION and builtin.name not in NOT_TOLD_APART)
+    assert different == (builtin.shape is not Shape.DECISION)
 
 
 # --- what each function returns, said once more in plain Python ------------------------------------------------
@@ -298,3 +223,77 @@ def test_each_node_has_the_value_that_plain_python_gives(name: str, turn: int) -
             else mine == theirs
         )
         assert same, (name, given, row, mine, theirs)
+
+
+# --- what Kubernetes' rules and the devices give, said once more in plain Python ----------------------------------
+
+
+def in_zone(row: int) -> int:
+    """Return how many pods like the wanted one are in the zone of a row."""
+    return sum(count for count, zone in zip(world.WEB_PODS, world.ZONES, strict=True) if zone == world.ZONES[row])
+
+
+def evenness(row: int) -> float:
+    """Return kube-scheduler's score of a soft constraint over three zones, normalized."""
+    raw = [math.floor(in_zone(each) * math.log(3 + 2) + world.MAX_SKEW - 1 + 0.5) for each in range(SIZE)]
+    return float(100 * (max(raw) + min(raw) - raw[row]) // max(raw))
+
+
+def locality(row: int) -> float:
+    """Return kube-scheduler's score of images: between 23 MiB and 1000 MiB for each of two containers."""
+    found = sum(size * world.MEBIBYTE * len(on) // SIZE for size, on in world.IMAGES.values() if row in on)
+    low, high = 23 * world.MEBIBYTE, 2 * 1000 * world.MEBIBYTE
+    return float(100 * (min(max(found, low), high) - low) // (high - low))
+
+
+def fullest(row: int) -> float | None:
+    fitting = [free for free in world.SHARED_DEVICES[row] if free >= world.SHARE]
+    return min(fitting) / 1000 if fitting else None
+
+
+def free_devices(row: int) -> list[tuple[int, int, bool]]:
+    return [device for device in world.CLAIM_DEVICES[row] if not device[2]]
+
+
+def of_claimed(measure: Callable[[list[tuple[int, int, bool]]], float]) -> Callable[[int], float | None]:
+    """Return a measure of the first free devices of a row, None where the claim can't have as many as it wants."""
+
+    def value(row: int) -> float | None:
+        free = free_devices(row)[: world.CLAIMED]
+        return measure(free) if len(free) == world.CLAIMED else None
+
+    return value
+
+
+def left(row: int) -> float:
+    free = len(free_devices(row))
+    return float(free - world.CLAIMED if free >= world.CLAIMED else free)
+
+
+BY_ROW: dict[str, Callable[[int], Any]] = {
+    'claimed_kinds("gpu/numa")': of_claimed(lambda devices: float(len({numa for _, numa, _ in devices}))),
+    'claimed_least("memory")': of_claimed(lambda devices: float(min(memory for memory, _, _ in devices))),
+    'claimed_most("memory")': of_claimed(lambda devices: float(max(memory for memory, _, _ in devices))),
+    'class_devices("gpu")': lambda row: float(len(world.CLAIM_DEVICES[row])),
+    'class_devices_free("gpu")': lambda row: float(len(free_devices(row))),
+    'class_devices_left("gpu")': left,
+    'device_room("amd.com/gpu")': lambda row: sum(world.SHARED_DEVICES[row]) / 1000,
+    'devices("amd.com/gpu")': lambda row: float(len(world.SHARED_DEVICES[row])),
+    'devices_free("amd.com/gpu")': lambda row: float(world.SHARED_DEVICES[row].count(1000)),
+    "even_spread()": evenness,
+    "image_locality()": locality,
+    "ports_free()": lambda row: not world.PORT_TAKEN[row],
+    'share_room("amd.com/gpu")': fullest,
+    "topology_ok()": lambda row: in_zone(row) + 1 - min(map(in_zone, range(SIZE))) <= world.MAX_SKEW,
+    "volumes_ok()": lambda row: world.ZONES[row] in world.VOLUME_ZONES,
+}
+"""By the call: from a row of the machines to its value, None for missing."""
+
+
+@pytest.mark.parametrize("text", BY_ROW)
+def test_each_node_has_the_value_that_follows_from_what_it_has(text: str) -> None:
+    got, _ = value_of(text, frame_of(machines()))
+    expected = [BY_ROW[text](row) for row in range(SIZE)]
+
+    assert len(set(map(str, expected))) > 1, "the machines do not tell nodes apart"
+    assert got == expected

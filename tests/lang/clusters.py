@@ -44,6 +44,7 @@ def node(name: str, *, zone: str = "", labels: Mapping[str, str] | None = None, 
         "status": {
             "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"} | changes.get("allocatable", {}),
             "conditions": [{"type": "Ready", "status": "True" if changes.get("ready", True) else "False"}],
+            **changes.get("status", {}),
         },
     }
     return msgspec.convert(body, objects.Node)
