@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kube_policy_scheduler.cli.main import run
-from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
+from kube_policy_scheduler.tooling.short_forms import node_object, pod_object
 from tests.browser import Browser
 
 POLICIES = {

@@ -21,8 +21,8 @@ from kube_policy_scheduler.tooling.drift import (
     DriftOptions,
     drift,
 )
+from kube_policy_scheduler.tooling.short_forms import node_object, pod_object
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
-from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
 from tests.tooling.worlds import SCHEDULER, SSD_AND_HDD, ruleset, things_of
 
 

@@ -16,7 +16,7 @@ from kube_policy_scheduler.tooling.cluster_state import cluster_state
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome, encode
 from kube_policy_scheduler.tooling.impact.replay import Change, Replay, State, recorded_steps, replay, steps_of
 from kube_policy_scheduler.tooling.impact.report import figures
-from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
+from kube_policy_scheduler.tooling.short_forms import node_object, pod_object
 from tests.tooling.worlds import SCHEDULER, SSD_AND_HDD, ruleset, things_of
 
 

@@ -21,8 +21,8 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.decision_inputs import KUBERNETES, DecisionInputs, Rules
 from kube_policy_scheduler.policy.policy_set import PolicySet, load
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, UnknownPod, cluster_state, stored_objects, waiting
+from kube_policy_scheduler.tooling.short_forms import node_object, pod_object
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
-from kube_policy_scheduler.tooling.tester.short_forms import node_object, pod_object
 from kube_policy_scheduler.tooling.why.explain import Explanation, explain
 from tests.tooling.worlds import EMPTY, SCHEDULER, things_of
 

@@ -15,7 +15,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.pages.reports import recorded_page
 from kube_policy_scheduler.tooling.cluster_state import UnknownPod
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome, Ranked, Reading, Reason, encode
-from kube_policy_scheduler.tooling.tester.short_forms import node_object
+from kube_policy_scheduler.tooling.short_forms import node_object
 from kube_policy_scheduler.tooling.text_table import Terminal
 from kube_policy_scheduler.tooling.why.past_decision import Recorded, data, lines, recorded_of
 

@@ -21,7 +21,7 @@ from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_d
 from kube_policy_scheduler.framework.dynamic_resources.in_memory import give_claims_back, make_claims
 from kube_policy_scheduler.policy.decision_inputs import unbound
 from kube_policy_scheduler.times import unix_seconds
-from kube_policy_scheduler.tooling.tester.short_forms import ShortFormError, pod_object
+from kube_policy_scheduler.tooling.short_forms import ShortFormError, pod_object
 
 _BY_NAME: Mapping[str, type] = {"Node": objects.Node, "Pod": objects.Pod}
 

@@ -14,7 +14,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Scope, Weighted
 from kube_policy_scheduler.framework.plugins.base import Score
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.tooling.tester import short_forms
+from kube_policy_scheduler.tooling import short_forms
 from kube_policy_scheduler.tooling.tester.metrics import selector
 from kube_policy_scheduler.tooling.tester.run import State
 from tests.tooling.tester import plain_policies

@@ -12,8 +12,7 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
 from kube_policy_scheduler.tooling.capture.reduce import DecisionSummary, ReducibleInputs, minimised
 from kube_policy_scheduler.tooling.cluster_state import stored_objects
-from kube_policy_scheduler.tooling.snapshot.fields import Json
-from kube_policy_scheduler.tooling.tester.short_forms import (
+from kube_policy_scheduler.tooling.short_forms import (
     HOSTNAME,
     REGION,
     ZONE,
@@ -21,6 +20,7 @@ from kube_policy_scheduler.tooling.tester.short_forms import (
     node_object,
     pod_object,
 )
+from kube_policy_scheduler.tooling.snapshot.fields import Json
 
 _AMOUNTS = {"cpu": "cpu", "memory": "mem", "ephemeral-storage": "ephemeral_storage"}
 _SHORT_OWNER = "apps/v1"

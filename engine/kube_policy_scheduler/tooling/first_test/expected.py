@@ -20,7 +20,7 @@ from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.tooling.coverage.sites import ClauseSites, Outcome
 from kube_policy_scheduler.tooling.first_test.scene import CaseForm, case_form
 from kube_policy_scheduler.tooling.first_test.search_space import Assignment, Place, SearchSpace
-from kube_policy_scheduler.tooling.tester.short_forms import Json
+from kube_policy_scheduler.tooling.short_forms import Json
 
 Goal: TypeAlias = tuple[Any, Outcome | None]
 """A site's key and an outcome; or a clause's span and None: that it has a say."""

@@ -16,7 +16,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.times import rfc3339, unix_seconds
 from kube_policy_scheduler.tooling.cluster_state import cluster_state, stored_objects
 from kube_policy_scheduler.tooling.first_test.search_space import ABSENT, DEFAULT_NOW, IMAGE, SAME, ZONE, Assignment
-from kube_policy_scheduler.tooling.tester.short_forms import Json, node_object, pod_object
+from kube_policy_scheduler.tooling.short_forms import Json, node_object, pod_object
 
 NODES = ("n1", "n2", "n3")
 """The first one varies."""

@@ -41,7 +41,7 @@ from kube_policy_scheduler.tooling.first_test.expected import (
 )
 from kube_policy_scheduler.tooling.first_test.scene import case_form, frame_of
 from kube_policy_scheduler.tooling.first_test.search_space import Assignment, Place, SearchSpace
-from kube_policy_scheduler.tooling.tester.short_forms import Json
+from kube_policy_scheduler.tooling.short_forms import Json
 
 _MOST_TRIES = 1500
 """Worlds looked at, about a millisecond each."""

@@ -8,7 +8,7 @@ from typing import Any
 from kube_policy_scheduler.tooling.coverage.sites import ClauseSites, Outcome, Site, SiteKind
 from kube_policy_scheduler.tooling.first_test.expected import CoveringCase, Written
 from kube_policy_scheduler.tooling.first_test.search import Found
-from kube_policy_scheduler.tooling.tester.short_forms import Json
+from kube_policy_scheduler.tooling.short_forms import Json
 from kube_policy_scheduler.tooling.tester.suite_file import suite_text
 from kube_policy_scheduler.wording import shortened
 

@@ -22,8 +22,8 @@ from kube_policy_scheduler.documents.schema import DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_documents
 from kube_policy_scheduler.times import parse_duration, unix_seconds
 from kube_policy_scheduler.tooling.cluster_state import PriorityClasses, stored_object
+from kube_policy_scheduler.tooling.short_forms import ShortFormError, pod_object
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival
-from kube_policy_scheduler.tooling.tester.short_forms import ShortFormError, pod_object
 from kube_policy_scheduler.tooling.tester.suite_file import schema_text
 
 _MOST = 1_000_000

@@ -31,12 +31,19 @@ from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.times import parse_duration
 from kube_policy_scheduler.tooling.cluster_state import priority_classes, read_kind, stored_object
+from kube_policy_scheduler.tooling.short_forms import (
+    REGION,
+    ZONE,
+    ShortFormError,
+    add_claims,
+    add_devices,
+    node_object,
+    pod_object,
+)
 from kube_policy_scheduler.tooling.tester import codes
-from kube_policy_scheduler.tooling.tester.device_forms import add_claims, add_devices
 from kube_policy_scheduler.tooling.tester.expectations import Mismatch, NodeFacts, Turns
 from kube_policy_scheduler.tooling.tester.metrics import RESERVED, Metrics, is_series, series_labels
 from kube_policy_scheduler.tooling.tester.outcome import Outcome, TestedPolicies, TestedPolicy, Warned, decide
-from kube_policy_scheduler.tooling.tester.short_forms import REGION, ZONE, ShortFormError, node_object, pod_object
 from kube_policy_scheduler.tooling.tester.suite_file import Case, Kind, Part, Path, Step, Suite, did_you_mean
 
 

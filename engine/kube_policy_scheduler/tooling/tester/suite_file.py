@@ -20,9 +20,9 @@ from kube_policy_scheduler.documents.yaml_document import Document, DocumentErro
 from kube_policy_scheduler.documents.yaml_nodes import Step as PathStep
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.times import parse_duration, unix_seconds
+from kube_policy_scheduler.tooling.short_forms import Json, merged
 from kube_policy_scheduler.tooling.tester import codes
 from kube_policy_scheduler.tooling.tester.metrics import Metrics
-from kube_policy_scheduler.tooling.tester.short_forms import Json, merged
 from kube_policy_scheduler.wording import some
 
 Path: TypeAlias = tuple[PathStep, ...]
