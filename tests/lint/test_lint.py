@@ -66,7 +66,7 @@ CLEAN = [
     'filter node.ready and fits(cpu, mem)\nscore 2 * (100 - promql("cpu_usage") ?? 50)\nscore -1 if label node=hello\n'
     "spread by pod.label.tenant",
     "filter node.free.cpu > 2\nfilter node.free.mem > 2Gi",
-    "filter label a=b if pod.label.x\nfilter label a=c if not pod.label.x",
+    "filter label a=b if pod label x\nfilter label a=c if not pod label x",
     'filter node.zone != "a"\nfilter node.zone != "b"',
     "score node.free.cpu if label a=b\nscore node.free.cpu if label a=c",
 ]
@@ -80,7 +80,7 @@ def test_good_policies_are_left_alone(text: str) -> None:
 SHARED = """\
 filter label disk=ssd if pod.label.tier == "db"
 score node.free.cpu if pod.label.tier == "web"
-require pod.label.tier else "no tier"
+require pod label tier else "no tier"
 filter node.free.mem > 2Gi
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
@@ -10,12 +10,31 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, LabelColu
 from kube_policy_scheduler.cluster.objects import VolumeAttachment
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.environment import Key, Texts, node_field
-from kube_policy_scheduler.lang.signature import Amount, Duration, MaybeText, Number, Share, Text, TextList, Truth
-from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, Depends
+from kube_policy_scheduler.lang.signature import (
+    Amount,
+    ConditionStatus,
+    Duration,
+    MaybeText,
+    Number,
+    Share,
+    Text,
+    TextList,
+    Truth,
+    TypeSpec,
+)
+from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, Depends, Kind
 from kube_policy_scheduler.times import unix_seconds
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 REGION_LABEL = "topology.kubernetes.io/region"
+GO_SYSTEMS = ("linux", "windows", "darwin", "freebsd", "netbsd", "openbsd", "solaris", "aix", "plan9")
+GO_PROCESSORS = (
+    "amd64", "arm64", "arm", "386", "ppc64le", "ppc64", "s390x", "riscv64", "loong64", "mips64le", "mips64", "mipsle",
+    "mips",
+)  # fmt: skip
+"""What a kubelet can say of the machine: Go's names."""
+OperatingSystem: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT, maybe=True, words=GO_SYSTEMS)]
+Arch: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT, maybe=True, words=GO_PROCESSORS)]
 _STATIC, _ROW = Depends.NODE, Depends.NODE | Depends.ROW
 _MOST = 1e19
 """No amount of a resource is larger: columns are int64."""
@@ -64,7 +83,12 @@ def unschedulable(frame: Frame) -> Truth:
     return result
 
 
-@node_field("node.label", key=Key.LABEL, depends=_STATIC)
+@node_field(
+    "node.label",
+    key=Key.LABEL,
+    depends=_STATIC,
+    key_words={"kubernetes.io/os": GO_SYSTEMS, "kubernetes.io/arch": GO_PROCESSORS},
+)
 def label(frame: Frame, key: str) -> MaybeText:
     """A label of the node; absent where the node has none of that key."""
     return _label(frame, key)
@@ -77,8 +101,11 @@ def annotation(frame: Frame, key: str) -> MaybeText:
 
 
 @node_field("node.conditions", key=Key.CONDITION, depends=_STATIC)
-def conditions(frame: Frame, kind: str) -> MaybeText:
-    """The status of a condition, `"True"`, `"False"` or `"Unknown"`, such as `node.conditions.MemoryPressure`."""
+def conditions(frame: Frame, kind: str) -> ConditionStatus:
+    """The status of a condition, such as `not node.conditions.MemoryPressure`; absent where the node has no such one.
+
+    As truth: whether the status is `True`. Compare it with `"Unknown"` for nodes that nothing is heard from.
+    """
     return _texts(frame.cluster.nodes.condition(kind), frame)
 
 
@@ -204,13 +231,13 @@ def volumes_attached(frame: Frame) -> Number:
 
 
 @node_field("node.arch", depends=_STATIC, foreign=("architecture",))
-def arch(frame: Frame) -> MaybeText:
+def arch(frame: Frame) -> Arch:
     """The processor architecture, such as `amd64`: the label `kubernetes.io/arch`."""
     return _label(frame, "kubernetes.io/arch")
 
 
 @node_field("node.os", depends=_STATIC, foreign=("os_image", "operatingsystem"))
-def os(frame: Frame) -> MaybeText:
+def os(frame: Frame) -> OperatingSystem:
     """The operating system, such as `linux`: the label `kubernetes.io/os`."""
     return _label(frame, "kubernetes.io/os")
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 from kube_policy_scheduler.cluster.objects import Container, PodSpec
 from kube_policy_scheduler.cluster.requests import amounts
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.environment import Key, pod_field
-from kube_policy_scheduler.lang.signature import Amount, Duration, MaybeText, Number, Text, TextList
-from kube_policy_scheduler.lang.types import Depends
+from kube_policy_scheduler.lang.signature import Amount, Duration, MaybeText, Number, Text, TextList, TypeSpec
+from kube_policy_scheduler.lang.types import Depends, Kind
 
+QualityOfService: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT, words=("Guaranteed", "Burstable", "BestEffort"))]
 _POD = Depends.POD | Depends.TEMPLATE
 _MOST = 1e19
 
@@ -126,8 +127,8 @@ def owner_name(frame: Frame) -> MaybeText:
 
 
 @pod_field("pod.qos")
-def qos(frame: Frame) -> Text:
-    """The quality of service class: `Guaranteed`, `Burstable` or `BestEffort`."""
+def qos(frame: Frame) -> QualityOfService:
+    """The quality of service class, by cpu and memory as in Kubernetes."""
     known: str | None = frame.template.memo.get("field pod.qos")
     if known is None:
         known = frame.template.memo["field pod.qos"] = _qos(frame.template.spec)

@@ -23,7 +23,7 @@ spread by pod.label.tenant
 """
 
 ONE_ZONE = """\
-require pod.label.tenant else "pod missing tenant label"
+require pod label tenant else "pod missing tenant label"
 filter node.ready and fits(cpu, mem)
 filter label topology.kubernetes.io/zone=zone-b else "not in zone-b"
 score 2 * (100 - promql("cpu_usage"))

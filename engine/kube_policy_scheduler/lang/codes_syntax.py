@@ -22,8 +22,8 @@ UNCLOSED_STRING = Code(
     "unclosed-string",
     'A string begins with `"` and has to end with `"` on the same line. Write `\\"` for a quote inside it and `\\n`'
     " for a line break.",
-    bad='require pod.label.tenant else "no tenant',
-    good='require pod.label.tenant else "no tenant"',
+    bad='require pod label tenant else "no tenant',
+    good='require pod label tenant else "no tenant"',
 )
 BRACKET = Code(
     "P0004",
@@ -89,8 +89,8 @@ HIDDEN_CHARACTER = Code(
     "hidden-character",
     "Control characters and marks that change the direction of text make a policy look different from what it says."
     " They are refused everywhere, also in comments and strings.",
-    bad='require pod.label.a else "\u202ewhy"',
-    good='require pod.label.a else "why"',
+    bad='require pod label a else "\u202ewhy"',
+    good='require pod label a else "why"',
 )
 FOREIGN_CHARACTER = Code(
     "P0013",

@@ -66,6 +66,8 @@ class Field:
     """Words that people from elsewhere write behind the first dot for it, in lower case."""
     advice: str = ""
     """What to write for those."""
+    key_words: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Of keys whose texts are known: all that they can be."""
 
     def info(self, key: str | None) -> Info:
         """Return what is known of the value; of a resource, by its Kubernetes name."""
@@ -74,7 +76,8 @@ class Field:
             kind = Type(Kind.NUMBER, unit)
         else:
             kind = Type(self.gives.kind, self.gives.unit or Type(Kind.NUMBER).unit, self.gives.item)
-        return Info(kind, self.shape, self.gives.maybe, self.depends, self.low, self.high)
+        words = frozenset(self.key_words.get(key or "", self.gives.words)) or None
+        return Info(kind, self.shape, self.gives.maybe, self.depends, self.low, self.high, words=words)
 
     @property
     def written(self) -> str:
@@ -91,13 +94,14 @@ def node_field(
     high: float = 1e308,
     foreign: tuple[str, ...] = (),
     advice: str = "",
+    key_words: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> Callable[[Callable[..., Any]], Field]:
     """Make a field with one value per node from an annotated reader; see `Field`."""
 
     def make(function: Callable[..., Any]) -> Field:
         gives = takes(get_type_hints(function, include_extras=True)["return"])
         doc, said = inspect.getdoc(function) or "", advice or f"write `{path}`"
-        return Field(path, doc, gives, Shape.NODE, depends, key, function, low, high, foreign, said)
+        return Field(path, doc, gives, Shape.NODE, depends, key, function, low, high, foreign, said, key_words)
 
     return make
 

@@ -10,13 +10,17 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 import numpy as np
 from numpy.typing import NDArray
 
-from kube_policy_scheduler.lang.types import PLAIN, SECONDS, SHARE, Depends, Kind, Shape, Unit
+from kube_policy_scheduler.lang.types import CONDITION_WORDS, PLAIN, SECONDS, SHARE, Depends, Kind, Shape, Unit
 
 FloatColumn: TypeAlias = NDArray[np.float64]
 BoolColumn: TypeAlias = NDArray[np.bool_]
 Numbers: TypeAlias = FloatColumn | float
 """One number per row, or one; NaN is missing, and nothing else is ever NaN."""
 Truths: TypeAlias = BoolColumn | bool
+
+
+_MOST_WORDS = 4
+"""That are listed as a type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +40,13 @@ class TypeSpec:
     per_resource: bool = False
     """The unit is that of the resource a field is asked for."""
     item: Kind | None = None
+    words: tuple[str, ...] = ()
+    """Of texts: all that it can be; none: anything."""
 
     def __str__(self) -> str:
         name = "truth" if self.kind is Kind.TRUTH else self.kind.value
+        if 0 < len(self.words) <= _MOST_WORDS:
+            name = f"one of {', '.join(self.words)}"
         if self.unit == SECONDS:
             name = "duration"
         elif self.kind is Kind.NUMBER and self.unit is None:
@@ -62,6 +70,8 @@ Truth: TypeAlias = Annotated[Truths, TypeSpec(Kind.TRUTH)]
 Text: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT)]
 """In a builtin, one `str`: the compiler asks it once per distinct text. In a field, `Texts` or `str`."""
 MaybeText: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT, maybe=True)]
+ConditionStatus: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT, maybe=True, words=CONDITION_WORDS)]
+"""Of a field, as `MaybeText`; as truth, whether it is `True`."""
 TextList: TypeAlias = Annotated[Any, TypeSpec(Kind.LIST, item=Kind.TEXT)]
 Amount: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, per_resource=True)]
 """Of a field asked for a resource: an amount of it."""

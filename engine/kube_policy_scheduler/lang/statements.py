@@ -268,7 +268,7 @@ STATEMENTS: tuple[Statement, ...] = (
                 'require CONDITION [as NAME] [if CONDITION] [else "why"]',
                 "PreFilter",
                 "About the pod alone: where it does not hold, the pod is unschedulable.",
-                'require pod.label.tenant else "pod missing tenant label"',
+                'require pod label tenant else "pod missing tenant label"',
             ),
         ),
         rules=("require",),

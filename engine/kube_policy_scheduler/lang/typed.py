@@ -149,6 +149,8 @@ class Missing:
     span: Span
     negated: bool
     operand: Typed
+    implied: bool = False
+    """A text stands where a truth value is wanted: whether it is there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

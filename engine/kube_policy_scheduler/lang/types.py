@@ -156,6 +156,12 @@ class Info:
     """Of numbers: never below."""
     high: float = 1e308
     literal: Literal | None = None
+    words: frozenset[str] | None = None
+    """Of texts: what it can be; None: anything."""
+
+
+CONDITION_WORDS = ("True", "False", "Unknown")
+"""What the status of a condition can be. Where a truth value is wanted, it is whether the status is `True`."""
 
 
 UNKNOWN_INFO = Info(UNKNOWN)

@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Fix, Label, Severity, Span
+from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy
 from kube_policy_scheduler.lang.codes import Code
+from kube_policy_scheduler.lang.environment import Key
 from kube_policy_scheduler.lang.load import Checked
+from kube_policy_scheduler.lang.types import Shape
 from kube_policy_scheduler.wording import one_line
 
 
@@ -103,3 +106,14 @@ def _example(text: str) -> str:
 def short(span: Span) -> str:
     """Return the text of a span for a message: on one line, and not long."""
     return one_line(span.text, 60)
+
+
+def presence(value: typed.Typed) -> str:
+    """Return how to ask whether a label or another text is there: `pod label KEY`, `… is not missing`."""
+    inner = value
+    while isinstance(inner, typed.Reference):
+        inner = inner.value
+    of_a_running_pod = inner.info.shape is Shape.ITEM
+    if isinstance(inner, typed.Read) and inner.field.key is Key.LABEL and inner.key and not of_a_running_pod:
+        return f"pod label {inner.key}" if inner.field.path.startswith("pod.") else f"label {inner.key}"
+    return f"{' '.join(value.span.text.split())} is not missing"

@@ -132,7 +132,7 @@ class Inference:
             case expressions.Number():
                 return _number(expr)
             case expressions.Text(value=text):
-                return typed.Constant(Info(TEXT), span, text)
+                return typed.Constant(Info(TEXT, words=frozenset((text,))), span, text)
             case expressions.Truth(value=true):
                 return typed.Constant(Info(TRUTH), span, true)
             case expressions.Name():

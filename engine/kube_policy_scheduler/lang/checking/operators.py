@@ -10,7 +10,9 @@ from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checking import intervals
 from kube_policy_scheduler.lang.checking.units import common_unit
 from kube_policy_scheduler.lang.types import (
+    CONDITION_WORDS,
     SHARE,
+    TEXT,
     TRUTH,
     UNKNOWN_INFO,
     Depends,
@@ -124,6 +126,8 @@ def comparison(
     """Return `left operator right` for one of `== != < <= > >=`."""
     if has_unknown(left, right):
         return unknown(span)
+    if operator in ("==", "!="):
+        left, right = _beside(left, right), _beside(right, left)
     a, b = left.info.type.kind, right.info.type.kind
     shape, maybe, depends = joined(left, right)
     if a is b is Kind.NUMBER:
@@ -141,6 +145,30 @@ def comparison(
     # an absent text equals nothing, so comparing texts always gives an answer
     info = Info(TRUTH, shape, maybe and a is Kind.TRUTH, depends)
     return typed.Same(info, span, operator == "!=", left, right)
+
+
+def is_status(value: typed.Typed) -> bool:
+    """Return whether a value is the status of a condition: one of three words, and whether it is `True` as truth."""
+    return value.info.words == frozenset(CONDITION_WORDS)
+
+
+def _beside(value: typed.Typed, other: typed.Typed) -> typed.Typed:
+    """Return a value as it compares with another.
+
+    `true` beside the status of a condition is that status, a status beside any other truth is a truth. All else stays
+    as it is.
+    """
+    if value.info.type.kind is Kind.TRUTH and isinstance(value, typed.Constant) and is_status(other):
+        word = str(value.value)
+        return typed.Constant(Info(TEXT, words=frozenset((word,))), value.span, word)
+    is_truth = other.info.type.kind is Kind.TRUTH and not isinstance(other, typed.Constant)
+    return _as_truth(value) if is_truth and is_status(value) else value
+
+
+def _as_truth(value: typed.Typed) -> typed.Typed:
+    """Return whether the status of a condition is `True`."""
+    true = typed.Constant(Info(TEXT, words=frozenset(("True",))), value.span, "True")
+    return typed.Same(Info(TRUTH, value.info.shape, False, value.info.depends), value.span, False, value, true)
 
 
 def _compare_advice(left: typed.Typed, right: typed.Typed) -> str:
@@ -176,13 +204,15 @@ def contained(
 
 
 def truth(value: typed.Typed, found: list[Diagnostic]) -> typed.Typed:
-    """Return a value where true or false is wanted: a label stands for its presence."""
+    """Return a value where true or false is wanted: a condition is whether it is True, another text its presence."""
     match value.info.type.kind:
         case Kind.TRUTH | Kind.UNKNOWN:
             return value
+        case Kind.TEXT if is_status(value):
+            return _as_truth(value)
         case Kind.TEXT if value.info.maybe:
             info = Info(TRUTH, value.info.shape, False, value.info.depends)
-            return typed.Missing(info, value.span, True, value)
+            return typed.Missing(info, value.span, True, value, implied=True)
     found.append(wrong_type(value, "true or false"))
     return unknown(value.span)
 
@@ -197,6 +227,10 @@ def missing(operand: typed.Typed, *, negated: bool, span: Span) -> typed.Typed:
 
 def otherwise(left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, span: Span, at: Span) -> typed.Typed:
     """Return `left ?? right`."""
+    if is_status(left) and right.info.type.kind is Kind.TRUTH:
+        # the status of a condition that the node does not have
+        absent = missing(left, negated=False, span=left.span)
+        return choose(absent, right, _as_truth(left), found, span=span)
     merged = merge(left, right, found, at=at, doing="stand in for {left} with {right}")
     if merged is None:
         return unknown(span)
@@ -208,6 +242,8 @@ def choose(
 ) -> typed.Typed:
     """Return `if condition then … else …`."""
     condition = truth(condition, found)
+    if Kind.TRUTH in (then.info.type.kind, other.info.type.kind):
+        then, other = (_as_truth(value) if is_status(value) else value for value in (then, other))
     merged = merge(then, other, found, at=other.span, doing="choose between {left} and {right}")
     if merged is None or has_unknown(condition):
         return unknown(span)
@@ -232,4 +268,5 @@ def merge(left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, at:
     low, high = intervals.hull((x.low, x.high), (y.low, y.high))
     shape, maybe, depends = joined(left, right)
     literal = Literal.PLAIN if x.literal is y.literal is Literal.PLAIN else None
-    return Info(type_, shape, maybe, depends, low, high, literal)
+    words = x.words | y.words if x.words is not None and y.words is not None else None
+    return Info(type_, shape, maybe, depends, low, high, literal, words)

@@ -194,11 +194,11 @@ def filter_of_the_pod_alone(policy: CheckedPolicy) -> Iterator[Finding]:
 
     Avoid::
 
-        filter pod.label.tenant else "no tenant"
+        filter pod label tenant else "no tenant"
 
     Prefer::
 
-        require pod.label.tenant else "no tenant"
+        require pod label tenant else "no tenant"
     """
     for test in _tests(policy, ClauseKind.FILTER):
         conditions = [test.value] if test.condition is None else [test.value, test.condition]

@@ -12,7 +12,7 @@ from kube_policy_scheduler.lang.checking.inference import constant_of
 from kube_policy_scheduler.lang.load import Checked
 from kube_policy_scheduler.lint.facts import Effort, Facts, always, assume, holding, known_of, never, nothing_of
 from kube_policy_scheduler.lint.overlap import meeting
-from kube_policy_scheduler.lint.rule import Finding, rule, set_rule
+from kube_policy_scheduler.lint.rule import Finding, presence, rule, set_rule
 
 MAX_EFFORT = 300_000
 """Expressions that may be looked at to compare policies in pairs, at 3 µs each."""
@@ -236,7 +236,7 @@ def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
 
     Prefer::
 
-        require pod.label.tenant else "pod missing tenant label"
+        require pod label tenant else "pod missing tenant label"
         limit sum(request.cpu) by pod.label.tenant to 100
     """
     known = known_of(policy)
@@ -254,7 +254,8 @@ def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
         if facts is None or facts.words_of(clause.key).absent:
             shown = " ".join(clause.key.span.text.split())
             message = f"pods without `{shown}` are all one group here"
-            yield Finding(clause.key.span, message, f"add `require {shown}`, or `if {shown}`")
+            there = presence(clause.key)
+            yield Finding(clause.key.span, message, f"add `require {there}`, or `if {there}`")
 
 
 @rule("P0346")

@@ -1,0 +1,119 @@
+"""Texts where they decide nothing, or something else than they seem to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from kube_policy_scheduler.diagnostics import Edit, Fix, Span, closest
+from kube_policy_scheduler.lang import typed
+from kube_policy_scheduler.lang.checked import CheckedPolicy, values_of
+from kube_policy_scheduler.lang.environment import Key
+from kube_policy_scheduler.lint.rule import Finding, presence, rule, short
+
+
+@lru_cache(maxsize=1)
+def _parts(policy: CheckedPolicy) -> tuple[typed.Typed, ...]:
+    """Return everything that the clauses say, each place once."""
+    roots = [value for clause in policy.clauses for value in values_of(clause)]
+    roots += [] if policy.condition is None else [policy.condition]
+    return tuple(part for root in roots for part in typed.below(root))
+
+
+_MEANT = {
+    "x86_64": "amd64", "x86-64": "amd64", "x64": "amd64", "intel": "amd64", "aarch64": "arm64", "armv8": "arm64",
+    "i386": "386", "x86": "386", "macos": "darwin", "osx": "darwin", "win": "windows", "ubuntu": "linux",
+}  # fmt: skip
+"""Other names of what Go calls otherwise."""
+
+
+@rule("P0311")
+def text_that_never_equals(policy: CheckedPolicy) -> Iterator[Finding]:
+    """The value has a closed set of texts, and this is none of them: the comparison has the same answer always. Texts
+    are compared letter by letter, capitals too.
+
+    Avoid::
+
+        score 10 if pod.qos == "guaranteed" and label disk=ssd
+
+    Prefer::
+
+        score 10 if pod.qos == "Guaranteed" and label disk=ssd
+    """
+    told: set[Span] = set()
+    for part in _parts(policy):
+        for finding in _never_equal(part):
+            if finding.span not in told:
+                told.add(finding.span)
+                yield finding
+
+
+def _never_equal(part: typed.Typed) -> Iterator[Finding]:
+    match part:
+        case typed.Same(left=left, right=right):
+            for value, other in ((left, right), (right, left)):
+                words, constant = _words(value), _inner(other)
+                if words and isinstance(constant, typed.Constant) and constant.value not in words:
+                    yield _none_of(value, words, constant.value, part.span, constant.span)
+        case typed.Contained(item=item, list=items):
+            words, constant = _words(item), _inner(items)
+            if words and isinstance(constant, typed.Constant):
+                for text in constant.value:
+                    if text not in words:
+                        yield _none_of(item, words, text, part.span, constant.span)
+
+
+def _words(value: typed.Typed) -> tuple[str, ...]:
+    """Return the closed set of what a value can be, in order; none where it is constant or can be anything."""
+    return () if isinstance(_inner(value), typed.Constant) else tuple(sorted(value.info.words or ()))
+
+
+def _none_of(value: typed.Typed, words: tuple[str, ...], text: str, whole: Span, span: Span) -> Finding:
+    meant = _MEANT.get(text.lower(), "")
+    meant = meant if meant in words else next((w for w in words if w.lower() == text.lower()), None) or ""
+    meant = meant or closest(text, words) or ""
+    place = re.search(rf'"?(?<![\w-]){re.escape(text)}(?![\w-])"?', span.text)
+    if place is not None:
+        span = Span(span.source, span.start + place.start(), span.start + place.end())
+    quotes = '"' if span.text.startswith('"') else ""
+    written = f"{quotes}{meant}{quotes}"
+    shown = short(value.span if value.span != whole else whole)
+    listed = ", ".join(f'"{word}"' for word in words)
+    advice = f"did you mean `{written}`?" if meant else f"it is one of {listed}"
+    fix = Fix(f"write {written}", (Edit(span, written),), safe=False) if meant and place is not None else None
+    subject = f"`{shown}`" if shown != span.text and text not in shown else "the label"
+    return Finding(span, f'{subject} is never "{text}"', advice, fix=fix)
+
+
+@rule("P0312")
+def label_as_truth(policy: CheckedPolicy) -> Iterator[Finding]:
+    """A label or an annotation is a text. Where true or false is wanted, it stands for being there at all, whatever its
+    value: also `"false"`, `"no"` and `""` count. Say whether its presence is meant or its value.
+
+    Avoid::
+
+        filter label pool=spot if pod.label.interruptible
+
+    Prefer::
+
+        filter label pool=spot if pod.label.interruptible == "true"
+    """
+    told: set[Span] = set()
+    for part in _parts(policy):
+        if not isinstance(part, typed.Missing) or not part.implied or part.span in told:
+            continue
+        read = _inner(part.operand)
+        if isinstance(read, typed.Read) and read.field.key in (Key.LABEL, Key.ANNOTATION):
+            told.add(part.span)
+            shown = short(part.span)
+            there = presence(part.operand)
+            message = f'`{shown}` holds whatever its value is, also for "false"'
+            advice = f'write `{shown} == "true"` for its value, or `{there}` for its presence'
+            yield Finding(part.span, message, advice)
+
+
+def _inner(value: typed.Typed) -> typed.Typed:
+    while isinstance(value, typed.Reference):
+        value = value.value
+    return value
