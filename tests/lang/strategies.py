@@ -183,6 +183,9 @@ _PARTS: dict[str, SearchStrategy[Tokens]] = {
     "over": st.sampled_from([*KEYS, '"rack"']).map(lambda key: [f"over {key}"]),
     "max skew": expressions(0).map(lambda tokens: ["max skew", *tokens]),
     "min domains": expressions(0).map(lambda tokens: ["max skew", "1", "min domains", *tokens]),
+    "counting": st.sampled_from(["all", "tainted", "tainted, filtered"]).map(
+        lambda which: ["max skew", "1", f"counting {which} nodes"]
+    ),
     "within": expressions(0).map(lambda tokens: ["within", *tokens]),
     "every": expressions(0).map(lambda tokens: ["every", *tokens]),
     "stale after": expressions(0).map(lambda tokens: ["stale after", *tokens]),
@@ -193,8 +196,9 @@ _PARTS: dict[str, SearchStrategy[Tokens]] = {
 
 def _parts(draw: DrawFn, *words: str) -> Tokens:
     chosen = draw(st.lists(st.sampled_from(words), unique=True, max_size=4))
-    if "min domains" in chosen and "max skew" in chosen:
-        chosen.remove("max skew")
+    for word in ("max skew", "min domains"):  # the other two bring a `max skew` of their own
+        if word in chosen and len({"max skew", "min domains", "counting"}.intersection(chosen)) > 1:
+            chosen.remove(word)
     return [token for word in chosen for token in draw(_PARTS[word])]
 
 
@@ -240,7 +244,7 @@ def _one(draw: DrawFn) -> Tokens:
             ]
             return ["order", "by", *_separated(keys)]
         case 17:
-            words = ("over", "max skew", "min domains", "as", "if", "else", "weight")
+            words = ("over", "max skew", "min domains", "counting", "as", "if", "else", "weight")
             return ["spread", "by", *_expr(draw, 1), *_parts(draw, *words)]
         case 18:
             return ["pack", "by", *_expr(draw, 1), *_parts(draw, "over", "as", "if", "weight")]

@@ -103,8 +103,8 @@ def test_workloads_of_one_name_in_two_namespaces_are_two() -> None:
 
 @pytest.mark.parametrize("label", ["job", "scheduling.x-k8s.io/pod-group"])
 def test_pods_that_start_together_are_decided_by_one_policy(label: str) -> None:
-    stable = STABLE.replace("priority 10\n", "priority 10\ngang by pod.label.job size 4 if pod.label.job\n")
-    found = policies("canary of batch for 50%\ngang by pod.label.job size 5 if pod.label.job", stable=stable)
+    stable = STABLE.replace("priority 10\n", "priority 10\ngang by pod.label.job size 4 if pod label job\n")
+    found = policies("canary of batch for 50%\ngang by pod.label.job size 5 if pod label job", stable=stable)
     gangs = [
         {governing(found, pod(f"p{n}", owner=("Pod", f"{gang}-{n}"), **{label: f"g{gang}"})) for n in range(4)}
         for gang in range(12)

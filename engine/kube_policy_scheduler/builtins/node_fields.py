@@ -118,7 +118,7 @@ def taints(frame: Frame) -> TextList:
 @node_field(
     "node.allocatable",
     key=Key.RESOURCE,
-    depends=_STATIC | Depends.ROW,
+    depends=_STATIC | Depends.OFFER,
     low=0,
     high=_MOST,
     foreign=("capacity", "total", "size", "resources"),

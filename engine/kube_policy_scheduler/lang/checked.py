@@ -49,6 +49,11 @@ class Test:
     weight: float = 1.0
 
 
+COUNTED = ("all", "tainted", "filtered")
+"""What may stand behind `counting`: nodes with taints or a cordon that keep the pod away, nodes that filters of the
+policy refuse for what they are, and `all`, which are also those that the pod's own affinity excludes."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouping:
     """`spread` and `pack`."""
@@ -61,6 +66,8 @@ class Grouping:
     """Label key of the domains; None is the node."""
     max_skew: int | None
     min_domains: int | None
+    counting: frozenset[str]
+    """Which nodes, beside those that a pod could use, make their domains count: words of `COUNTED`."""
     condition: Typed | None
     weight: float
 

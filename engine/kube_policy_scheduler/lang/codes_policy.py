@@ -81,7 +81,8 @@ NO_CHOICE = Code(
     "P0212",
     "unknown-choice",
     "Ties are broken `by hash` (seeded, the default) or `by name` (the smallest). A share of a device is taken `by"
-    " fullest` (the default), `emptiest`, `fragmentation` or `random`.",
+    " fullest` (the default), `emptiest`, `fragmentation` or `random`. A spread is `counting all`, `tainted` or"
+    " `filtered nodes`.",
     bad="ties by age",
     good="ties by name",
 )

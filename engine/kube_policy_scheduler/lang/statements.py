@@ -58,6 +58,7 @@ CLAUSES: Mapping[str, str] = {
     "over": "topology",
     "max skew": "max_skew",
     "min domains": "min_domains",
+    "counting": "counting",
     "within": "within",
     "every": "every",
     "stale after": "stale_after",
@@ -65,6 +66,9 @@ CLAUSES: Mapping[str, str] = {
     "by": "by",
 }
 """The clauses of statements, each with the attribute of the syntax tree that holds what stands behind it."""
+
+CLAUSE_WORDS = ("nodes",)
+"""Further words inside clauses."""
 
 EXPRESSION_JOINS = ("and", "or", "not", "in", "is", "matches", "if", "then", "else", "where")
 """Words of expressions that something stands before or behind: at them a statement goes on over the end of a line."""
@@ -319,14 +323,16 @@ STATEMENTS: tuple[Statement, ...] = (
                 "spread by pod.label.tenant over zone",
             ),
             StatementForm(
-                'spread by KEY [over TOPOLOGY] max skew N [min domains N] [as NAME] [if CONDITION] [else "why"]',
+                "spread by KEY [over TOPOLOGY] max skew N [min domains N] [counting WHICH nodes]"
+                ' [as NAME] [if CONDITION] [else "why"]',
                 "Filter",
-                "Forbids more than N pods of the key above the emptiest domain.",
+                "Forbids more than N pods of the key above the emptiest domain. A domain counts where it has a node"
+                " that the pod could use; `counting tainted`, `filtered` or `all nodes` counts more.",
                 "spread by pod.label.tenant over zone max skew 1",
             ),
         ),
         rules=("spread",),
-        clauses=("over", "max skew", "min domains", "as", "if", "else", "weight"),
+        clauses=("over", "max skew", "min domains", "counting", "as", "if", "else", "weight"),
         joins=("by",),
         groups=True,
         foreign=("distribute", "balance"),
@@ -419,7 +425,7 @@ GO_ON_BEFORE: frozenset[str] = _JOINS | {clause.split()[0] for clause in CLAUSES
 GO_ON_BEHIND: frozenset[str] = _JOINS | {clause.split()[-1] for clause in CLAUSES}
 """Words that end no statement: where a line ends with one, the statement goes on in the next."""
 
-WORDS: frozenset[str] = frozenset(EXPRESSION_WORDS).union(
+WORDS: frozenset[str] = frozenset((*EXPRESSION_WORDS, *CLAUSE_WORDS)).union(
     (word for clause in CLAUSES for word in clause.split()),
     *((statement.keyword, *statement.joins, *statement.words) for statement in STATEMENTS),
 )

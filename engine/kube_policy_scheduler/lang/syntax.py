@@ -210,13 +210,22 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True)
+class Counting:
+    """`counting tainted, filtered nodes`"""
+
+    words: tuple[str, ...]
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Spread:
-    """`spread by KEY [over TOPOLOGY] [max skew N [min domains N]] [as NAME] [if COND] [else "why"] [weight N]`"""
+    """`spread by KEY [over TOPOLOGY] [max skew N [min domains N] [counting WORDS nodes]] [as NAME] …`"""
 
     key: expressions.Expr
     topology: Topology | None
     max_skew: expressions.Expr | None
     min_domains: expressions.Expr | None
+    counting: Counting | None
     name: str | None
     condition: expressions.Expr | None
     reason: str | None

@@ -115,6 +115,8 @@ class Depends(Flag):
     """Static facts of each node: labels, taints, conditions, allocatable."""
     ROW = auto()
     """What changes when pods come to or leave that very node."""
+    OFFER = auto()
+    """What a node offers to pods (allocatable): not what they take of it."""
     SIGNAL = auto()
     """A metric."""
     CLOCK = auto()

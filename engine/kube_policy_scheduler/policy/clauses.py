@@ -33,7 +33,7 @@ def scope_of(depends: Depends) -> Scope:
     """Return how long an answer that depends on these may be kept."""
     if depends & _OTHERS:
         return Scope.CLUSTER
-    return Scope.ROW if depends & Depends.ROW else Scope.TEMPLATE
+    return Scope.ROW if depends & (Depends.ROW | Depends.OFFER) else Scope.TEMPLATE
 
 
 @cache
@@ -60,6 +60,7 @@ _NODE_FACTS = frozenset(
 _BY_DEPENDENCE: tuple[tuple[Depends, frozenset[ClusterEvent]], ...] = (
     (Depends.NODE, _NODE_FACTS),
     (Depends.ROW, _PODS | {_E.NODE_ADD, _E.NODE_ALLOCATABLE}),
+    (Depends.OFFER, frozenset({_E.NODE_ADD, _E.NODE_ALLOCATABLE})),
     (
         Depends.CLUSTER,
         _PODS

@@ -9,7 +9,7 @@ drown other scores as 0 against 1 does; and the weight compares with those of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,16 @@ from kube_policy_scheduler.builtins.pods import MemberSet
 from kube_policy_scheduler.cluster.domains import topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
+from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, PreFilterResult, Ready, Scope, Skip
 from kube_policy_scheduler.framework.plugins.node_affinity import NodeAffinity
+from kube_policy_scheduler.framework.plugins.node_unschedulable import NodeUnschedulable
+from kube_policy_scheduler.framework.plugins.taint_toleration import TaintToleration
+from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.status import Code, Refusal
 from kube_policy_scheduler.lang.checked import ClauseKind
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGrouping
-from kube_policy_scheduler.policy.clauses import events_of
+from kube_policy_scheduler.lang.types import Depends
+from kube_policy_scheduler.policy.clauses import FilterClause, events_of
 
 
 class _Grouping:
@@ -83,40 +87,74 @@ class GroupingScore(_Grouping):
         return raw
 
 
+_BY_TAINTS = (NodeUnschedulable, TaintToleration)
+_MOMENTARY = Depends.ROW | Depends.CLUSTER | Depends.SIGNAL | Depends.FEASIBLE
+
+
+def _says_which_count(plugin: FilterPlugin, counting: frozenset[str]) -> bool:
+    """Return whether the domains of nodes that a filter refuses do not count.
+
+    Only a filter about what a node is says so. One about how full or how busy it is does not: a zone that is full now
+    counts, or the other zones would be filled without end.
+    """
+    if "all" in counting:
+        return False
+    if isinstance(plugin, FilterClause):
+        return "filtered" not in counting and not plugin.clause.depends & _MOMENTARY
+    return isinstance(plugin, NodeAffinity) or ("tainted" not in counting and isinstance(plugin, _BY_TAINTS))
+
+
 class SpreadFilter(_Grouping):
-    """`spread … max skew N`: no domain gets more than N pods of the key above the emptiest one."""
+    """`spread … max skew N`: no domain gets more than N pods of the key above the emptiest one.
+
+    A domain counts where it has a node that the pod could use, by the filters of the same policy: its affinity, taints
+    and cordons, the policy's own filters about what nodes are. kube-scheduler calls this Honor for nodeAffinityPolicy
+    and nodeTaintsPolicy. `counting` takes domains in that have no such node.
+    """
+
+    def __init__(self, clause: CompiledGrouping, filters: Iterable[FilterPlugin]) -> None:
+        """Make one of a policy with these filters."""
+        super().__init__(clause)
+        self._usable = tuple(plugin for plugin in filters if _says_which_count(plugin, clause.counting))
+        self.events = self.events.union(*(plugin.events or () for plugin in self._usable))
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
-        """Have nothing to say where the clause's condition does not hold."""
-        return Ready() if self._applies(frame) else SKIP
+        """Have nothing to say where the clause's condition does not hold; else find out which nodes count."""
+        return Ready(self._counted(frame)) if self._applies(frame) else SKIP
+
+    def _counted(self, frame: Frame) -> BoolArray:
+        """Return `bool[nodes]`: the nodes whose domains count."""
+        whole = frame.at(slice(None))
+        counted: BoolArray = np.ones(whole.size, np.bool_)
+        for plugin in self._usable:
+            counted &= probe(whole, plugin).passes()
+        return counted
 
     def filter(self, frame: Frame, state: Any) -> BoolArray:
         """Return `bool[rows]`: the nodes whose domain may take one more."""
-        counts, inside = self.domain_counts(frame)
-        result: BoolArray = counts + 1 - self._least(frame) <= (self.clause.max_skew or 1)
-        return result if inside is None else result & inside
+        whole = frame.at(slice(None))
+        counts, inside = self.domain_counts(whole)
+        counted = self._counted(frame) if state is None else state
+        if inside is not None:
+            counted = counted & inside
+        result: BoolArray = counts + 1 - self._least(whole, counts, counted) <= (self.clause.max_skew or 1)
+        return (result if inside is None else result & inside)[frame.rows]
 
-    def _least(self, frame: Frame) -> float:
-        """Return the fewest pods of the key in one domain, over nodes that the pod's node affinity admits.
+    def _least(self, frame: Frame, counts: FloatArray, counted: BoolArray) -> float:
+        """Return the fewest pods of the key in one domain that counts.
 
         0 where there are fewer domains than `min domains`, as in Kubernetes' own constraints.
         """
-        whole = frame.at(slice(None))
-        counts, inside = self.domain_counts(whole)
-        affinity = NodeAffinity()
-        eligible = affinity.filter(whole, None) & ~whole.cluster.nodes.unschedulable
-        if inside is not None:
-            eligible &= inside
-        if not eligible.any():
+        if not counted.any():
             return 0.0
-        if self.clause.min_domains is not None and self._domains(whole, eligible) < self.clause.min_domains:
+        if self.clause.min_domains is not None and self._domains(frame, counted) < self.clause.min_domains:
             return 0.0
-        return float(counts[eligible].min())
+        return float(counts[counted].min())
 
-    def _domains(self, frame: Frame, eligible: BoolArray) -> int:
+    def _domains(self, frame: Frame, counted: BoolArray) -> int:
         if self.clause.topology is None:
-            return int(eligible.sum())
-        return len(np.unique(topology(frame.cluster.nodes, self.clause.topology).index[eligible]))
+            return int(counted.sum())
+        return len(np.unique(topology(frame.cluster.nodes, self.clause.topology).index[counted]))
 
     def refusals(self, frame: Frame, state: Any) -> Sequence[Refusal]:
         """Return where one more pod of the key would be too many."""

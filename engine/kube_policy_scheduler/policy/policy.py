@@ -156,14 +156,16 @@ def make_policy(compiled: CompiledPolicy) -> Policy:
     requires = [RequireClause(c) for c in clauses if isinstance(c, CompiledTest) and c.kind is ClauseKind.REQUIRE]
     limits = [LimitClause(c) for c in clauses if isinstance(c, CompiledQuota)]
     scores: list[Weighted] = []
+    own = [FilterClause(c) for c in clauses if isinstance(c, CompiledTest) and c.kind is ClauseKind.FILTER]
+    all_filters, following = (*filters, *own), iter(own)
     for clause in clauses:
         match clause:
             case CompiledTest(kind=ClauseKind.FILTER):
-                filters.append(FilterClause(clause))
+                filters.append(next(following))
             case CompiledScore(weight=weight):
                 scores.append(Weighted(ScoreClause(clause), weight))
             case CompiledGrouping(max_skew=int()):
-                filters.append(SpreadFilter(clause))
+                filters.append(SpreadFilter(clause, all_filters))
             case CompiledGrouping(weight=weight):
                 scores.append(Weighted(GroupingScore(clause), weight))
             case _:

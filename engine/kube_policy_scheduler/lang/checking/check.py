@@ -303,9 +303,11 @@ class _Checker:
         kind = ClauseKind.SPREAD if spreads else ClauseKind.PACK
         topology = self._topology(tree.topology)
         skew = domains = None
+        counting: frozenset[str] = frozenset()
         if isinstance(tree, syntax.Spread):
             skew = int(self.whole(tree.max_skew, "max skew", low=1)) if tree.max_skew else None
             domains = int(self.whole(tree.min_domains, "min domains", low=1)) if tree.min_domains else None
+            counting = self._counting(tree.counting) if tree.counting is not None else counting
         return checked.Grouping(
             kind,
             tree,
@@ -314,9 +316,19 @@ class _Checker:
             topology,
             skew,
             domains,
+            counting,
             self.condition(tree.condition, self.pod_scope(kind.value)),
             self.number(tree.weight, "weight", low=0),
         )
+
+    def _counting(self, tree: syntax.Counting) -> frozenset[str]:
+        for word in tree.words:
+            if word not in checked.COUNTED:
+                meant = closest(word, checked.COUNTED)
+                listed = ", ".join(f"`{each}`" for each in checked.COUNTED)
+                advice = f"did you mean `{meant}`?" if meant else f"it can be {listed}"
+                self.found.append(codes.NO_CHOICE.at(tree.span, f"there is no `counting {word} nodes`", help=advice))
+        return frozenset(tree.words)
 
     def _topology(self, tree: syntax.Topology | None) -> str | None:
         if tree is None:

@@ -98,6 +98,8 @@ class CompiledGrouping(_Common):
     topology: str | None
     max_skew: int | None
     min_domains: int | None
+    counting: frozenset[str]
+    """As `checked.Grouping.counting`."""
     condition: Evaluate | None
     weight: float
 

@@ -79,6 +79,7 @@ class _Maker:
                     topology=clause.topology,
                     max_skew=clause.max_skew,
                     min_domains=clause.min_domains,
+                    counting=clause.counting,
                     condition=self.compile_condition(clause.condition),
                     weight=clause.weight,
                 )

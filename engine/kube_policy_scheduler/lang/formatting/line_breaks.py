@@ -89,7 +89,10 @@ class _Grouping:
             group.parts.append(self._text[done : start - 1])
             self._break(group, start - 1, start)
             done = start
-            if word[0] in named and words:
+            if word[0] == "counting":
+                while words and words.pop(0)[0] != "nodes":
+                    pass
+            elif word[0] in named and words:
                 words.pop(0)  # the part's own word, such as a name; another part may follow
             else:
                 break

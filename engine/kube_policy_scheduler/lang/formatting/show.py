@@ -182,12 +182,14 @@ class _Printer:
         words = BY_KEYWORD[keyword].clauses
         return "".join(self._part(word, getattr(statement, CLAUSES[word])) for word in words)
 
-    def _part(self, word: str, value: expressions.Expr | syntax.Topology | str | None) -> str:
+    def _part(self, word: str, value: expressions.Expr | syntax.Topology | syntax.Counting | str | None) -> str:
         match value:
             case None:
                 return ""
             case syntax.Topology(key=key):
                 return f" {word} {key if _BARE_KEY.fullmatch(key) else quoted(key)}"
+            case syntax.Counting(words=words):
+                return f" {word} {', '.join(words)} nodes"
             case str():
                 return f" {word} {quoted(value) if word == 'else' else value}"
             case _:

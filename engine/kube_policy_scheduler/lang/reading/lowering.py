@@ -411,9 +411,11 @@ class Statements:
 
     def spread(self, items: list[Any]) -> syntax.Statement:
         clauses = _clauses("spread", items)
-        if clauses["min_domains"] is not None and clauses["max_skew"] is None:
-            advice = "write `max skew N min domains M`"
-            current().report(codes.PART, whole(items), "`min domains` has a meaning only after `max skew`", help=advice)
+        for word in ("min domains", "counting"):
+            if clauses[CLAUSES[word]] is not None and clauses["max_skew"] is None:
+                advice = f"write `max skew N {word} …`"
+                message = f"`{word}` has a meaning only after `max skew`"
+                current().report(codes.PART, whole(items), message, help=advice)
         return syntax.Spread(items[2], **clauses, span=whole(items))
 
     def pack(self, items: list[Any]) -> syntax.Statement:
@@ -452,6 +454,12 @@ class Statements:
 
     def part_min_domains(self, items: list[Any]) -> Part:
         return Part("min domains", items[2], whole(items))
+
+    def part_counting(self, items: list[Any]) -> Part:
+        return Part("counting", items[1], whole(items))
+
+    def counted(self, items: list[Any]) -> syntax.Counting:
+        return syntax.Counting(tuple(str(item) for item in items[:-1:2]), whole(items))
 
     def part_within(self, items: list[Any]) -> Part:
         return Part("within", items[1], whole(items))

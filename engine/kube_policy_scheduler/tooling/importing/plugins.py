@@ -158,7 +158,9 @@ def _even_spread(arguments: Arguments, weight: int, draft: Draft) -> None:
         for constraint in constraints:
             topology = constraint.get("topologyKey", "")
             hard = constraint.get("whenUnsatisfiable") == "DoNotSchedule"
-            skew = f" max skew {constraint.get('maxSkew', 1)}" if hard else ""
+            # there, a node's taints do not take its domain out of the count unless the constraint says so
+            counting = "" if constraint.get("nodeTaintsPolicy") == "Honor" else " counting tainted nodes"
+            skew = f" max skew {constraint.get('maxSkew', 1)}{counting}" if hard else ""
             draft.lines.append(f'spread by pod.owner.name over "{topology}"{skew}')
         if constraints:
             draft.notes.append("defaultConstraints hold for all pods here, also those with constraints of their own")
