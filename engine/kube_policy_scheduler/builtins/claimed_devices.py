@@ -22,22 +22,22 @@ _LARGEST = 1e18
 
 @builtin(staged=True, shape=Shape.NODE, depends=_CLASS, bounds=(0, _MOST))
 def class_devices(device_class: ConstantText) -> NumberReader:
-    """Return how many devices of a DeviceClass the node can use, no matter who has them: `class_devices("gpu")`."""
+    """Return the number of devices of a DeviceClass on the node, free or in use: `class_devices("gpu")`."""
     return lambda frame: columns_of(frame.cluster, device_class).columns()[0][frame.rows]
 
 
 @builtin(staged=True, shape=Shape.NODE, depends=_CLASS, bounds=(0, _MOST))
 def class_devices_free(device_class: ConstantText) -> NumberReader:
-    """Return how many devices of a DeviceClass the node can use that no claim has a part of."""
+    """Return the number of devices of a DeviceClass on the node that no claim uses."""
     return lambda frame: columns_of(frame.cluster, device_class).columns()[1][frame.rows]
 
 
 @builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED, bounds=(-_LARGEST, _LARGEST))
 def claimed_least(name: ConstantText) -> MaybeNumberReader:
-    """Return the least of a capacity or attribute among the devices that the pod's claims would get on the node.
+    """Return the smallest value of a capacity or attribute among the devices that the pod's claims would get.
 
-    Amounts are in bytes, or whatever the driver counts; a truth is 1 or 0. Missing where one of the devices has no
-    such capacity or attribute, and where the pod would get no devices: it claims none, or has them already.
+    Capacities are in bytes, or in the unit of the driver; a truth value is 1 or 0. Missing if a device does not have
+    the capacity or attribute, or if the pod would get no devices: it has no claims, or they are already allocated.
     """
 
     def least(devices: Sequence[SlicedDevice]) -> float:
@@ -49,7 +49,7 @@ def claimed_least(name: ConstantText) -> MaybeNumberReader:
 
 @builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED, bounds=(-_LARGEST, _LARGEST))
 def claimed_most(name: ConstantText) -> MaybeNumberReader:
-    """Return the most of a capacity or attribute among the devices that the pod's claims would get on the node.
+    """Return the largest value of a capacity or attribute among the devices that the pod's claims would get.
 
     Missing as for `claimed_least()`.
     """
@@ -63,10 +63,10 @@ def claimed_most(name: ConstantText) -> MaybeNumberReader:
 
 @builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED, bounds=(1, _MOST))
 def claimed_kinds(attribute: ConstantText) -> MaybeNumberReader:
-    """Return how many values of an attribute the devices have that the pod's claims would get on the node.
+    """Return the number of different values of an attribute among the devices that the pod's claims would get.
 
-    1 where all are on one NUMA node, PCIe root or NVLink domain. Missing where one of the devices has no such
-    attribute, and where the pod would get no devices.
+    1 means that all devices are on one NUMA node, PCIe root or NVLink domain. Missing if a device does not have the
+    attribute, or if the pod would get no devices.
     """
 
     def kinds(devices: Sequence[SlicedDevice]) -> float:
@@ -78,7 +78,7 @@ def claimed_kinds(attribute: ConstantText) -> MaybeNumberReader:
 
 @builtin(staged=True, shape=Shape.NODE, depends=_CLAIMED | _CLASS, bounds=(0, _MOST))
 def class_devices_left(device_class: ConstantText) -> NumberReader:
-    """Return how many devices of a DeviceClass stay free on the node once the pod's claims have theirs."""
+    """Return the number of devices of a DeviceClass that stay free on the node after the pod's claims are allocated."""
 
     def read(frame: Frame) -> FloatArray:
         kept = columns_of(frame.cluster, device_class)

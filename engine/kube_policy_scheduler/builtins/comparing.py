@@ -11,7 +11,7 @@ from kube_policy_scheduler.lang.types import Depends, Shape
 
 @builtin(shape=Shape.NODE, bounds=(0, 100), depends=Depends.FEASIBLE, scores_only=True, foreign=("normalise",))
 def normalize(frame: Frame, x: Same) -> Number:
-    """Return x brought to 0 to 100 over the nodes that fit: the lowest becomes 0, the highest 100, equal ones 0."""
+    """Return x scaled to 0 to 100 over the feasible nodes: lowest 0, highest 100; if all are equal, 0."""
     values = _column(frame, x)
     known = values[~np.isnan(values)]
     if not len(known):
@@ -25,7 +25,7 @@ def normalize(frame: Frame, x: Same) -> Number:
 
 @builtin(shape=Shape.NODE, bounds=(0, 100), depends=Depends.FEASIBLE, scores_only=True)
 def rank(frame: Frame, x: Same) -> Number:
-    """Return the place of x among the nodes that fit: the highest get 100, the lowest 0, equal ones the same."""
+    """Return the rank of x among the feasible nodes: 100 for the highest, 0 for the lowest; equal values rank equal."""
     values = _column(frame, x)
     known = np.unique(values[~np.isnan(values)])
     if len(known) < 2:
@@ -36,9 +36,9 @@ def rank(frame: Frame, x: Same) -> Number:
 
 @builtin(bounds=(0, 100))
 def scale(x: Same, low: Same, high: Same) -> Number:
-    """Return where x lies between low (0) and high (100), never outside 0 to 100; with low above high, reversed.
+    """Return the position of x between low (0) and high (100), limited to 0 to 100; reversed if low is above high.
 
-    Where low and high are equal, 0 below them and 100 from there on.
+    If low and high are equal, the result is 0 below them, otherwise 100.
     """
     # halves, so that the span of two extremes does not overflow
     span = np.subtract(np.divide(high, 2), np.divide(low, 2))

@@ -27,33 +27,33 @@ def _reader(read: Callable[[DeviceTable, Ask, Frame], FloatArray], resource: str
 
 @builtin(staged=True, shape=Shape.DECISION, depends=Depends.TEMPLATE, reads=_DEVICES, bounds=(0, _MOST))
 def devices_wanted(resource: ResourceWord = DEFAULT_RESOURCE) -> NumberReader:
-    """Return how many devices the pod wants: 2, or 0.46 where it wants a share of one."""
+    """Return the number of devices that the pod requests: 2, or 0.46 for a share of one device."""
     return lambda frame: ask_of(frame.template, resource).amount
 
 
 @builtin(staged=True, shape=Shape.NODE, depends=_ROW, reads=_DEVICES, bounds=(0, _MOST))
 def devices(resource: ResourceWord = DEFAULT_RESOURCE) -> NumberReader:
-    """Return how many devices the node has."""
+    """Return the number of devices of the node."""
     return _reader(lambda table, ask, frame: table.count[frame.rows].astype(np.float64), resource)
 
 
 @builtin(staged=True, shape=Shape.NODE, depends=_ROW, reads=_DEVICES, bounds=(0, _MOST))
 def devices_free(resource: ResourceWord = DEFAULT_RESOURCE) -> NumberReader:
-    """Return how many devices of the node nobody has a part of."""
+    """Return the number of devices of the node that no pod uses."""
     return _reader(lambda table, ask, frame: (table.free[frame.rows] >= WHOLE).sum(axis=1).astype(np.float64), resource)
 
 
 @builtin(staged=True, shape=Shape.NODE, depends=_ROW, reads=_DEVICES, bounds=(-_MOST, _MOST))
 def device_room(resource: ResourceWord = DEFAULT_RESOURCE) -> NumberReader:
-    """Return how much is free on all devices of the node together: 3.54 where three are free and 0.54 of a fourth."""
+    """Return the free capacity of all devices of the node: 3.54 if three devices and 0.54 of a fourth are free."""
     return _reader(lambda table, ask, frame: table.free[frame.rows].sum(axis=1) / WHOLE, resource)
 
 
 @builtin(staged=True, shape=Shape.NODE, depends=_ROW, reads=_DEVICES, bounds=(0, 1))
 def share_room(resource: ResourceWord = DEFAULT_RESOURCE) -> MaybeNumberReader:
-    """Return how much is free on the fullest device that the pod's share fits on, before it: 1 on an unused one.
+    """Return the free capacity of the fullest device on which the pod's share fits: 1 for an unused device.
 
-    Missing where it fits on none, and where the pod wants no share.
+    Missing if the share fits on no device, or if the pod requests no share.
     """
 
     def read(table: DeviceTable, ask: Ask, frame: Frame) -> FloatArray:
@@ -68,9 +68,9 @@ def share_room(resource: ResourceWord = DEFAULT_RESOURCE) -> MaybeNumberReader:
 
 @builtin(staged=True, shape=Shape.NODE, depends=_ROW, reads=_DEVICES, bounds=(0, _MOST))
 def fragmentation(resource: ResourceWord = DEFAULT_RESOURCE) -> NumberReader:
-    """Return how much of the free room on the node's devices a pod of the workload could not use, on average.
+    """Return the free device capacity of the node that an average pod of the workload could not use.
 
-    In devices. The workload is what a simulation says, or else the pods that are on nodes. (Weng et al.,
+    The unit is devices. The workload is the list of a simulation, or otherwise the pods that have a node. (Weng et al.,
     "Beware of Fragmentation", USENIX ATC 2023.)
     """
     return lambda frame: fragmentation_of(frame, resource).before(frame.rows) / WHOLE
@@ -78,7 +78,7 @@ def fragmentation(resource: ResourceWord = DEFAULT_RESOURCE) -> NumberReader:
 
 @builtin(staged=True, shape=Shape.NODE, depends=_ROW, reads=_DEVICES, bounds=(-_MOST, _MOST))
 def fragmentation_drop(resource: ResourceWord = DEFAULT_RESOURCE) -> NumberReader:
-    """Return by how much the pod lowers `fragmentation()` on the node, its share on the best device; else negative."""
+    """Return how much the pod reduces `fragmentation()` of the node, on the best device; negative if it increases."""
 
     def read(frame: Frame) -> FloatArray:
         ways = fragmentation_of(frame, resource).drops(frame.template, frame.index())

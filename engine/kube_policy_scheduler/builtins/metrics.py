@@ -93,10 +93,10 @@ def promql(
     every: ConstantDuration = DEFAULT_EVERY_SECONDS,
     by: ConstantText = "",
 ) -> MaybeNumberReader:
-    """Return the value of a PromQL query for each node; missing where no sample is younger than max_age.
+    """Return the value of a PromQL query for each node; missing if its sample is older than max_age.
 
-    The query is asked once for all nodes, every 15 s unless `every` says otherwise. A series belongs to the node
-    that its label `node`, `instance` or the like names; `by` names another label.
+    The scheduler runs the query once for all nodes, every 15 s; `every` changes this. The label `node`, `instance` or a
+    similar label assigns a series to a node; `by` selects another label.
     """
     return MetricReader(query_of(query, max_age=max_age, every=every, by=by))
 
@@ -119,11 +119,11 @@ def predicted(
     *,
     lag: ConstantDuration = 0.0,
 ) -> MaybeNumber:
-    """Return a metric plus per_pod for each pod that came to the node after the metric's last sample.
+    """Return a metric plus per_pod for each pod that was placed on the node after the metric's last sample.
 
-    A metric knows nothing of what was placed since: without this, a burst of pods goes to one node until the next
-    sample. `predicted(promql("cpu_usage"), 5)` takes each new pod for 5 points of it. Where a metric follows with a
-    delay, as averages and rates do, `lag=2min` takes pods for new so much longer.
+    A metric does not include pods that were placed after its last sample, so a burst of pods could go to one node.
+    `predicted(promql("cpu_usage"), 5)` adds 5 for each new pod. If a metric is delayed, as averages and rates are, use
+    `lag=2min`: pods then count as new for this much longer.
     """
     reading = frame.signals.reading(inputs[0])
     if reading is None:

@@ -60,13 +60,13 @@ def _lists(frame: Frame, name: str, read: Any) -> list[tuple[str, ...]]:
 
 @node_field("node.name", depends=_STATIC, foreign=("hostname", "host", "nodename", "id"))
 def name(frame: Frame) -> Text:
-    """Name of the node."""
+    """The name of the node."""
     return _derived_text(frame, "name", lambda info: info.name)
 
 
 @node_field("node.ready", depends=_STATIC, foreign=("healthy", "up", "alive"))
 def ready(frame: Frame) -> Truth:
-    """Whether the node's condition Ready is True."""
+    """Whether the condition Ready of the node is True."""
     result: BoolArray = frame.cluster.nodes.ready[frame.rows]
     return result
 
@@ -90,19 +90,19 @@ def unschedulable(frame: Frame) -> Truth:
     key_words={"kubernetes.io/os": GO_SYSTEMS, "kubernetes.io/arch": GO_PROCESSORS},
 )
 def label(frame: Frame, key: str) -> MaybeText:
-    """A label of the node; absent where the node has none of that key."""
+    """A label of the node; absent if the node does not have it."""
     return _label(frame, key)
 
 
 @node_field("node.annotation", key=Key.ANNOTATION, depends=_STATIC)
 def annotation(frame: Frame, key: str) -> MaybeText:
-    """An annotation of the node; absent where the node has none of that key."""
+    """An annotation of the node; absent if the node does not have it."""
     return _derived_text(frame, f"annotation {key}", lambda info: (info.node.metadata.annotations or {}).get(key))
 
 
 @node_field("node.conditions", key=Key.CONDITION, depends=_STATIC)
 def conditions(frame: Frame, kind: str) -> ConditionStatus:
-    """The status of a condition, such as `not node.conditions.MemoryPressure`; absent where the node has no such one.
+    """The status of a condition, such as `not node.conditions.MemoryPressure`; absent if the node does not have it.
 
     As truth: whether the status is `True`. Compare it with `"Unknown"` for nodes that nothing is heard from.
     """
@@ -125,7 +125,7 @@ def taints(frame: Frame) -> TextList:
     advice="write `node.allocatable.cpu`",
 )
 def allocatable(frame: Frame, resource: str) -> Amount:
-    """What the node offers to pods of a resource: cpu in cores, memory in bytes."""
+    """The allocatable amount of a resource: cpu in cores, memory in bytes."""
     return _amount(frame, resource, frame.cluster.nodes.allocatable(resource)[frame.rows])
 
 
@@ -140,7 +140,7 @@ def allocatable(frame: Frame, resource: str) -> Amount:
     ' says: `promql("…")`',
 )
 def requested(frame: Frame, resource: str) -> Amount:
-    """What the pods on the node request of a resource; of `pods`, how many there are."""
+    """The sum of the requests of the pods on the node; for `pods`, their number."""
     return _amount(frame, resource, _requested(frame, resource))
 
 
@@ -154,14 +154,14 @@ def requested(frame: Frame, resource: str) -> Amount:
     advice="write `node.free.cpu`",
 )
 def free(frame: Frame, resource: str) -> Amount:
-    """What is left of a resource: allocatable minus requested."""
+    """The free amount of a resource: allocatable minus requested."""
     offered = frame.cluster.nodes.allocatable(resource)[frame.rows]
     return _amount(frame, resource, offered - _requested(frame, resource))
 
 
 @node_field("node.used_fraction", key=Key.RESOURCE, depends=_ROW, low=0, high=1e19)
 def used_fraction(frame: Frame, resource: str) -> Share:
-    """The requested share of what the node offers, from 0 to 1; 1 where it offers none of cpu, memory or storage."""
+    """The requested share of the allocatable amount, from 0 to 1; 1 if the node has no cpu, memory or storage."""
     offered = frame.cluster.nodes.allocatable(resource)[frame.rows]
     empty = 1.0 if resource in NATIVE_RESOURCES else np.nan
     share = _requested(frame, resource) / np.maximum(offered, 1)
@@ -199,7 +199,7 @@ def region(frame: Frame) -> MaybeText:
 
 @node_field("node.age", depends=_STATIC | Depends.CLOCK, low=0, high=1e11)
 def age(frame: Frame) -> Duration:
-    """How long ago the node was created."""
+    """Time since the node was created."""
     created = frame.cluster.nodes.valued("field created", _created, np.float64)
     result: FloatArray = np.maximum(frame.now - created[frame.rows], 0.0)
     return result
@@ -211,7 +211,7 @@ def _created(info: NodeInfo) -> float:
 
 @node_field("node.images", depends=_STATIC)
 def images(frame: Frame) -> TextList:
-    """Names of the images that the node already has."""
+    """The names of the images on the node."""
     nodes = frame.cluster.nodes
     version = nodes.images_version
     return _lists(frame, f"images {version}", lambda info: sorted(info.images))
@@ -219,7 +219,7 @@ def images(frame: Frame) -> TextList:
 
 @node_field("node.volumes_attached", depends=Depends.CLUSTER, low=0, high=1e9)
 def volumes_attached(frame: Frame) -> Number:
-    """How many volumes are attached to the node, by its VolumeAttachments."""
+    """The number of volumes attached to the node, from its VolumeAttachments."""
     cluster = frame.cluster
     counts = np.zeros(cluster.nodes.size)
     for attachment in cluster.all(VolumeAttachment):
@@ -244,7 +244,7 @@ def os(frame: Frame) -> OperatingSystem:
 
 @node_field("node.kernel", depends=_STATIC)
 def kernel(frame: Frame) -> MaybeText:
-    """The kernel's version as the node reports it."""
+    """The kernel version that the node reports."""
     return _derived_text(frame, "kernel", _kernel)
 
 

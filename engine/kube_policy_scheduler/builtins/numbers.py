@@ -15,7 +15,7 @@ def _columns(*values: Numbers) -> bool:
 
 @builtin(bounds=lambda x, low, high: (min(max(x[0], low[0]), high[0]), min(max(x[1], low[1]), high[1])))
 def clamp(x: Same, low: Same, high: Same) -> Same:
-    """Return x, but not less than low and not more than high; high wins where the two cross."""
+    """Return x limited to the range from low to high; if low is above high, return high."""
     if _columns(x, low, high):
         return np.minimum(np.maximum(x, low), high)
     return math.nan if x != x or low != low or high != high else min(max(x, low), high)
@@ -23,13 +23,13 @@ def clamp(x: Same, low: Same, high: Same) -> Same:
 
 @builtin(name="abs", bounds=lambda x: (0.0 if x[0] <= 0 <= x[1] else min(abs(x[0]), abs(x[1])), max(-x[0], x[1])))
 def abs_(x: Same) -> Same:
-    """Return x without its sign."""
+    """Return the absolute value of x."""
     return np.abs(x) if isinstance(x, np.ndarray) else abs(x)
 
 
 @builtin(name="min", opposite="max", bounds=lambda *all_: (min(x[0] for x in all_), min(x[1] for x in all_)))
 def min_(first: Same, *others: Same) -> Same:
-    """Return the smallest; missing where one is missing."""
+    """Return the smallest value; missing if one value is missing."""
     result = first
     for other in others:
         result = np.minimum(result, other) if _columns(result, other) else _lesser(result, other)
@@ -38,7 +38,7 @@ def min_(first: Same, *others: Same) -> Same:
 
 @builtin(name="max", opposite="min", bounds=lambda *all_: (max(x[0] for x in all_), max(x[1] for x in all_)))
 def max_(first: Same, *others: Same) -> Same:
-    """Return the largest; missing where one is missing."""
+    """Return the largest value; missing if one value is missing."""
     result = first
     for other in others:
         result = np.maximum(result, other) if _columns(result, other) else -_lesser(-result, -other)
@@ -51,7 +51,7 @@ def _lesser(a: Numbers, b: Numbers) -> Numbers:
 
 @builtin(name="round", bounds=lambda x: (min(x[0], math.floor(x[0])), max(x[1], math.ceil(x[1]))))
 def round_(x: Number) -> Number:
-    """Return x as a whole number, halves away from zero."""
+    """Return x rounded to a whole number; halves are rounded away from zero."""
     if isinstance(x, np.ndarray):
         return np.copysign(np.floor(np.abs(x) + 0.5), x)
     return x if x != x else math.copysign(math.floor(abs(x) + 0.5), x)
@@ -59,7 +59,7 @@ def round_(x: Number) -> Number:
 
 @builtin(bounds=lambda x: (math.floor(x[0]), math.floor(x[1])))
 def floor(x: Number) -> Number:
-    """Return the largest whole number that is not above x."""
+    """Return the largest whole number that is at most x."""
     if isinstance(x, np.ndarray):
         return np.floor(x)
     return x if x != x else float(math.floor(x))
@@ -67,7 +67,7 @@ def floor(x: Number) -> Number:
 
 @builtin(bounds=lambda x: (math.ceil(x[0]), math.ceil(x[1])))
 def ceil(x: Number) -> Number:
-    """Return the smallest whole number that is not below x."""
+    """Return the smallest whole number that is at least x."""
     if isinstance(x, np.ndarray):
         return np.ceil(x)
     return x if x != x else float(math.ceil(x))
@@ -78,7 +78,7 @@ _LARGEST_EXPONENT = 350.0
 
 @builtin(bounds=lambda x: (_exp(x[0]), _exp(x[1])))
 def exp(x: Number) -> Number:
-    """Return e to the power of x; x is taken for at most 350, and for at least -350."""
+    """Return e to the power of x; x is limited to the range from -350 to 350."""
     if isinstance(x, np.ndarray):
         return np.exp(np.clip(x, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
     return _exp(x)
@@ -90,7 +90,7 @@ def _exp(x: float) -> float:
 
 @builtin(bounds=(-710, 710))
 def log(x: Number) -> MaybeNumber:
-    """Return the natural logarithm; missing where x is not above 0."""
+    """Return the natural logarithm; missing if x is 0 or less."""
     if isinstance(x, np.ndarray):
         return np.log(x, out=np.full(len(x), np.nan), where=x > 0)
     return math.log(x) if x > 0 else math.nan
@@ -98,7 +98,7 @@ def log(x: Number) -> MaybeNumber:
 
 @builtin(bounds=(0, 1e155))
 def sqrt(x: Number) -> MaybeNumber:
-    """Return the square root; missing where x is below 0."""
+    """Return the square root; missing if x is below 0."""
     if isinstance(x, np.ndarray):
         return np.sqrt(x, out=np.full(len(x), np.nan), where=x >= 0)
     return math.sqrt(x) if x >= 0 else math.nan
@@ -106,7 +106,7 @@ def sqrt(x: Number) -> MaybeNumber:
 
 @builtin(bounds=(-1e30, 1e30), foreign=("float", "int", "tonumber", "double", "parse"))
 def number(text: Text) -> MaybeNumber:
-    """Return the number that a text is, such as the label `generation=7`; missing where it is none."""
+    """Return a text as a number, such as the label `generation=7`; missing if it is not a number."""
     stripped: str = text.strip()
     if not stripped or len(stripped) > 40 or not stripped.isascii() or "_" in stripped:
         return math.nan

@@ -23,25 +23,25 @@ def _amount(amounts_: Any, resource: str) -> float:
 
 @pod_field("pod.name", depends=_POD)
 def name(frame: Frame) -> Text:
-    """Name of the pod."""
+    """The name of the pod."""
     return frame.pod.name
 
 
 @pod_field("pod.namespace", foreign=("ns",))
 def namespace(frame: Frame) -> Text:
-    """Namespace of the pod."""
+    """The namespace of the pod."""
     return frame.template.namespace
 
 
 @pod_field("pod.label", key=Key.LABEL)
 def label(frame: Frame, key: str) -> MaybeText:
-    """A label of the pod; absent where the pod has none of that key."""
+    """A label of the pod; absent if the pod does not have it."""
     return frame.template.labels.get(key)
 
 
 @pod_field("pod.annotation", key=Key.ANNOTATION, depends=_POD)
 def annotation(frame: Frame, key: str) -> MaybeText:
-    """An annotation of the pod; absent where the pod has none of that key."""
+    """An annotation of the pod; absent if the pod does not have it."""
     return frame.pod.annotations.get(key)
 
 
@@ -53,19 +53,19 @@ def annotation(frame: Frame, key: str) -> MaybeText:
     advice="write `pod.priority`, a number",
 )
 def priority(frame: Frame) -> Number:
-    """The pod's priority; 0 where it has none."""
+    """The priority of the pod; 0 if it has none."""
     return float(frame.template.priority)
 
 
 @pod_field("pod.created", depends=_POD, low=0, high=1e11)
 def created(frame: Frame) -> Duration:
-    """When the pod was created, as time since 1970; `now() - pod.created` is its age."""
+    """The creation time of the pod, as time since 1970. `now() - pod.created` is its age."""
     return frame.pod.created
 
 
 @pod_field("pod.queued", depends=_POD, low=0, high=1e11)
 def queued(frame: Frame) -> Duration:
-    """When the pod first entered the queue, as time since 1970."""
+    """The time when the pod first entered the scheduling queue, as time since 1970."""
     return frame.queued
 
 
@@ -78,13 +78,13 @@ def queued(frame: Frame) -> Duration:
     advice="write `pod.waiting`, or `now() - pod.created`",
 )
 def waiting(frame: Frame) -> Duration:
-    """How long the pod has been waiting for a node."""
+    """The time that the pod has waited for a node."""
     return max(frame.now - frame.queued, 0.0)
 
 
 @pod_field("pod.attempts", depends=_POD, low=0, high=1e9)
 def attempts(frame: Frame) -> Number:
-    """How often it was tried to place the pod before."""
+    """The number of earlier scheduling attempts of the pod."""
     return float(frame.attempts)
 
 
@@ -97,7 +97,7 @@ def attempts(frame: Frame) -> Number:
     advice="write `pod.request.cpu` or `pod.limit.cpu`",
 )
 def request(frame: Frame, resource: str) -> Amount:
-    """What the pod requests of a resource, all containers together as Kubernetes adds them; 0 where nothing."""
+    """The pod's request of a resource, summed over its containers as in Kubernetes; 0 if there is none."""
     if resource == "pods":
         return 1.0
     return _amount(frame.template.requests, resource)
@@ -105,7 +105,7 @@ def request(frame: Frame, resource: str) -> Amount:
 
 @pod_field("pod.limit", key=Key.RESOURCE, low=0, high=_MOST)
 def limit(frame: Frame, resource: str) -> Amount:
-    """The sum of the containers' limits of a resource; 0 where none is set."""
+    """The sum of the containers' limits of a resource; 0 if none is set."""
     total = sum(
         amounts(c.resources.limits).get(resource, 0) for c in frame.template.spec.containers or () if c.resources
     )
@@ -114,14 +114,14 @@ def limit(frame: Frame, resource: str) -> Amount:
 
 @pod_field("pod.owner.kind", foreign=("kind", "controller"))
 def owner_kind(frame: Frame) -> MaybeText:
-    """The kind of the controller that made the pod, such as `ReplicaSet` or `Job`; absent without one."""
+    """The kind of the controller that owns the pod, such as `ReplicaSet` or `Job`; absent if it has none."""
     controller = frame.template.controller
     return controller.kind if controller is not None else None
 
 
 @pod_field("pod.owner.name")
 def owner_name(frame: Frame) -> MaybeText:
-    """The name of the controller that made the pod; absent without one."""
+    """The name of the controller that owns the pod; absent if it has none."""
     controller = frame.template.controller
     return controller.name if controller is not None else None
 
@@ -171,13 +171,13 @@ def node_selector(frame: Frame) -> TextList:
 
 @pod_field("pod.tolerations")
 def tolerations(frame: Frame) -> TextList:
-    """The keys that the pod tolerates taints of."""
+    """The taint keys that the pod tolerates."""
     return tuple(toleration.key for toleration in frame.template.spec.tolerations or () if toleration.key)
 
 
 @pod_field("pod.service_account")
 def service_account(frame: Frame) -> Text:
-    """The service account that the pod runs as; "" where none is named."""
+    """The service account of the pod; "" if none is set."""
     return frame.template.spec.service_account_name
 
 

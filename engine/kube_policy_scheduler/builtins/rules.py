@@ -60,7 +60,7 @@ def _scored(plugin: ScorePlugin, frame: Frame) -> FloatArray:
     advice="write `fits(cpu, mem)`",
 )
 def fits(*resources: ResourceWord) -> TruthReader:
-    """Return whether what the pod requests of these resources is free on the node; without any, of all it requests.
+    """Return whether the node has enough free resources for the pod: these resources, or all that it requests.
 
     `fits()` is Kubernetes' own filter, which also limits the number of pods.
     """
@@ -94,31 +94,32 @@ def fits(*resources: ResourceWord) -> TruthReader:
     advice="write `tolerated()`",
 )
 def tolerated(frame: Frame) -> Truth:
-    """Return whether the pod tolerates all taints of the node that keep pods away (NoSchedule, NoExecute)."""
+    """Return whether the pod tolerates all NoSchedule and NoExecute taints of the node."""
     return _passes(TaintToleration(), frame)
 
 
 @builtin(shape=Shape.NODE, depends=_ROW)
 def ports_free(frame: Frame) -> Truth:
-    """Return whether the host ports that the pod wants are free on the node."""
+    """Return whether the pod's host ports are free on the node."""
     return _passes(NodePorts(), frame)
 
 
 @builtin(shape=Shape.NODE, depends=_CLUSTER, reads=("pod.node_selector",))
 def matches_affinity(frame: Frame) -> Truth:
-    """Return whether the node meets the pod's node selector and required node, pod and pod anti-affinity."""
+    """Return whether the node meets the pod's node selector, and its required node affinity, pod affinity and
+    anti-affinity."""
     return _passes(NodeAffinity(), frame) & _passes(InterPodAffinity(), frame)
 
 
 @builtin(shape=Shape.NODE, depends=_CLUSTER)
 def topology_ok(frame: Frame) -> Truth:
-    """Return whether the node keeps the pod's topology spread constraints with `DoNotSchedule`."""
+    """Return whether the node satisfies the pod's topology spread constraints with `DoNotSchedule`."""
     return _passes(PodTopologySpread(), frame)
 
 
 @builtin(shape=Shape.NODE, depends=_CLUSTER)
 def volumes_ok(frame: Frame) -> Truth:
-    """Return whether the pod's volumes can be used on the node: zones, limits, access modes, bound claims."""
+    """Return whether the node can use the pod's volumes: zones, limits, access modes, bound claims."""
     result = _passes(VolumeRestrictions(), frame)
     for plugin in (NodeVolumeLimits(), VolumeBinding(), VolumeZone()):
         result = result & _passes(plugin, frame)
@@ -132,25 +133,25 @@ def _by_resource(make: Callable[[Any], ScorePlugin], resources: tuple[str, ...])
 
 @builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100), reads=_ROOM, opposite="most_allocated")
 def least_allocated(*resources: ResourceWord) -> NumberReader:
-    """Return 0 to 100: the free share of the node with the pod on it, the mean over the resources (cpu and mem)."""
+    """Return 0 to 100: the free share of the node with the pod, averaged over the resources (cpu and mem)."""
     return _by_resource(LeastAllocated, resources)
 
 
 @builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100), reads=_ROOM, opposite="least_allocated")
 def most_allocated(*resources: ResourceWord) -> NumberReader:
-    """Return 0 to 100: the used share of the node with the pod on it, the mean over the resources (cpu and mem)."""
+    """Return 0 to 100: the used share of the node with the pod, averaged over the resources (cpu and mem)."""
     return _by_resource(MostAllocated, resources)
 
 
 @builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100), reads=_ROOM)
 def balanced(*resources: ResourceWord) -> NumberReader:
-    """Return 0 to 100: how evenly the resources (cpu and mem) would be used on the node with the pod on it."""
+    """Return 0 to 100: how evenly the node's resources (cpu and mem) would be used with the pod."""
     return _by_resource(NodeResourcesBalancedAllocation, resources)
 
 
 @builtin(shape=Shape.NODE, depends=_CLUSTER, bounds=(0, 100), reads=("node.images",))
 def image_locality(frame: Frame) -> Number:
-    """Return 0 to 100: how much of the pod's images the node already has, as kube-scheduler counts it."""
+    """Return 0 to 100: how much of the pod's images is on the node, as kube-scheduler calculates it."""
     return _scored(ImageLocality(), frame)
 
 
@@ -168,11 +169,11 @@ def pod_preference(frame: Frame) -> Number:
 
 @builtin(shape=Shape.NODE, depends=_AMONG_FEASIBLE, bounds=(0, 100), scores_only=True, reads=_TAINTS)
 def taint_preference(frame: Frame) -> Number:
-    """Return 0 to 100: fewer PreferNoSchedule taints that the pod does not tolerate give more."""
+    """Return 0 to 100: higher for nodes with fewer PreferNoSchedule taints that the pod does not tolerate."""
     return _scored(TaintToleration(), frame)
 
 
 @builtin(shape=Shape.NODE, depends=_AMONG_FEASIBLE, bounds=(0, 100), scores_only=True)
 def even_spread(frame: Frame) -> Number:
-    """Return 0 to 100: how evenly the pod's topology spread constraints with `ScheduleAnyway` would be kept."""
+    """Return 0 to 100: how well the node satisfies the pod's topology spread constraints with `ScheduleAnyway`."""
     return _scored(PodTopologySpread(), frame)

@@ -20,21 +20,21 @@ def matches(text: Text, pattern: Pattern) -> Truth:
 
 @builtin(opposite="endswith")
 def startswith(text: Text, prefix: Text) -> Truth:
-    """Return whether the text begins with another."""
+    """Return whether the text starts with another text."""
     result: bool = text.startswith(prefix)
     return result
 
 
 @builtin(opposite="startswith")
 def endswith(text: Text, suffix: Text) -> Truth:
-    """Return whether the text ends with another."""
+    """Return whether the text ends with another text."""
     result: bool = text.endswith(suffix)
     return result
 
 
 @builtin()
 def contains(text: Text, part: Text) -> Truth:
-    """Return whether another text is somewhere in the text."""
+    """Return whether the text contains another text."""
     result: bool = part in text
     return result
 
@@ -57,5 +57,5 @@ def split(text: Text, separator: ConstantText) -> TextList:
     advice="write `length(…)` for texts, `count(p in node.pods)` for pods",
 )
 def length(text: Text) -> Number:
-    """Return how many characters a text has."""
+    """Return the number of characters of a text."""
     return float(len(text))

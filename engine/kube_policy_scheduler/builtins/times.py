@@ -56,19 +56,19 @@ def now(frame: Frame) -> Duration:
 
 @builtin(depends=Depends.CLOCK, shape=Shape.DECISION, bounds=(0, 23))
 def hour(frame: Frame, zone: Zone = UTC) -> Number:
-    """Return the hour of the day, 0 to 23, in a time zone (UTC if none is named)."""
+    """Return the hour of the day, 0 to 23, in a time zone (the default is UTC)."""
     return float(datetime.fromtimestamp(frame.now, zone).hour)
 
 
 @builtin(depends=Depends.CLOCK, shape=Shape.DECISION, bounds=(1, 7))
 def weekday(frame: Frame, zone: Zone = UTC) -> Number:
-    """Return the day of the week, Monday 1 to Sunday 7, in a time zone (UTC if none is named)."""
+    """Return the day of the week, Monday 1 to Sunday 7, in a time zone (the default is UTC)."""
     return float(datetime.fromtimestamp(frame.now, zone).isoweekday())
 
 
 @builtin(depends=Depends.CLOCK, shape=Shape.DECISION)
 def between(frame: Frame, start: TimeOfDay, end: TimeOfDay, zone: Zone = UTC) -> Truth:
-    """Return whether the time of day is from start to before end; past midnight where end is before start.
+    """Return whether the time of day is in the range from start up to end, which may include midnight.
 
     `between("22:00", "06:00", "Asia/Shanghai")` is true at night.
     """

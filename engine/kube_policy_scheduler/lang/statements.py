@@ -79,7 +79,9 @@ STATEMENTS: tuple[Statement, ...] = (
     Statement(
         keyword="policy",
         forms=(
-            StatementForm("policy NAME", "", "Names the policy; without it the file's name is used.", "policy batch"),
+            StatementForm(
+                "policy NAME", "", "The name of the policy. The default is the name of the file.", "policy batch"
+            ),
         ),
         rules=("policy",),
         foreign=("package", "name", "module"),
@@ -91,7 +93,8 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 "scheduler NAME",
                 "",
-                "The `spec.schedulerName` of the pods it is for; without it the daemon's.",
+                "The `spec.schedulerName` of the pods that the policy governs. The default is the name that the"
+                " scheduler serves.",
                 "scheduler batch-scheduler",
             ),
         ),
@@ -103,7 +106,7 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 "for pods where CONDITION",
                 "",
-                "Which pods it is for; without it all of its scheduler's.",
+                "The pods that the policy governs. The default is all pods of its scheduler.",
                 'for pods where pod.namespace == "batch"',
             ),
         ),
@@ -115,7 +118,14 @@ STATEMENTS: tuple[Statement, ...] = (
     ),
     Statement(
         keyword="priority",
-        forms=(StatementForm("priority N", "", "Which policy wins where several are for a pod.", "priority 10"),),
+        forms=(
+            StatementForm(
+                "priority N",
+                "",
+                "If several policies match a pod, the one with the highest priority governs it.",
+                "priority 10",
+            ),
+        ),
         rules=("priority",),
         as_function=True,
     ),
@@ -125,14 +135,14 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 "canary of NAME for SHARE [of pods where CONDITION]",
                 "",
-                "Tries this policy out on a share of the pods that the policy NAME is for, whole workloads at a"
-                " time; the others stay with NAME. Scheduler, pods and priority are NAME's.",
+                "Applies this policy to a share of the workloads of the policy NAME; the others stay with NAME."
+                " Uses the scheduler, pods and priority of NAME.",
                 "canary of batch for 10%",
             ),
             StatementForm(
                 "canary of NAME for pods where CONDITION",
                 "",
-                "The same for some of its pods, such as those of one namespace.",
+                "Applies this policy to some pods of the policy NAME, such as those of one namespace.",
                 'canary of batch for pods where pod.namespace == "team-a"',
             ),
         ),
@@ -146,7 +156,7 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 "ties by hash|name",
                 "",
-                "Which of several best nodes is taken: by a seeded hash of pod and node (the default), or the"
+                "Selects one of several best nodes: by a seeded hash of pod and node (the default), or by the"
                 " smallest name.",
                 "ties by name",
             ),
@@ -160,7 +170,8 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 "devices by fullest|emptiest|fragmentation|random",
                 "",
-                "Which device of the node a share is taken of; without it the one with the least room that suffices.",
+                "Selects the device of the node for a share. The default is the device with the least free"
+                " capacity that is enough.",
                 "devices by fragmentation",
             ),
         ),
@@ -174,18 +185,18 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 "use kubernetes [without NAME, …]",
                 "",
-                "Kubernetes' default filters hold beside the policy's own, also without this line; `without`"
-                " leaves some out.",
+                "Applies Kubernetes' default filters in addition to those of the policy. This is the default;"
+                " `without` disables some of them.",
                 "use kubernetes without NodePorts",
             ),
             StatementForm(
                 "use kubernetes scores [weight N]",
                 "Score",
-                "Adds Kubernetes' default scores; implied where the policy has no `score`, `spread` or `pack` of"
-                " its own.",
+                "Adds Kubernetes' default scores. This is the default if the policy has no `score`, `spread` or"
+                " `pack`.",
                 "use kubernetes scores weight 2",
             ),
-            StatementForm('use "FILE"', "", "Takes in the statements of another file.", 'use "common.policy"'),
+            StatementForm('use "FILE"', "", "Includes the statements of another file.", 'use "common.policy"'),
         ),
         rules=("use_kubernetes", "use_scores", "use_file"),
         joins=("without",),
@@ -208,7 +219,7 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 "def NAME(a, b) = EXPR",
                 "",
-                "Names an expression with parameters; no recursion.",
+                "Names an expression with parameters. Recursion is not allowed.",
                 "def share(used, all) = used / all",
             ),
         ),
@@ -222,8 +233,8 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 'metric NAME = promql("…") [every D] [stale after D] [default EXPR] [by LABEL]',
                 "",
-                "Names a metric: how often it is asked, when a value is too old, what then holds, which label"
-                " names the node.",
+                "Names a metric, and sets how often it is queried, when a value is too old, the default value,"
+                " and the label that names the node.",
                 'metric load = promql("cpu_usage") stale after 2min default 50',
             ),
         ),
@@ -237,7 +248,7 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 'hold if CONDITION [as NAME] [else "why"]',
                 "PreEnqueue",
-                "The pod waits outside the active queue while the condition holds.",
+                "Holds the pod outside the active queue while the condition is true.",
                 'hold if pod.annotation.paused == "true" else "paused"',
             ),
         ),
@@ -254,7 +265,7 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 "order by EXPR [asc|desc], …",
                 "QueueSort",
-                "Which pod is decided first; without it `pod.priority desc, pod.queued`.",
+                "Orders the scheduling queue. The default is `pod.priority desc, pod.queued`.",
                 "order by pod.priority desc, pod.queued asc",
             ),
         ),
@@ -271,7 +282,7 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 'require CONDITION [as NAME] [if CONDITION] [else "why"]',
                 "PreFilter",
-                "About the pod alone: where it does not hold, the pod is unschedulable.",
+                "A condition on the pod only. If it is false, the pod is unschedulable.",
                 'require pod label tenant else "pod missing tenant label"',
             ),
         ),
@@ -286,7 +297,7 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 'filter CONDITION [as NAME] [if CONDITION] [else "why"]',
                 "Filter",
-                "A node passes where it holds, or where the condition after `if` does not.",
+                "A node passes if the condition is true, or if the condition after `if` is false.",
                 "filter node.ready and fits(cpu, mem)",
             ),
         ),
@@ -303,7 +314,7 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 "score EXPR [as NAME] [if CONDITION] [weight N]",
                 "Score",
-                "Added to the node's total; where the condition is false it adds 0.",
+                "Adds the value to the total score of the node. If the condition is false, it adds 0.",
                 "score -1 if label node=hello",
             ),
         ),
@@ -319,15 +330,17 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 "spread by KEY [over TOPOLOGY] [as NAME] [if CONDITION] [weight N]",
                 "Score",
-                "Prefers domains (the node, unless `over` says otherwise) with fewest pods of the same key, 0 to 100.",
+                "Prefers the domains with the fewest pods of the same key. The score is 0 to 100. The default"
+                " domain is the node.",
                 "spread by pod.label.tenant over zone",
             ),
             StatementForm(
                 "spread by KEY [over TOPOLOGY] max skew N [min domains N] [counting WHICH nodes]"
                 ' [as NAME] [if CONDITION] [else "why"]',
                 "Filter",
-                "Forbids more than N pods of the key above the emptiest domain. A domain counts where it has a node"
-                " that the pod could use; `counting tainted`, `filtered` or `all nodes` counts more.",
+                "Rejects nodes whose domain would have more than N pods of the key above the domain with the fewest. A"
+                " domain counts if it has a node that the pod could use; `counting tainted`, `filtered` or `all nodes`"
+                " counts more domains.",
                 "spread by pod.label.tenant over zone max skew 1",
             ),
         ),
@@ -344,7 +357,7 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 "pack by KEY [over TOPOLOGY] [as NAME] [if CONDITION] [weight N]",
                 "Score",
-                "Prefers domains with most pods of the same key, 0 to 100.",
+                "Prefers the domains with the most pods of the same key. The score is 0 to 100.",
                 "pack by pod.label.job over rack",
             ),
         ),
@@ -361,7 +374,7 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 'limit sum(FIELD) | count() by KEY to EXPR [as NAME] [if CONDITION] [else "why"]',
                 "PreFilter",
-                "A quota over all pods of one key; those assumed but not yet bound count.",
+                "A quota over all pods of one key, including assumed pods.",
                 "limit sum(request.cpu) by pod.label.tenant to 100",
             ),
         ),
@@ -379,7 +392,7 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 "gang by KEY size EXPR [within DURATION] [as NAME] [if CONDITION]",
                 "Permit",
-                "All or nothing: no member is bound until `size` members have a place.",
+                "All or nothing: no member is bound until `size` members have a node.",
                 "gang by pod.label.job size 4 within 5min",
             ),
         ),
@@ -394,7 +407,8 @@ STATEMENTS: tuple[Statement, ...] = (
             StatementForm(
                 "preempt if CONDITION [evict where CONDITION], preempt never",
                 "PostFilter",
-                "Who may evict others, and who may be evicted (`victim.…`); beside Kubernetes' own rules.",
+                "Sets which pods may preempt others, and which pods they may evict (`victim.…`), in addition to"
+                " Kubernetes' own rules.",
                 'preempt if pod.priority > 1000 evict where victim.label.tier == "batch"',
             ),
         ),

@@ -44,7 +44,7 @@ def fields() -> str:
     """Return the tables of fields."""
     known = environment().fields.values()
     parts = []
-    for root, title in (("node", "Of nodes: one value per node"), ("pod", "Of the pod: one value per decision")):
+    for root, title in (("node", "Nodes: one value per node"), ("pod", "Pod: one value per decision")):
         rows = ((f"`{f.written}`", _kind(f), _first_line(f.doc)) for f in known if f.path.startswith(f"{root}."))
         parts.append(f"### {title}\n\n{_table(('field', 'type', 'meaning'), rows)}")
     return "\n".join(parts)
@@ -65,7 +65,7 @@ def functions() -> str:
 
 
 def _note(builtin: Builtin) -> str:
-    return "\n\nOnly in scores: it compares nodes with each other." if builtin.scores_only else ""
+    return "\n\nAllowed only in scores, because it compares nodes." if builtin.scores_only else ""
 
 
 def codes() -> str:
