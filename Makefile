@@ -43,8 +43,9 @@ faults: $(VENV)/.dev ## run the long fault tests: 2,000 bindings, 200,000 pods, 
 	@.ci/programs
 	@FAULTS=long $(BIN)/python -m pytest -s tests/faults $(ARGS)
 
-reference: $(VENV)/.dev ## regenerate the language reference and the parser's tables in grammar/
+reference: $(VENV)/.dev ## regenerate the language reference and the parser's tables in grammar/, the table of metrics
 	@$(BIN)/python -m tests.lang.test_reference
+	@$(BIN)/python -m tests.deploy.test_operations
 	@$(BIN)/python -m tests.lang.test_parse_tables
 
 lock: $(VENV)/.dev ## resolve the newest versions into requirements.lock and requirements-dev.lock

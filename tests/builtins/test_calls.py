@@ -64,7 +64,9 @@ def argument(parameter: Parameter, at: int, turn: int) -> str:
         return ('"16:00"', '"13:45"')[at % 2]
     if takes.constant:
         return "1min"
-    return (TEXTS if takes.kind is Kind.TEXT else NUMBERS)[(at + turn) % (2 if takes.kind is Kind.TEXT else 3)]
+    if takes.kind is Kind.TEXT:
+        return TEXTS[(at + turn) % 2]
+    return NUMBERS[(at + 2 * turn) % 3]
 
 
 def calls(builtin: Builtin) -> list[str]:

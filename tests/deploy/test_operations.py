@@ -10,7 +10,9 @@ import yaml
 from tests.deploy.exported import registry
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-TEXT = (DEPLOY / "OPERATIONS.md").read_text()
+FILE = DEPLOY / "OPERATIONS.md"
+TEXT = FILE.read_text()
+BEGIN, END = "<!-- begin metrics -->\n", "<!-- end metrics -->"
 
 
 def rows(heading: str) -> dict[str, str]:
@@ -26,13 +28,20 @@ def test_each_alert_is_there_with_what_to_do() -> None:
     assert set(rows("Alerts")) == alerts
 
 
-def test_each_metric_is_there_with_its_text() -> None:
-    exported = {}
+def with_metrics(text: str) -> str:
+    """Return the page with the table of metrics that the program exports."""
+    lines = ["| metric | type | meaning |", "|---|---|---|"]
     for family in registry().collect():
         if not family.name.startswith(("process_", "python_")):
             name = family.name + ("_total" if family.type == "counter" else "")
-            exported[name] = f"{family.type} | {family.documentation.rstrip('.')}"
-    assert rows("Metrics") == exported
+            lines.append(f"| `{name}` | {family.type} | {family.documentation.rstrip('.')} |")
+    before, _, rest = text.partition(BEGIN)
+    return before + BEGIN + "\n".join(lines) + "\n" + END + rest.partition(END)[2]
+
+
+def test_each_metric_is_there_with_its_text() -> None:
+    assert len(rows("Metrics")) > 20
+    assert with_metrics(TEXT) == TEXT, "run: make reference"
 
 
 def test_symptoms_name_alerts_that_there_are() -> None:
@@ -52,3 +61,7 @@ def test_each_line_of_the_log_is_written_by_the_program() -> None:
         call = re.search(rf'logger\.(\w+)\(\s*(?:level, )?"{re.escape(message)}"', source)
         assert call is not None, message
         assert call[1] in (rest.split("|")[0].strip(), "log"), message
+
+
+if __name__ == "__main__":
+    FILE.write_text(with_metrics(TEXT))

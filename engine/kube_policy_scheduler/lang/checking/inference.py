@@ -382,8 +382,7 @@ def read_member(
     found, rest = chosen
     if item and found.depends & ~scope.item_depends:
         message = f"`{_shown(expr)}` is not known of pods that already run"
-        known = sorted(f.written for f in inference.environment.fields.values() if not f.depends & ~scope.item_depends)
-        advice = f"what is known of them: {', '.join(known)}"
+        advice = "use a field that `policyctl fields` marks `also of running pods`"
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
         return unknown(expr.span)
     key: str | None = None

@@ -1,0 +1,139 @@
+"""Every field has the value that the manifests of a small cluster say, read by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from kube_policy_scheduler.builtins.environment import environment
+from kube_policy_scheduler.cluster import objects
+from kube_policy_scheduler.cluster.cluster import Cluster
+from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.lang.types import Shape
+from tests.builtins.test_calls import value_of
+
+NOW = 1_767_787_200.0
+"""2026-01-07T12:00:00Z, Unix seconds."""
+GIB = 2**30
+NODES = """\
+- metadata:
+    name: a
+    creationTimestamp: 2026-01-07T11:00:00Z
+    annotations: {owner: red}
+    labels: {disk: ssd, topology.kubernetes.io/zone: z1, topology.kubernetes.io/region: r1,
+             kubernetes.io/arch: amd64, kubernetes.io/os: linux}
+  spec: {taints: [{key: gpu, value: "1", effect: NoSchedule}, {key: old, effect: PreferNoSchedule}]}
+  status:
+    allocatable: {cpu: "4", memory: 8Gi, pods: "10", nvidia.com/gpu: "2"}
+    conditions: [{type: Ready, status: "True"}, {type: DiskPressure, status: "False"}]
+    images: [{names: ["app:1"], sizeBytes: 5}]
+    nodeInfo: {kernelVersion: "6.1"}
+- metadata: {name: b, creationTimestamp: 2026-01-07T12:00:00Z}
+  spec: {unschedulable: true}
+  status:
+    allocatable: {cpu: 500m, memory: 1Gi, pods: "5"}
+    conditions: [{type: Ready, status: "False"}]
+"""
+POD = """\
+metadata:
+  name: web-1
+  namespace: shop
+  uid: web-1
+  creationTimestamp: 2026-01-07T11:50:00Z
+  labels: {app: web}
+  annotations: {note: hello}
+  ownerReferences: [{kind: ReplicaSet, name: web, controller: true, apiVersion: apps/v1, uid: u}]
+spec:
+  priority: 7
+  serviceAccountName: robot
+  nodeSelector: {disk: ssd}
+  tolerations: [{key: gpu, operator: Exists}, {operator: Exists}]
+  initContainers: [{name: i, image: "init:1", resources: {requests: {cpu: "3"}}}]
+  containers:
+  - {name: c, image: "app:1", resources: {requests: {cpu: 500m, memory: 1Gi}, limits: {cpu: "1"}}}
+  - {name: d, image: "side:2", resources: {requests: {cpu: 250m}, limits: {cpu: 500m}}}
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}, {name: tmp, emptyDir: {}}]
+"""
+PLACED = """\
+metadata: {name: old, namespace: shop, uid: old}
+spec: {containers: [{name: c, resources: {requests: {cpu: "1", memory: 2Gi, nvidia.com/gpu: "1"}}}]}
+"""
+VALUES: dict[str, Any] = {
+    "node.age": [3600.0, 0.0],
+    "node.allocatable.cpu": [4.0, 0.5],
+    'node.allocatable["nvidia.com/gpu"]': [2.0, None],
+    "node.annotation.owner": ["red", None],
+    "node.arch": ["amd64", None],
+    "node.conditions.DiskPressure": ["False", None],
+    "node.free.mem": [6.0 * GIB, 1.0 * GIB],
+    "node.images": [("app:1",), ()],
+    "node.kernel": ["6.1", None],
+    "node.label.disk": ["ssd", None],
+    "node.name": ["a", "b"],
+    "node.os": ["linux", None],
+    "node.ready": [True, False],
+    "node.region": ["r1", None],
+    "node.requested.cpu": [1.0, 0.0],
+    "node.requested.pods": [1.0, 0.0],
+    "node.taints": [("gpu", "old"), ()],
+    "node.unschedulable": [False, True],
+    "node.used_fraction.mem": [0.25, 0.0],
+    "node.volumes_attached": [1.0, 0.0],
+    "node.zone": ["z1", None],
+    "pod.annotation.note": "hello",
+    "pod.attempts": 3.0,
+    "pod.created": NOW - 600,
+    "pod.images": ("app:1", "side:2"),
+    "pod.label.app": "web",
+    "pod.limit.cpu": 1.5,
+    "pod.name": "web-1",
+    "pod.namespace": "shop",
+    "pod.node_selector": ("disk=ssd",),
+    "pod.owner.kind": "ReplicaSet",
+    "pod.owner.name": "web",
+    "pod.priority": 7.0,
+    "pod.qos": "Burstable",
+    "pod.queued": NOW - 120,
+    "pod.request.cpu": 3.0,
+    "pod.service_account": "robot",
+    "pod.tolerations": ("gpu",),
+    "pod.volumes": ("data",),
+    "pod.waiting": 120.0,
+}
+"""By the field as a policy writes it: a list has one value per node."""
+
+
+def frame() -> Frame:
+    cluster = Cluster()
+    for body in yaml.safe_load(NODES):
+        cluster.set_node(msgspec.convert(_texts(body), objects.Node))
+    attached = {"metadata": {"name": "x"}, "spec": {"nodeName": "a", "attacher": "csi", "source": {}}}
+    cluster.set_object(msgspec.convert(attached, objects.VolumeAttachment))
+    placed, wanted = (msgspec.convert(_texts(yaml.safe_load(text)), objects.Pod) for text in (PLACED, POD))
+    cluster.place(cluster.templates.pod(placed), "a")
+    return Frame(cluster.templates.pod(wanted), cluster, NOW, queued=NOW - 120, attempts=3)
+
+
+def _texts(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a body with its time as JSON has it, not as YAML reads it."""
+    created = body["metadata"].get("creationTimestamp")
+    if created is not None:
+        body["metadata"]["creationTimestamp"] = created.isoformat().replace("+00:00", "Z")
+    return body
+
+
+def test_every_field_has_a_value_here() -> None:
+    read = {text for value in VALUES for text in (value, value.partition("[")[0], value.rpartition(".")[0])}
+    assert environment().fields.keys() - read == set()
+
+
+@pytest.mark.parametrize("text", VALUES)
+def test_a_field_has_the_value_that_the_manifest_says(text: str) -> None:
+    got, info = value_of(text, frame())
+    expected = VALUES[text]
+
+    assert info.shape is (Shape.NODE if isinstance(expected, list) else Shape.DECISION)
+    assert got == (expected if isinstance(expected, list) else [expected] * 2)
