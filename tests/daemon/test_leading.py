@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
-from kube_policy_scheduler.daemon.replicas.leading import Leading
+from kube_policy_scheduler.daemon.replicas.leading import Leading, ReplicaFence
 from tests.simulation.api_server import ApiServer
 from tests.simulation.network import Connection
 from tests.simulation.virtual_time import run
@@ -25,25 +25,33 @@ def test_nothing_is_bound_after_a_sleep_before_the_lease_is_renewed(
     async def main() -> None:
         slept = 0.0
         server = ApiServer(Random(1))
-        leading = Leading(SETTINGS, shares=False, identity="a", slept=lambda: slept)
+        fence = ReplicaFence(SETTINGS, shares=False, slept=lambda: slept)
         scheduler: Any = SimpleNamespace(lead=lambda leading: None)
         pods: Any = SimpleNamespace(position=0)
         connection: Any = Connection(server)
-        leading.attach(scheduler, [pods, pods], transport=connection, random=Random(1))
-        assert not leading.fence.allows()
+        leading = Leading(
+            SETTINGS,
+            identity="a",
+            fence=fence,
+            scheduler=scheduler,
+            views=[pods, pods],
+            transport=connection,
+            random=Random(1),
+        )
+        assert not fence.allows()
         task = asyncio.create_task(leading.run())
         await asyncio.sleep(5.0)
-        assert leading.fence.allows()
+        assert fence.allows()
         connection.is_cut = True
         await asyncio.sleep(1.0)
-        assert leading.fence.allows(), "one renewal that fails does no harm"
+        assert fence.allows(), "one renewal that fails does no harm"
         slept += seconds
-        assert not leading.fence.allows()
+        assert not fence.allows()
         await asyncio.sleep(2.0)
-        assert not leading.fence.allows(), "the lease is not renewed yet"
+        assert not fence.allows(), "the lease is not renewed yet"
         connection.is_cut = False
         await asyncio.sleep(4.0)
-        assert leading.fence.allows()
+        assert fence.allows()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -55,6 +63,6 @@ def test_nothing_is_bound_after_a_sleep_before_the_lease_is_renewed(
 
 def test_without_others_a_sleep_is_nobodys_business() -> None:
     slept = 0.0
-    leading = Leading(LeaderElectionSettings(enabled=False), shares=False, identity="a", slept=lambda: slept)
+    fence = ReplicaFence(LeaderElectionSettings(enabled=False), shares=False, slept=lambda: slept)
     slept = 3600.0
-    assert leading.fence.allows()
+    assert fence.allows()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
@@ -10,16 +11,32 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod, PodSpec
 from kube_policy_scheduler.cluster.pods import Templates
-from kube_policy_scheduler.daemon.observing.live_metrics import LiveState, SignalRow, WatchRow, query_label
+from kube_policy_scheduler.daemon.observing.live_metrics import (
+    Elected,
+    LiveMetrics,
+    LiveState,
+    Part,
+    SignalRow,
+    WatchRow,
+    query_label,
+)
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics, exponential
 from kube_policy_scheduler.daemon.observing.observers import PodBound
-from kube_policy_scheduler.daemon.observing.replica_metrics import Elected, Part
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
 
 
 def samples(metrics: SchedulerMetrics) -> dict[str, float]:
     """Every exported sample by `name{label=value,...}`."""
-    text = generate_latest(metrics.registry).decode()
+    return exported(metrics.registry)
+
+
+def live(**state: Any) -> dict[str, float]:
+    """The same of a scrape at which the state is this."""
+    return exported(LiveMetrics(lambda: LiveState(**state)))
+
+
+def exported(registry: Any) -> dict[str, float]:
+    text = generate_latest(registry).decode()
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -68,10 +85,8 @@ PART = Part(
 
 
 def test_a_replica_that_shares_the_work_tells_its_part() -> None:
-    metrics = SchedulerMetrics(version="1")
-    assert not any("shard" in name for name in samples(metrics))
-    metrics.replica.part = lambda: PART
-    found = samples(metrics)
+    assert not any("shard" in name for name in live())
+    found = live(part=PART)
     assert found["policy_scheduler_shard_members{}"] == 2
     assert found["policy_scheduler_shard_ready{}"] == 0
     assert found["policy_scheduler_shard_nodes{}"] == 7
@@ -85,18 +100,14 @@ def test_a_replica_that_shares_the_work_tells_its_part() -> None:
 
 @pytest.mark.parametrize("leads", [False, True])
 def test_who_leads_is_told_where_there_is_an_election(leads: bool) -> None:
-    metrics = SchedulerMetrics(version="1")
-    metrics.replica.elected = lambda: Elected("policy-scheduler", leads, holder="a")
-    found = samples(metrics)
+    found = live(elected=Elected("policy-scheduler", leads, holder="a"))
     assert found["leader_election_master_status{name=policy-scheduler}"] == leads
     assert found["policy_scheduler_lease_holder{holder=a,name=policy-scheduler}"] == 1
     assert found["policy_scheduler_lease_usable{name=policy-scheduler}"] == 1
 
 
 def test_a_lease_that_cannot_be_had_is_told() -> None:
-    metrics = SchedulerMetrics(version="1")
-    metrics.replica.elected = lambda: Elected("policy-scheduler", leads=False, trouble="403 Forbidden")
-    found = samples(metrics)
+    found = live(elected=Elected("policy-scheduler", leads=False, trouble="403 Forbidden"))
     assert found["policy_scheduler_lease_usable{name=policy-scheduler}"] == 0
     assert not any("lease_holder" in name for name in found)
 
@@ -104,7 +115,7 @@ def test_a_lease_that_cannot_be_had_is_told() -> None:
 def test_each_watch_tells_what_it_does_and_how_old_what_it_shows_is() -> None:
     pods = WatchRow("pods", phase="catching up", late_seconds=3.5, silent_seconds=0.5, restarts=2)
     claims = WatchRow("resourceclaims", phase="absent", late_seconds=0.0, silent_seconds=None, restarts=0)
-    found = samples(SchedulerMetrics(version="1", live=LiveState(watches=lambda: [pods, claims])))
+    found = live(watches=[pods, claims])
     assert {name: value for name, value in found.items() if name.startswith("policy_scheduler_watch_")} == {
         "policy_scheduler_watch_restarts_total{resource=pods}": 2,
         "policy_scheduler_watch_restarts_total{resource=resourceclaims}": 0,
@@ -148,13 +159,17 @@ def test_what_is_live_is_asked_for_at_each_scrape() -> None:
         SignalRow("cpu", age_seconds=3.0, degraded=False, series=5, missing_nodes=0, fetch_seconds=0.02),
         SignalRow("new", age_seconds=None, degraded=True, series=0, missing_nodes=None, fetch_seconds=0.0),
     ]
-    live = LiveState(
-        pending_pods=lambda: pending,
-        cache_size=lambda: {"nodes": 7},
-        signals=lambda: signals,
-        unschedulable_pods=lambda: {("NodeResourcesFit", "default"): 4},
+    metrics = SchedulerMetrics(version="1.2")
+    metrics.registry.register(
+        LiveMetrics(
+            lambda: LiveState(
+                pending_pods=pending,
+                cache_size={"nodes": 7},
+                signals=signals,
+                unschedulable_pods={("NodeResourcesFit", "default"): 4},
+            )
+        )
     )
-    metrics = SchedulerMetrics(version="1.2", live=live)
     found = samples(metrics)
     assert found["scheduler_pending_pods{queue=active}"] == 1
     assert found["scheduler_cache_size{type=nodes}"] == 7

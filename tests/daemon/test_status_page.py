@@ -18,7 +18,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
-from kube_policy_scheduler.daemon.observing.replica_metrics import Part
+from kube_policy_scheduler.daemon.observing.live_metrics import Part
 from kube_policy_scheduler.daemon.serving.status_page import StatusPage, rendered
 from kube_policy_scheduler.daemon.serving.status_snapshot import MOST_PENDING, take
 from kube_policy_scheduler.daemon.serving.status_words import put_into_words

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 from kube_policy_scheduler.daemon.observing.canaries import Canaries
 from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseMetrics
+from kube_policy_scheduler.daemon.observing.live_metrics import LiveMetrics, LiveState
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.framework.cycle import Cycle
 
@@ -14,6 +15,7 @@ from kube_policy_scheduler.framework.cycle import Cycle
 def registry() -> CollectorRegistry:
     """Return the registry of a daemon that has decided nothing."""
     found = SchedulerMetrics(version="1").registry
+    found.register(LiveMetrics(LiveState))
     found.register(ClauseMetrics(ClauseCounts(), policies=lambda: None))
     Canaries(found, decide=Cycle().decide, stopwatch=lambda: 0.0)
     return found

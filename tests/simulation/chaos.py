@@ -269,7 +269,7 @@ class Chaos(ABC):
 
         One that would not have heard of that anyway, and cannot know, is spared.
         """
-        deciding = [each for each in self.replicas if each.leading.fence.allows() and not each.machine.is_stopped]
+        deciding = [each for each in self.replicas if each.fence.allows() and not each.machine.is_stopped]
         found = [each for each in deciding if each.connection.hears_all]
         if found:
             replica = self.random.choice(found)

@@ -18,7 +18,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
-from kube_policy_scheduler.daemon.replicas.leading import Leading
+from kube_policy_scheduler.daemon.replicas.leading import Leading, ReplicaFence
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
@@ -106,8 +106,14 @@ class Replica:
         with self.machine:
             self._put_together(election, shares, seed, told if told is not None else Counter())
             self.scheduler.use_policies(policies)
-            self.leading.attach(
-                self.scheduler, self.reflectors, transport=self._transport, random=Random(f"{seed} candidate")
+            self.leading = Leading(
+                election,
+                identity=name,
+                fence=self.fence,
+                scheduler=self.scheduler,
+                views=self.reflectors,
+                transport=self._transport,
+                random=Random(f"{seed} candidate"),
             )
             background = [self.statuses.run(), *(reflector.run() for reflector in self.reflectors)]
             self._tasks = [asyncio.create_task(work) for work in background]
@@ -120,9 +126,8 @@ class Replica:
         self._transport: Any = self.connection
         transport, random, steady = self._transport, Random(seed), asyncio.get_running_loop().time
         clock = SettableClock(wall=lambda: server.now() + server.clock_ahead, steady=steady)
-        self.leading = Leading(election, shares=shares, identity=self.name, slept=lambda: 0.0)
+        self.fence = fence = ReplicaFence(election, shares=shares, slept=lambda: 0.0)
         self._elects = election.enabled and not shares
-        fence = self.leading.fence
         self.statuses = PodStatusWriter(transport, random=random, clock=clock, fence=fence)
         self.told = Reports(self.statuses, told)
         self._binder = Binder(transport, random=random, fence=fence)
@@ -147,7 +152,7 @@ class Replica:
                 clock=clock,
                 stopwatch=lambda: next(ticks) * 0.0005,  # a batch ends after some ten decisions
             ),
-            leading=not self.leading.is_needed,
+            leading=not fence.is_needed,
         )
         clock.on_set(self.scheduler.clock_was_set)
         attach(self.reflectors, self.scheduler.event_handlers.handler)
@@ -162,7 +167,7 @@ class Replica:
 
     async def bind(self, *, name: str, uid: str, **given: Any) -> Outcome:
         """Bind, after a look at whether the pod's group is complete."""
-        if self.leading.fence.allows() and given["after"] is None:
+        if self.fence.allows() and given["after"] is None:
             self._judge_gang(name, uid)
         outcome = await self._binder.bind(name=name, uid=uid, **given)
         if isinstance(outcome, Unknown):

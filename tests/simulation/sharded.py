@@ -79,7 +79,7 @@ class SharedSimulation(Chaos):
 
     def _rivals(self) -> list[str]:
         found = []
-        acting = [r for r in self.replicas if r.scheduler.leading and r.leading.fence.allows()]
+        acting = [r for r in self.replicas if r.scheduler.leading and r.fence.allows()]
         for node in self.server.nodes:
             owners = [r.name for r in acting if r.scheduler.context.sharding.owns_node(node)]  # type: ignore[union-attr]
             if len(owners) > 1:

@@ -102,7 +102,7 @@ class Simulation(Chaos):
 
     def _lose_rack(self) -> None:
         """Lose whoever leads together with nodes."""
-        leaders = [replica for replica in self.replicas if replica.leading.fence.allows()]
+        leaders = [replica for replica in self.replicas if replica.fence.allows()]
         if leaders:
             if len(self.server.nodes) > 1:
                 self._met("leader lost together with nodes")
@@ -165,7 +165,7 @@ class Simulation(Chaos):
         if len(running) < 2:  # somebody has to be there who may take over
             self._stand_by()
             return
-        leaders = [replica for replica in running if replica.leading.fence.allows()]
+        leaders = [replica for replica in running if replica.fence.allows()]
         self._stop(leaders[0] if leaders else self.random.choice(running))
         self._met("leader stopped" if leaders else "standby stopped")
         self.pause_seconds = self.random.choice((0.0, 18.0))  # others take over in 15 s, unless something hinders them
@@ -173,18 +173,14 @@ class Simulation(Chaos):
     def _go_on(self, replica: Replica) -> None:
         """Let it run again; what it was about to send, it sends now, if it still may."""
         others = [other for other in self.replicas if other is not replica]
-        if (
-            replica.machine.is_stopped
-            and replica.scheduler.leading
-            and any(other.leading.fence.allows() for other in others)
-        ):
+        if replica.machine.is_stopped and replica.scheduler.leading and any(other.fence.allows() for other in others):
             self._met("former leader goes on while another leads")
         super()._go_on(replica)
 
     # --- what must hold -------------------------------------------------------------------------------
 
     def _rivals(self) -> list[str]:
-        acting = [replica.name for replica in self.replicas if replica.leading.fence.allows()]
+        acting = [replica.name for replica in self.replicas if replica.fence.allows()]
         return [f"{' and '.join(acting)} lead"] if len(acting) > 1 else []
 
     def _lost(self) -> list[str]:

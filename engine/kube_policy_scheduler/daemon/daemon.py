@@ -28,17 +28,17 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.configuration.settings import PolicySettings, Settings
 from kube_policy_scheduler.daemon.dynamic_resources.claim_binder import ClaimBinder
 from kube_policy_scheduler.daemon.modes.selection import make_mode, make_scheduler
+from kube_policy_scheduler.daemon.observing.api_writers import ApiWriters
 from kube_policy_scheduler.daemon.observing.canaries import Canaries
-from kube_policy_scheduler.daemon.observing.live_metrics import PendingCensus, WatchRow
+from kube_policy_scheduler.daemon.observing.live_metrics import LiveMetrics, LiveState, PendingCensus, WatchRow
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observers
 from kube_policy_scheduler.daemon.observing.signal_feed import SignalFeed
-from kube_policy_scheduler.daemon.observing.telling import Telling
 from kube_policy_scheduler.daemon.observing.tracing import Tracing
 from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
 from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadRecord
-from kube_policy_scheduler.daemon.replicas.leading import Leading, own_namespace
+from kube_policy_scheduler.daemon.replicas.leading import Leading, ReplicaFence, lease_namespace, own_namespace
 from kube_policy_scheduler.daemon.scheduling.cache_comparer import CacheComparer
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
@@ -89,27 +89,28 @@ class Daemon:
         self._api_server = api_server
         self._transport = api_server.transport
         sharing = settings.sharding
-        self._leading = Leading(settings.leader_election, shares=sharing.enabled, identity=self._identity)
+        self._fence = fence = ReplicaFence(settings.leader_election, shares=sharing.enabled)
         self._binder = Binder(
             self._transport,
             random=self._random,
             concurrency=settings.scheduling.parallel_binds,
-            fence=self._leading.fence,
+            fence=fence,
         )
         cluster = Cluster()
         trusts = settings.scheduling.device_annotation == "trusted"
         self._device_trust = None if trusts else DeviceTrust(self._transport, cluster.devices)
-        self._telling = Telling(
+        self._writers = ApiWriters(
             settings,
             transport=self._transport,
             cluster=cluster,
             identity=self._identity,
-            namespace=self._leading.namespace,
+            namespace=lease_namespace(settings.leader_election),
             random=self._random,
             busy=lambda: self._binder.unfinished > 0,
-            fence=self._leading.fence,
+            fence=fence,
         )
         self._queue = SchedulingQueue()
+        self._census = PendingCensus(self._queue)
         clock = SettableClock()
         self._view = Freshness(api_server.reflectors, is_reachable=lambda: self._transport.is_reachable)
         context = SchedulerContext(
@@ -120,28 +121,36 @@ class Daemon:
             evictor=Evictor(
                 self._transport,
                 controller=settings.scheduler_names[0],
-                fence=Fence(self._leading.fence.allows, self._view),
+                fence=Fence(fence.allows, self._view),
             ),
-            volumes=VolumeBinder(self._transport, cluster, fence=self._leading.fence),
+            volumes=VolumeBinder(self._transport, cluster, fence=fence),
             claims=ClaimBinder(
-                ResourceClaimWriter(self._transport, random=self._random, fence=self._leading.fence),
+                ResourceClaimWriter(self._transport, random=self._random, fence=fence),
                 cluster,
                 clock=clock,
-                pending=self._telling.reporter.devices_pending,
+                pending=self._writers.reporter.devices_pending,
             ),
-            reporter=self._telling.reporter,
+            reporter=self._writers.reporter,
             observer=self.observers,
-            nominator=self._telling.statuses if sharing.enabled else None,
+            nominator=self._writers.statuses if sharing.enabled else None,
             sharding=Sharding(self._identity, by_pod=sharing.unit == "pod") if sharing.enabled else None,
             view=self._view,
             clock=clock,
         )
-        self._scheduler = make_scheduler(settings, context, leading=not self._leading.is_needed)
+        self._scheduler = make_scheduler(settings, context, leading=not fence.is_needed)
         clock.on_set(self._scheduler.clock_was_set)
         self._cache_comparer = CacheComparer(
             self._scheduler, is_current=lambda: not self._view.problems(), found=self.metrics.violated
         )
-        self._leading.attach(self._scheduler, api_server.reflectors, transport=self._transport, random=self._random)
+        self._leading = Leading(
+            settings.leader_election,
+            identity=self._identity,
+            fence=fence,
+            scheduler=self._scheduler,
+            views=api_server.reflectors,
+            transport=self._transport,
+            random=self._random,
+        )
         self._signals = SignalFeed(settings.prometheus, publish=self._scheduler.use_signals, clock=clock, loops=loops)
         self._reloader = PolicyReloader(
             compile_policies=PolicyCompiler(
@@ -151,7 +160,7 @@ class Daemon:
             report=self._report_reload,
             clock=time.time,
             prepare=self._prime,
-            former=partial(self._telling.former_policies, proof=_proof(settings.policies)),
+            former=partial(self._writers.former_policies, proof=_proof(settings.policies)),
             loops=loops,
         )
         self._lists = FirstLists(api_server.reflectors, counts=self._counts)
@@ -180,6 +189,7 @@ class Daemon:
             },
             replica=partial(self._describe, version, time.time()),
             signals=self._signals.rows,
+            before_scrape=self._census.steps,
             identity=self._identity,
             mode=mode,
             loops=loops,
@@ -192,7 +202,7 @@ class Daemon:
         self._spans = self._make_spans(version)
         if self._spans is not None and settings.tracing is not None:
             self.observers.add(Tracing(self._spans, share=settings.tracing.sampled_share))
-        self._observe_live_state()
+        self.metrics.registry.register(LiveMetrics(self._live_state))
 
     def _make_spans(self, version: str) -> SpanExporter | None:
         tracing = self._settings.tracing
@@ -221,7 +231,7 @@ class Daemon:
                 stack.push_async_callback(asyncio.to_thread, self._spans.close)
             await stack.enter_async_context(self._serving)
             announce(self._serving.http.url)
-            background = self._telling.start(self._loops)
+            background = self._writers.start(self._loops)
             if self._device_trust is not None:
                 background.append(self._loops.start("device-annotations", self._device_trust.run, restarts=True))
             if every := self._settings.scheduling.recount_every:
@@ -239,12 +249,12 @@ class Daemon:
             if self._device_trust is not None:
                 await self._device_trust.first_look()
             if self._settings.mode == "scheduler":
-                if own_namespace() is None and (rival := await self._leading.find_rival(self._transport)) is not None:
+                if own_namespace() is None and (rival := await self._leading.find_rival()) is not None:
                     logger.error("not starting: %s", _beside(rival))
                     return 2
                 if own_namespace() is not None:
-                    warn = partial(self._leading.warn_of_rivals, self._transport)
-                    stack.push_async_callback(self._loops.end, self._loops.start("rivals", warn, restarts=True))
+                    rivals = self._loops.start("rivals", self._leading.warn_of_rivals, restarts=True)
+                    stack.push_async_callback(self._loops.end, rivals)
             scheduling = self._loops.start("scheduling", self._scheduler.run, restarts=False)
             leading = self._loops.start("lease", self._lead, restarts=False)
             stack.push_async_callback(self._end, scheduling, leading)
@@ -258,16 +268,16 @@ class Daemon:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await self._scheduler.drained()
-        await self._telling.drain_conditions(timeout_seconds=CONDITIONS_SECONDS)
+        await self._writers.drain_conditions(timeout_seconds=CONDITIONS_SECONDS)
         await self._loops.end(leading)
-        await self._telling.drain(timeout_seconds=max(1.0, deadline - asyncio.get_running_loop().time()))
+        await self._writers.drain(timeout_seconds=max(1.0, deadline - asyncio.get_running_loop().time()))
 
     async def _lead(self) -> str:
         """Act where we may, once there is something to decide by; return why not any longer.
 
         A leader without policies would keep others from it.
         """
-        if not self._reloader.in_force.is_set() and self._leading.is_needed:
+        if not self._reloader.in_force.is_set() and self._fence.is_needed:
             logger.warning("not taking part in the election of a leader: there are no policies to decide by")
         await self._reloader.in_force.wait()
         return await self._leading.run()
@@ -289,7 +299,7 @@ class Daemon:
 
     def _report_reload(self, record: ReloadRecord) -> None:
         self.observers.on_reloaded(record)
-        self._telling.reloaded(record)
+        self._writers.reloaded(record)
 
     # --- what others may ask -------------------------------------------------------------------------
 
@@ -344,7 +354,7 @@ class Daemon:
         told = [
             f"{backlog.items} of {kind} to be sent, {backlog.failing} of them failing,"
             f" the oldest for {backlog.oldest_seconds:.0f} s"
-            for kind, backlog in self._telling.backlogs().items()
+            for kind, backlog in self._writers.backlogs().items()
             if backlog.items
         ]
         return Remark("; ".join(told)) if told else None
@@ -359,7 +369,7 @@ class Daemon:
             scheduler_names=self._settings.scheduler_names,
             leading=self._scheduler.leading,
             leader=self._leading.leader,
-            elects=self._leading.is_needed,
+            elects=self._fence.is_needed,
             reachable=self._transport.is_reachable,
             server=self._transport.server,
             part=self._leading.part(),
@@ -376,28 +386,32 @@ class Daemon:
         host = urlsplit(credentials.server).netloc if credentials is not None else ""
         self.metrics.api_request(verb=verb.lower(), resource=resource, code=code, host=host, seconds=seconds)
 
-    def _observe_live_state(self) -> None:
-        live, scheduler = self.metrics.live, self._scheduler
-        census = PendingCensus(self._queue)
-        live.before_scrape = census.steps
-        live.pending_pods = census.places
-        live.cache_size = lambda: {
-            "nodes": scheduler.cluster.nodes.size,
-            "pods": len(scheduler.cluster.pods),
-            "assumed_pods": len(scheduler.cluster.assumed),
-        }
-        live.unschedulable_pods = census.rejections
-        live.oldest_pods = lambda: {
-            "in_flight": scheduler.in_flight.oldest_seconds,
-            "assumed": scheduler.cluster.assumed.oldest_seconds(scheduler.context.clock()),
-        }
-        live.backlogs = self._telling.backlogs
-        live.loops = lambda: self._loops
-        if (trust := self._device_trust) is not None:
-            live.device_annotation_protected = lambda: trust.protected
-        live.watches = self._watches
-        self.metrics.replica.elected = self._leading.elected
-        self.metrics.replica.part = self._leading.part
+    def _live_state(self) -> LiveState:
+        """Return what the metrics of a scrape are made of."""
+        scheduler = self._scheduler
+        assumed = scheduler.cluster.assumed
+        trust = self._device_trust
+        return LiveState(
+            pending_pods=self._census.places(),
+            cache_size={
+                "nodes": scheduler.cluster.nodes.size,
+                "pods": len(scheduler.cluster.pods),
+                "assumed_pods": len(assumed),
+            },
+            unschedulable_pods=self._census.rejections(),
+            watches=self._watches(),
+            oldest_pods={
+                "in_flight": scheduler.in_flight.oldest_seconds,
+                "assumed": assumed.oldest_seconds(scheduler.context.clock()),
+            },
+            backlogs=self._writers.backlogs(),
+            loops=list(self._loops),
+            device_annotation_protected=trust.protected if trust is not None else None,
+            decision_records=self._serving.recorder.tallies(),
+            signals=self._serving.signals(),
+            elected=self._leading.elected(),
+            part=self._leading.part(),
+        )
 
     def _watches(self) -> list[WatchRow]:
         now = asyncio.get_running_loop().time()

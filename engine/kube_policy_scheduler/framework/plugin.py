@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.framework.events import ClusterEvent
@@ -50,6 +50,15 @@ class Skip(Enum):
 
 SKIP = Skip.SKIP
 PreFilterResult: TypeAlias = Ready | Skip | Status
+
+
+class Default(NamedTuple):
+    """Where a plugin stands in kube-scheduler's default profile."""
+
+    position: int
+    """Filters and scores are asked in this order (`getDefaultPlugins`)."""
+    weight: int = 0
+    """Of its scores."""
 
 
 class FilterPlugin(Protocol):

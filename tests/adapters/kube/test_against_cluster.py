@@ -20,7 +20,7 @@ from kube_policy_scheduler.adapters.kube.changes import Added, Change, Deleted, 
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.errors import Conflict, NotFound
 from kube_policy_scheduler.adapters.kube.events import EventRecorder
-from kube_policy_scheduler.adapters.kube.lease import LeaderElector, LeaseSettings
+from kube_policy_scheduler.adapters.kube.lease import HeldLease, LeaderElector, LeaseSettings
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow, view_of
 from kube_policy_scheduler.adapters.kube.reflector import Reflector
@@ -274,10 +274,11 @@ async def test_a_lease_is_taken_renewed_and_given_back(cluster: Cluster) -> None
     settings = LeaseSettings(
         cluster.namespace, "policy-scheduler", "me", lease_seconds=3, renew_deadline_seconds=2, retry_seconds=0.2
     )
-    elector = LeaderElector(cluster.transport, settings, random=Random(1))
+    held = HeldLease(renew_deadline_seconds=settings.renew_deadline_seconds)
+    elector = LeaderElector(cluster.transport, settings, held=held, random=Random(1))
     path = f"{settings.collection}/{settings.name}"
     async with running(elector.run()):
-        await until(lambda: elector.is_leader)
+        await until(lambda: held.is_valid)
         first = (await cluster.call("GET", path))["spec"]
         assert first["holderIdentity"] == "me"
         async with asyncio.timeout(30):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kube_policy_scheduler.adapters.kube.lease import LeaderElector, LeaseSettings
+from kube_policy_scheduler.adapters.kube.lease import HeldLease, LeaderElector, LeaseSettings
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, until
 
@@ -96,9 +96,11 @@ class Candidate:
         self.sees: dict[str, int] = {}
         seconds = {"lease_seconds": 30.0, "renew_deadline_seconds": 20.0, "retry_seconds": 0.1, **times}
         self.transport = Transport(server.credentials())
+        self.held = HeldLease(renew_deadline_seconds=seconds["renew_deadline_seconds"])
         self.elector = LeaderElector(
             self.transport,
             LeaseSettings("kube-system", "policy-scheduler", identity, **seconds),
+            held=self.held,
             random=Random(identity),
             on_started=lambda: self.changes.append("started"),
             on_stopped=lambda why: self.changes.append(why),
@@ -125,13 +127,13 @@ async def election() -> AsyncIterator[tuple[Api, ScriptedServer, list[Candidate]
 
 
 def leaders(candidates: list[Candidate]) -> int:
-    return sum(candidate.elector.is_leader for candidate in candidates)
+    return sum(candidate.held.is_valid for candidate in candidates)
 
 
 async def test_the_first_creates_the_lease_and_leads() -> None:
     async with election() as (api, server, candidates):
         candidates.append(Candidate(server, "a"))
-        await until(lambda: candidates[0].elector.is_leader)
+        await until(lambda: candidates[0].held.is_valid)
         assert (api.spec["holderIdentity"], api.spec["leaseTransitions"]) == ("a", 0)
         assert api.spec["leaseDurationSeconds"] == 30
         renewed = api.spec["renewTime"]
@@ -147,7 +149,7 @@ async def test_of_many_exactly_one_leads_and_when_it_stops_another_follows_at_on
         for _ in range(50):
             await asyncio.sleep(0.005)
             assert leaders(candidates) == 1
-        first = next(candidate for candidate in candidates if candidate.elector.is_leader)
+        first = next(candidate for candidate in candidates if candidate.held.is_valid)
         await first.stop()
         assert first.changes == ["started", "shutting down"]
         candidates.remove(first)
@@ -161,20 +163,20 @@ async def test_a_leader_that_ends_in_order_says_how_far_it_had_seen_and_who_foll
         first = Candidate(server, "a")
         first.sees = {"pods": 120, "podgroups.scheduling.k8s.io": 98}
         candidates.append(first)
-        await until(lambda: first.elector.is_leader)
+        await until(lambda: first.held.is_valid)
         assert first.elector.follows_nobody, "there was no Lease, and nobody who held it"
         await first.stop()
         assert api.annotations == {"policy-scheduler/view": "pods=120,podgroups.scheduling.k8s.io=98"}
         second = Candidate(server, "b")
         candidates.append(second)
-        await until(lambda: second.elector.is_leader)
+        await until(lambda: second.held.is_valid)
         assert not second.elector.follows_nobody
         assert second.elector.vouched == first.sees
         assert api.annotations == {}, "of a leader that dies nobody knows how far it had seen"
         await second.stop()
         third = Candidate(server, "c")
         candidates.append(third)
-        await until(lambda: third.elector.is_leader)
+        await until(lambda: third.held.is_valid)
         assert (third.elector.follows_nobody, third.elector.vouched) == (False, {})
 
 
@@ -189,7 +191,7 @@ async def test_nothing_is_known_of_a_leader_whose_lease_ran_out() -> None:
             "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 1, "renewTime": "2020-01-01T00:00:00.000000Z"},
         }
         candidates.append(Candidate(server, "a"))
-        await until(lambda: candidates[0].elector.is_leader)
+        await until(lambda: candidates[0].held.is_valid)
         assert (candidates[0].elector.follows_nobody, candidates[0].elector.vouched) == (False, {})
         assert api.annotations == {"keep": "me"}
 
@@ -206,7 +208,7 @@ async def test_what_somebody_else_wrote_into_the_lease_does_no_harm(text: str) -
             "spec": {"holderIdentity": ""},
         }
         candidates.append(Candidate(server, "a"))
-        await until(lambda: candidates[0].elector.is_leader)
+        await until(lambda: candidates[0].held.is_valid)
         assert candidates[0].elector.vouched == {}
 
 
@@ -220,7 +222,7 @@ async def test_a_leader_that_vanishes_is_followed_only_after_its_lease() -> None
         loop = asyncio.get_running_loop()
         began = loop.time()
         candidates.append(Candidate(server, "a"))
-        await until(lambda: candidates[0].elector.is_leader)
+        await until(lambda: candidates[0].held.is_valid)
         assert loop.time() - began >= 1.0
         assert api.spec["leaseTransitions"] == 5
         assert api.lease["metadata"]["labels"] == {"keep": "me"}
@@ -231,7 +233,7 @@ async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(fault: str
     async with election() as (api, server, candidates):
         leader = Candidate(server, "a", lease_seconds=10.0, renew_deadline_seconds=0.6)
         candidates.append(leader)
-        await until(lambda: leader.elector.is_leader)
+        await until(lambda: leader.held.is_valid)
         loop = asyncio.get_running_loop()
         began = loop.time()
         if fault == "down":
@@ -239,7 +241,7 @@ async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(fault: str
         else:
             setattr(api, fault, True)
         assert await leader.task == "the lease could not be renewed within 0.6 s"
-        assert not leader.elector.is_leader
+        assert not leader.held.is_valid
         assert loop.time() - began < 10.0
         assert leader.changes == ["started", "the lease could not be renewed within 0.6 s"]
         if fault == "down":
@@ -250,24 +252,24 @@ async def test_the_fence_closes_by_itself_even_if_the_loop_was_blocked() -> None
     async with election() as (_, server, candidates):
         leader = Candidate(server, "a", **SHORT)
         candidates.append(leader)
-        await until(lambda: leader.elector.is_leader)
+        await until(lambda: leader.held.is_valid)
         import time
 
         time.sleep(0.7)  # noqa: ASYNC251 (nothing of ours can run meanwhile)
-        assert not leader.elector.is_leader
+        assert not leader.held.is_valid
 
 
 async def test_short_failures_do_not_cost_the_lead() -> None:
     async with election() as (api, server, candidates):
         leader = Candidate(server, "a", retry_seconds=0.02)
         candidates.append(leader)
-        await until(lambda: leader.elector.is_leader)
+        await until(lambda: leader.held.is_valid)
         for _ in range(4):
             api.refusals = 3
             await until(lambda: api.refusals == 0)
             renewed = api.version
             await until(lambda version=renewed: api.version > version)  # type: ignore[misc]
-            assert leader.elector.is_leader
+            assert leader.held.is_valid
         assert leader.changes == ["started"]
 
 
@@ -280,7 +282,7 @@ async def test_who_may_watch_takes_a_lease_that_is_given_back_at_once() -> None:
         candidates.append(Candidate(server, "b", **times))
         await until(lambda: candidates[1].elector.leader == "a" and bool(api.watchers))
         await candidates[0].stop()
-        await until(lambda: candidates[1].elector.is_leader)  # less than the retry period
+        await until(lambda: candidates[1].held.is_valid)  # less than the retry period
         asked = len(server.requests)
         await asyncio.sleep(0.1)
         assert len(server.requests) == asked, "a leader that need not renew asks nothing"
@@ -293,14 +295,14 @@ async def test_a_lease_that_runs_out_is_taken_then_and_not_at_the_next_turn() ->
             "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 1, "renewTime": "2020-01-01T00:00:00.000000Z"},
         }
         candidates.append(Candidate(server, "a", lease_seconds=300.0, renew_deadline_seconds=200.0, retry_seconds=60.0))
-        await until(lambda: candidates[0].elector.is_leader)
+        await until(lambda: candidates[0].held.is_valid)
 
 
 async def test_requests_that_hang_do_not_keep_the_renewal_waiting() -> None:
     async with election() as (api, server, candidates):
         leader = Candidate(server, "a")
         candidates.append(leader)
-        await until(lambda: leader.elector.is_leader)
+        await until(lambda: leader.held.is_valid)
         serve = server.script
         assert serve is not None
         server.script = lambda request, peer: None if "hang" in request.path else serve(request, peer)
@@ -308,7 +310,7 @@ async def test_requests_that_hang_do_not_keep_the_renewal_waiting() -> None:
         await until(lambda: any("hang" in request.path for request in server.requests))
         renewed = api.version
         await until(lambda: api.version > renewed + 2)
-        assert leader.elector.is_leader
+        assert leader.held.is_valid
         for task in hanging:
             task.cancel()
         await asyncio.gather(*hanging, return_exceptions=True)
@@ -318,7 +320,7 @@ async def test_a_lease_taken_by_another_ends_the_lead() -> None:
     async with election() as (api, server, candidates):
         leader = Candidate(server, "a")
         candidates.append(leader)
-        await until(lambda: leader.elector.is_leader)
+        await until(lambda: leader.held.is_valid)
         api.spec["holderIdentity"] = "b"
         api.lease["metadata"]["resourceVersion"] = "999"  # type: ignore[index]
         assert await leader.task == "the lease was taken by b"
@@ -328,11 +330,11 @@ async def test_a_deleted_lease_is_made_anew_by_its_leader() -> None:
     async with election() as (api, server, candidates):
         leader = Candidate(server, "a")
         candidates.append(leader)
-        await until(lambda: leader.elector.is_leader)
+        await until(lambda: leader.held.is_valid)
         api.lease = None
         await until(lambda: api.lease is not None)
         assert api.spec["holderIdentity"] == "a"
-        assert leader.elector.is_leader
+        assert leader.held.is_valid
 
 
 async def test_a_lease_that_is_deleted_in_the_midst_leaves_one_leader() -> None:
@@ -363,7 +365,7 @@ async def test_a_lease_that_is_deleted_under_a_leader_that_hangs_is_taken_only_w
         await until(lambda: candidates[0].elector.leader == "hangs")
         began = asyncio.get_running_loop().time()
         api.delete()
-        await until(lambda: candidates[0].elector.is_leader)
+        await until(lambda: candidates[0].held.is_valid)
         assert asyncio.get_running_loop().time() - began > 0.8
         assert not candidates[0].elector.follows_nobody
 
@@ -399,7 +401,7 @@ async def test_that_the_server_is_busy_for_a_moment_is_no_trouble(caplog: pytest
     async with election() as (api, server, candidates):
         api.refusals = 3
         candidates.append(Candidate(server, "a", retry_seconds=0.02))
-        await until(lambda: candidates[0].elector.is_leader)
+        await until(lambda: candidates[0].held.is_valid)
     assert "cannot take" not in caplog.text
 
 
@@ -407,13 +409,13 @@ async def test_after_an_outage_there_is_one_leader_again() -> None:
     async with election() as (_, server, candidates):
         candidates += [Candidate(server, name, **SHORT) for name in "ab"]
         await until(lambda: leaders(candidates) == 1)
-        standby = next(candidate for candidate in candidates if not candidate.elector.is_leader)
+        standby = next(candidate for candidate in candidates if not candidate.held.is_valid)
         await server.stop_listening()
         await until(lambda: leaders(candidates) == 0)
         await asyncio.sleep(0.6)
         assert leaders(candidates) == 0
         await server.listen()
-        await until(lambda: standby.elector.is_leader)
+        await until(lambda: standby.held.is_valid)
 
 
 def test_times_that_could_let_two_lead_are_refused() -> None:

@@ -76,6 +76,31 @@ class LeaseSettings:
         return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
 
 
+class HeldLease:
+    """What we hold of a Lease: whether, and until when, we may act by it. One keeps it, the fence reads it."""
+
+    def __init__(self, *, renew_deadline_seconds: float) -> None:
+        """Make one that is not held. renew_deadline_seconds: for so long after a renewal began we may act."""
+        self._renew_deadline_seconds = renew_deadline_seconds
+        self.is_held = False
+        self.until = 0.0
+        """Event loop's time up to which we may act, if it is held."""
+
+    def renewed(self, began: float) -> None:
+        """Note a renewal that succeeded; began: event loop's time at which its request began."""
+        self.until = began + self._renew_deadline_seconds
+
+    @property
+    def renewed_at(self) -> float:
+        """When the request began that keeps us where we are, by the event loop's time."""
+        return self.until - self._renew_deadline_seconds
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether we may act at this moment. Turns false by itself when a renewal is overdue."""
+        return self.is_held and asyncio.get_running_loop().time() < self.until
+
+
 async def lease_request(
     transport: Transport, settings: LeaseSettings, *, verb: str, path: str, body: dict[str, Any] | None
 ) -> dict[str, Any]:
@@ -105,6 +130,7 @@ class LeaderElector:
         transport: Transport,
         settings: LeaseSettings,
         *,
+        held: HeldLease,
         random: Random,
         on_started: Callable[[], None] = lambda: None,
         on_stopped: Callable[[str], None] = lambda why: None,
@@ -116,6 +142,7 @@ class LeaderElector:
         Args:
             transport: to the API server.
             settings: which Lease, and who we are.
+            held: kept up to date with what we hold.
             random: spreads the tries of candidates.
             on_started: called when leading begins.
             on_stopped: called with the reason when it ends.
@@ -130,8 +157,7 @@ class LeaderElector:
         self._on_stopped = on_stopped
         self._vouch = vouch
         self._clock = clock
-        self._leading = False
-        self._may_act_until = 0.0  # event loop's time
+        self._held = held
         self._seen: tuple[str, Any, Any] | None = None
         self._seen_at = 0.0
         self._seen_lease_seconds = settings.lease_seconds
@@ -149,18 +175,8 @@ class LeaderElector:
             collection=settings.collection,
             name=settings.name,
             pause_seconds=settings.retry_seconds,
-            is_expected=lambda holder: self._leading and holder == settings.identity,
+            is_expected=lambda holder: self._held.is_held and holder == settings.identity,
         )
-
-    @property
-    def is_leader(self) -> bool:
-        """The fence: whether we may act at this moment. Turns false by itself when a renewal is overdue."""
-        return self._leading and asyncio.get_running_loop().time() < self._may_act_until
-
-    @property
-    def renewed_at(self) -> float:
-        """When the request began that keeps us where we are, by the event loop's time."""
-        return self._may_act_until - self._settings.renew_deadline_seconds
 
     @property
     def trouble(self) -> str:
@@ -189,7 +205,7 @@ class LeaderElector:
                 self._lead()
                 why = await self._keep()
         except BaseException:
-            if self._leading:
+            if self._held.is_held:
                 self._stop("shutting down")
                 await self._release()
             raise
@@ -197,7 +213,7 @@ class LeaderElector:
         return why
 
     def _lead(self) -> None:
-        self._leading = True
+        self._held.is_held = True
         logger.info("became leader", extra={"lease": self._settings.full_name, "identity": self._settings.identity})
         self._on_started()
 
@@ -229,8 +245,8 @@ class LeaderElector:
         self._note_trouble(None)
         if not is_ours:
             return False
-        self._may_act_until = began + self._settings.renew_deadline_seconds
-        return loop.time() < self._may_act_until
+        self._held.renewed(began)
+        return loop.time() < self._held.until
 
     def _until_next_look(self) -> float:
         """Return seconds: a retry period, or less where another's Lease ends before that."""
@@ -242,7 +258,7 @@ class LeaderElector:
         """Renew until that fails for too long, or another one has the Lease; return which."""
         while True:
             try:
-                async with asyncio.timeout_at(self._may_act_until):
+                async with asyncio.timeout_at(self._held.until):
                     if not await self._renew():
                         return f"the lease was taken by {self.leader or 'nobody'}"
             except TimeoutError:
@@ -264,11 +280,11 @@ class LeaderElector:
                 logger.warning("lease %s was not renewed: %s", self._settings.full_name, error)
                 continue
             self._note_trouble(None)
-            self._may_act_until = began + self._settings.renew_deadline_seconds
+            self._held.renewed(began)
             return True
 
     def _stop(self, why: str) -> None:
-        self._leading = False
+        self._held.is_held = False
         logger.warning("stopped leading: %s", why, extra={"lease": self._settings.full_name})
         self._on_stopped(why)
 
@@ -298,7 +314,7 @@ class LeaderElector:
             self._inherit(vouched=_read_vouched(vouched) if not holder else {})
         spec["renewTime"] = now
         spec["leaseDurationSeconds"] = self._whole_lease_seconds
-        if holder != settings.identity or not self._leading:
+        if holder != settings.identity or not self._held.is_held:
             spec["acquireTime"] = now
         if holder != settings.identity:
             spec["holderIdentity"] = settings.identity
@@ -311,7 +327,7 @@ class LeaderElector:
 
     def _inherit(self, *, follows_nobody: bool = False, vouched: Mapping[str, int] | None = None) -> None:
         """Note what is known of the leader before us; what is noted when we lead already is of no interest."""
-        if not self._leading:
+        if not self._held.is_held:
             self.follows_nobody, self.vouched = follows_nobody, vouched or {}
 
     async def _create(self, now: str) -> bool:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 from kube_policy_scheduler.adapters.kube.errors import KubeError, NotFound
-from kube_policy_scheduler.adapters.kube.lease import EXPIRY_GRACE_SECONDS, LeaseSettings
+from kube_policy_scheduler.adapters.kube.lease import EXPIRY_GRACE_SECONDS, HeldLease, LeaseSettings
 from kube_policy_scheduler.adapters.kube.shard_leases import ShardLease, ShardLeases
 from kube_policy_scheduler.adapters.kube.transport import Transport
 
@@ -38,6 +38,7 @@ class Membership:
         transport: Transport,
         settings: LeaseSettings,
         *,
+        held: HeldLease,
         on_members: Callable[[frozenset[str], frozenset[str]], None],
         on_ready: Callable[[bool], None],
         has_handed_over: Callable[[], bool],
@@ -51,6 +52,7 @@ class Membership:
         Args:
             transport: to the API server.
             settings: `name` is what all replicas have in common; each Lease is named after it and its holder.
+            held: kept up to date with what we hold of our Lease; held while we take part.
             on_members: told who shares the work, ourselves included, and of those no longer among them who did not
                 leave in order. What is no longer ours must not be begun then.
             on_ready: told whether we may do anything.
@@ -68,7 +70,7 @@ class Membership:
         self._has_settled = has_settled
         self._pods_seen = pods_seen
         self._pods_known = pods_known
-        self._may_act_until = 0.0  # event loop's time
+        self._held = held
         self._seen: dict[str, tuple[ShardLease, float]] = {}
         """By holder, since when a Lease has looked as it does, by our own clock."""
         self._free_at: dict[str, float] = {}
@@ -82,21 +84,15 @@ class Membership:
         self._published: frozenset[str] = frozenset((settings.identity,))
         self._handed_over_at = 0
         self.members: frozenset[str] = frozenset()
-        self.is_ready = False
         self.waits_for: tuple[str, ...] = ()
         """Whose word is missing before we may do anything."""
         self.trouble = ""
         """Why our Lease could not be written when that was tried last; "" where it could."""
 
     @property
-    def holds_lease(self) -> bool:
-        """The fence: turns false by itself when a renewal is overdue."""
-        return self.is_ready and asyncio.get_running_loop().time() < self._may_act_until
-
-    @property
-    def renewed_at(self) -> float:
-        """When the request began that keeps us where we are, by the event loop's time."""
-        return self._may_act_until - self._settings.renew_deadline_seconds
+    def is_ready(self) -> bool:
+        """Whether we take part: everybody who was there before us has handed over."""
+        return self._held.is_held
 
     async def run(self) -> str:
         """Join and stay for as long as that goes well; return why it ended. When cancelled, leave."""
@@ -122,7 +118,7 @@ class Membership:
                 await asyncio.sleep(self._settings.retry_seconds)
                 continue
             self.trouble = ""
-            self._may_act_until = began + self._settings.renew_deadline_seconds
+            self._held.renewed(began)
             return
 
     async def _stay(self) -> str:
@@ -130,7 +126,7 @@ class Membership:
         while True:
             began = loop.time()
             try:
-                async with asyncio.timeout_at(self._may_act_until):
+                async with asyncio.timeout_at(self._held.until):
                     while True:
                         try:
                             why = await self._look(began)
@@ -179,7 +175,7 @@ class Membership:
             )
         except NotFound:
             return f"the lease {self._leases.name} was deleted"
-        self._may_act_until = began + self._settings.renew_deadline_seconds
+        self._held.renewed(began)
         self.trouble = ""
         self._judge(others)
         return ""
@@ -230,12 +226,12 @@ class Membership:
         )
         missing = self.waits_for = tuple(sorted(self._elders))
         if self.is_ready != (not missing):
-            self.is_ready = not missing
+            self._held.is_held = not missing
             logger.info("takes part" if self.is_ready else "waits for a hand-over", extra={"identity": identity})
             self._on_ready(self.is_ready)
 
     def _stop(self, why: str) -> None:
-        was_ready, self.is_ready = self.is_ready, False
+        was_ready, self._held.is_held = self._held.is_held, False
         logger.warning("no longer takes part: %s", why, extra={"lease": self._leases.name})
         if was_ready:
             self._on_ready(False)

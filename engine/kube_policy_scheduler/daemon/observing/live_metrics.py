@@ -1,10 +1,15 @@
-"""What is exported as it is at the moment of a scrape: lengths of queues, ages of metrics. Asks; keeps nothing."""
+"""What is exported as it is at the moment of a scrape: lengths of queues, ages of readings. Asks; keeps nothing.
+
+To add such a metric, add a line to `SCRAPE_METRICS`; if it needs a new fact, also a field to `LiveState`, which
+`Daemon` fills.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -12,7 +17,7 @@ from prometheus_client.registry import Collector
 from kube_policy_scheduler.adapters.kube.outbox import Backlog
 from kube_policy_scheduler.adapters.loops import Loop
 from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
-from kube_policy_scheduler.wording import one_line
+from kube_policy_scheduler.wording import amount, one_line
 
 _AT_ONCE = 200
 """Pending pods that are counted in one step."""
@@ -35,6 +40,11 @@ class SignalRow:
     """Nodes without a value in the last decision that read it; None where none did."""
     fetch_seconds: float
 
+    @property
+    def label(self) -> str:
+        """Return the query as a label value."""
+        return query_label(self.query)
+
 
 @dataclass(frozen=True, slots=True)
 class WatchRow:
@@ -51,29 +61,80 @@ class WatchRow:
     """How often its watch restarted."""
 
 
-@dataclass(slots=True)
-class LiveState:
-    """What is asked for at a scrape; the daemon sets these once their owners exist. They must not block."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a replica has of the work that several share."""
 
-    pending_pods: Callable[[], Mapping[str, int]] = dict
+    identity: str
+    members: tuple[str, ...]
+    """Who shares it as far as this replica knows, itself included; empty before it has looked."""
+    takes_part: bool
+    """Whether it may decide; False while it waits for a hand-over."""
+    waits_for: tuple[str, ...]
+    """Whose hand-over it waits for."""
+    nodes: int
+    """Nodes that are its own."""
+    pods: int
+    """Pending pods that are its own."""
+    passed_on: int
+    """Pods passed on to the owners of other nodes, so far."""
+    given_back: int
+    """Pods given back to those who passed them on: by then the node did not take them."""
+    failed: int
+    """Pods that could not be passed on: they changed meanwhile, or the API server refused."""
+
+
+def described(part: Part, *, nodes: int) -> list[tuple[str, str]]:
+    """Return a part in words, by what they are about; nodes: how many there are in all."""
+    others = [member for member in part.members if member != part.identity]
+    found = [("shares the work with", ", ".join(others) or "nobody" if part.members else "not known yet")]
+    if part.takes_part:
+        found.append(("its own nodes", f"{amount(part.nodes)} of {amount(nodes)}"))
+    else:
+        found.append(("waits for a hand-over by", ", ".join(part.waits_for) or "others not known yet"))
+    handed = f"{amount(part.passed_on)} passed on, {amount(part.given_back)} given back, {amount(part.failed)} failed"
+    return [*found, ("pods that changed hands", handed)]
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """What a replica knows of the lease that one of several holds."""
+
+    name: str
+    """Of the lease."""
+    leads: bool
+    """Whether this replica holds it, and may act."""
+    holder: str = ""
+    """Identity in the lease, as seen last; empty where nobody holds it, or it was not seen yet."""
+    trouble: str = ""
+    """Why the lease cannot be read or written; empty where it can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveState:
+    """What the metrics of a scrape are made of, as it is at that moment."""
+
+    pending_pods: Mapping[str, int] = field(default_factory=dict)
     """By queue: active, backoff, unschedulable, gated, and ours: held, waiting, binding."""
-    cache_size: Callable[[], Mapping[str, int]] = dict
+    cache_size: Mapping[str, int] = field(default_factory=dict)
     """By type: nodes, pods, assumed_pods."""
-    signals: Callable[[], Iterable[SignalRow]] = tuple
-    unschedulable_pods: Callable[[], Mapping[tuple[str, str], int]] = dict
+    unschedulable_pods: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By (plugin, profile) that rejected them."""
-    watches: Callable[[], Iterable[WatchRow]] = tuple
-    backlogs: Callable[[], Mapping[str, Backlog]] = dict
-    """What is still to be written to the API server in the background, by what it is."""
-    oldest_pods: Callable[[], Mapping[str, float]] = dict
+    watches: Sequence[WatchRow] = ()
+    oldest_pods: Mapping[str, float] = field(default_factory=dict)
     """By state, in_flight or assumed: seconds for which the oldest pod has been in it."""
-    loops: Callable[[], Iterable[Loop]] = tuple
-    before_scrape: Callable[[], Iterator[None]] = lambda: iter(())
-    """Steps to take before the others are asked: what takes long is counted there."""
-    device_annotation_protected: Callable[[], bool | None] = lambda: None
+    backlogs: Mapping[str, Backlog] = field(default_factory=dict)
+    """What is still to be written to the API server in the background, by what it is."""
+    loops: Sequence[Loop] = ()
+    device_annotation_protected: bool | None = None
     """Whether nobody but the scheduler can write which devices a pod has; None where nobody has looked."""
-    decision_records: Callable[[], Mapping[str, int]] = dict
+    decision_records: Mapping[str, int] = field(default_factory=dict)
     """Records for the files of the decision log since the start: written, dropped; empty without files."""
+    signals: Sequence[SignalRow] = ()
+    elected: Elected | None = None
+    """None without leader election."""
+    part: Part | None = None
+    """None where one replica does it all."""
 
 
 class PendingCensus:
@@ -107,181 +168,271 @@ class PendingCensus:
         return self._queue.rejections() if counted is None else counted
 
 
-class LiveMetrics(Collector):
-    """Asks for what is only worth knowing when someone looks."""
+Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
+"""Values by the values of their labels."""
 
-    def __init__(self, live: LiveState) -> None:
-        self._live = live
+
+class ScrapeMetric(NamedTuple):
+    """A metric that is read when a scrape comes."""
+
+    kind: type[GaugeMetricFamily] | type[CounterMetricFamily]
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    read: Callable[[LiveState], Samples]
+
+
+def _by_label(values: Mapping[str, float]) -> Samples:
+    return (((label,), value) for label, value in values.items())
+
+
+SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "scheduler_pending_pods",
+        "Number of pending pods, by queue.",
+        ("queue",),
+        lambda live: _by_label(live.pending_pods),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "scheduler_cache_size",
+        "Number of nodes, pods and assumed pods in the scheduler cache.",
+        ("type",),
+        lambda live: _by_label(live.cache_size),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "scheduler_unschedulable_pods",
+        "Number of unschedulable pods, by the plugin that rejected them. A pod counts once for each such plugin.",
+        ("plugin", "profile"),
+        lambda live: live.unschedulable_pods.items(),
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "policy_scheduler_watch_restarts",
+        "Number of restarted watches. This includes the routine restarts: the API server ends each watch after "
+        "some minutes.",
+        ("resource",),
+        lambda live: (((row.resource,), row.restarts) for row in live.watches),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_watch_phase",
+        "1 for the current phase of the watch of a resource: starting, listing, connecting, catching up, "
+        "watching, retrying, absent or forbidden.",
+        ("resource", "phase"),
+        lambda live: (((row.resource, row.phase), 1.0) for row in live.watches),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_watch_late_seconds",
+        "Seconds since the cached objects of a resource were last known to be current; 0 while they are current.",
+        ("resource",),
+        lambda live: (((row.resource,), row.late_seconds) for row in live.watches),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_watch_silent_seconds",
+        "Seconds since the API server last sent data about a resource. It normally sends some about once a minute.",
+        ("resource",),
+        lambda live: (((row.resource,), row.silent_seconds) for row in live.watches if row.silent_seconds is not None),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_oldest_pod_seconds",
+        "Seconds since the oldest pod is in flight (its binding or its preemption is under way) or assumed "
+        "(bound, but not yet confirmed by the watch); 0 if there is none.",
+        ("state",),
+        lambda live: _by_label(live.oldest_pods),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_write_backlog",
+        "Number of events and conditions that wait to be written to the API server.",
+        ("kind",),
+        lambda live: (((kind,), backlog.items) for kind, backlog in live.backlogs.items()),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_write_failing",
+        "Number of waiting events and conditions that failed at least once and are retried.",
+        ("kind",),
+        lambda live: (((kind,), backlog.failing) for kind, backlog in live.backlogs.items()),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_write_oldest_seconds",
+        "Seconds that the oldest event or condition has waited.",
+        ("kind",),
+        lambda live: (((kind,), backlog.oldest_seconds) for kind, backlog in live.backlogs.items()),
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "policy_scheduler_writes",
+        "Number of events and conditions, by result: sent; merged with a newer one; retried; refused permanently;"
+        " dropped because the queue was full; withheld because the replica no longer leads.",
+        ("kind", "result"),
+        lambda live: (
+            ((kind, result), count)
+            for kind, backlog in live.backlogs.items()
+            for result, count in asdict(backlog.counts).items()
+        ),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_loop_up",
+        "1 while a loop runs; 0 while it is broken.",
+        ("loop",),
+        lambda live: (((loop.name,), float(not loop.problem)) for loop in live.loops),
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "policy_scheduler_loop_breaks",
+        "Number of times that a loop broke.",
+        ("loop",),
+        lambda live: (((loop.name,), loop.breaks) for loop in live.loops),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_loop_idle_seconds",
+        "Seconds since a loop last ran. A loop that waits for work can be idle for hours.",
+        ("loop",),
+        lambda live: (((loop.name,), loop.idle_seconds) for loop in live.loops),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_device_annotation_protected",
+        "1 if only the scheduler can write the devices annotation of pods; otherwise 0, and the scheduler ignores"
+        " the annotation.",
+        (),
+        lambda live: [((), float(known))] if (known := live.device_annotation_protected) is not None else [],
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "policy_scheduler_decision_log_records",
+        "Number of records for the files of the decision log, by result.",
+        ("result",),
+        lambda live: _by_label(live.decision_records),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_signal_age_seconds",
+        "Age of the last result of a query in seconds; absent before the first result.",
+        ("query",),
+        lambda live: (((row.label,), row.age_seconds) for row in live.signals if row.age_seconds is not None),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_signal_degraded",
+        "1 if a query fails, matches no series, or its result is older than the policies allow.",
+        ("query",),
+        lambda live: (((row.label,), float(row.degraded)) for row in live.signals),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_signal_series",
+        "Number of series in the last result of a query.",
+        ("query",),
+        lambda live: (((row.label,), row.series) for row in live.signals),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_signal_missing_nodes",
+        "Number of nodes without a value in the last decision that read the query.",
+        ("query",),
+        lambda live: (((row.label,), row.missing_nodes) for row in live.signals if row.missing_nodes is not None),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_signal_fetch_duration_seconds",
+        "Duration of the last fetch of a query in seconds.",
+        ("query",),
+        lambda live: (((row.label,), row.fetch_seconds) for row in live.signals),
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_degraded",
+        "1 if at least one query of the active policies is degraded.",
+        (),
+        lambda live: [((), float(any(row.degraded for row in live.signals)))],
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "leader_election_master_status",
+        "1 if this replica is the leader, otherwise 0.",
+        ("name",),
+        lambda live: [((live.elected.name,), float(live.elected.leads))] if live.elected else [],
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_lease_holder",
+        "1 for the holder of the lease, as this replica sees it.",
+        ("name", "holder"),
+        lambda live: [((live.elected.name, live.elected.holder), 1.0)] if live.elected and live.elected.holder else [],
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_lease_usable",
+        "1 if this replica can read and write the lease, or has only just failed to; otherwise 0.",
+        ("name",),
+        lambda live: [((live.elected.name,), float(not live.elected.trouble))] if live.elected else [],
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_shard_members",
+        "Number of replicas that share the work, as this replica sees them.",
+        (),
+        lambda live: [((), len(live.part.members))] if live.part else [],
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_shard_ready",
+        "1 while this replica takes part in the sharing; 0 while it waits for a hand-over.",
+        (),
+        lambda live: [((), float(live.part.takes_part))] if live.part else [],
+    ),
+    ScrapeMetric(
+        GaugeMetricFamily,
+        "policy_scheduler_shard_nodes",
+        "Number of nodes that belong to this replica.",
+        (),
+        lambda live: [((), live.part.nodes)] if live.part else [],
+    ),
+    ScrapeMetric(
+        CounterMetricFamily,
+        "policy_scheduler_shard_pods",
+        "Number of pods that were handed to another replica, by result: passed_on, given_back, failed.",
+        ("result",),
+        lambda live: (
+            (((result,), getattr(live.part, result)) for result in ("passed_on", "given_back", "failed"))
+            if live.part
+            else []
+        ),
+    ),
+)
+"""Every metric that is read at a scrape; those that count are in `metrics`."""
+
+
+class LiveMetrics(Collector):
+    """Exports the state of the moment of a scrape."""
+
+    def __init__(self, state: Callable[[], LiveState]) -> None:
+        """state: asked at each scrape; it must not block."""
+        self._state = state
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing: the registry then does not call `collect` when it registers us."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the state of now."""
-        pending = GaugeMetricFamily("scheduler_pending_pods", "Number of pending pods, by queue.", labels=["queue"])
-        for queue, count in self._live.pending_pods().items():
-            pending.add_metric([queue], count)
-        yield pending
-
-        cache = GaugeMetricFamily(
-            "scheduler_cache_size", "Number of nodes, pods and assumed pods in the scheduler cache.", labels=["type"]
-        )
-        for kind, count in self._live.cache_size().items():
-            cache.add_metric([kind], count)
-        yield cache
-
-        rejected = GaugeMetricFamily(
-            "scheduler_unschedulable_pods",
-            "Number of unschedulable pods, by the plugin that rejected them. A pod counts once for each such plugin.",
-            labels=["plugin", "profile"],
-        )
-        for (plugin, profile), count in self._live.unschedulable_pods().items():
-            rejected.add_metric([plugin, profile], count)
-        yield rejected
-
-        yield from _watch_metrics(self._live.watches())
-
-        oldest = GaugeMetricFamily(
-            "policy_scheduler_oldest_pod_seconds",
-            "Seconds since the oldest pod is in flight (its binding or its preemption is under way) or assumed"
-            " (bound, but not yet confirmed by the watch); 0 if there is none.",
-            labels=["state"],
-        )
-        for state, seconds in self._live.oldest_pods().items():
-            oldest.add_metric([state], seconds)
-        yield oldest
-
-        yield from _write_metrics(self._live.backlogs())
-        yield from _loop_metrics(self._live.loops())
-
-        protected = GaugeMetricFamily(
-            "policy_scheduler_device_annotation_protected",
-            "1 if only the scheduler can write the devices annotation of pods; otherwise 0, and the scheduler"
-            " ignores the annotation.",
-        )
-        if (found := self._live.device_annotation_protected()) is not None:
-            protected.add_metric([], float(found))
-        yield protected
-
-        records = CounterMetricFamily(
-            "policy_scheduler_decision_log_records",
-            "Number of records for the files of the decision log, by result.",
-            labels=["result"],
-        )
-        for result, count in self._live.decision_records().items():
-            records.add_metric([result], count)
-        yield records
-
-        yield from _signal_metrics(self._live.signals())
-
-
-def _write_metrics(backlogs: Mapping[str, Backlog]) -> Iterator[Metric]:
-    waiting = GaugeMetricFamily(
-        "policy_scheduler_write_backlog",
-        "Number of events and conditions that wait to be written to the API server.",
-        labels=["kind"],
-    )
-    failing = GaugeMetricFamily(
-        "policy_scheduler_write_failing",
-        "Number of waiting events and conditions that failed at least once and are retried.",
-        labels=["kind"],
-    )
-    oldest = GaugeMetricFamily(
-        "policy_scheduler_write_oldest_seconds",
-        "Seconds that the oldest event or condition has waited.",
-        labels=["kind"],
-    )
-    results = CounterMetricFamily(
-        "policy_scheduler_writes",
-        "Number of events and conditions, by result: sent; merged with a newer one; retried; refused permanently;"
-        " dropped because the queue was full; withheld because the replica no longer leads.",
-        labels=["kind", "result"],
-    )
-    for kind, backlog in backlogs.items():
-        waiting.add_metric([kind], backlog.items)
-        failing.add_metric([kind], backlog.failing)
-        oldest.add_metric([kind], backlog.oldest_seconds)
-        for result, count in asdict(backlog.counts).items():
-            results.add_metric([kind, result], count)
-    yield from (waiting, failing, oldest, results)
-
-
-def _loop_metrics(loops: Iterable[Loop]) -> Iterator[Metric]:
-    up = GaugeMetricFamily("policy_scheduler_loop_up", "1 while a loop runs; 0 while it is broken.", labels=["loop"])
-    breaks = CounterMetricFamily("policy_scheduler_loop_breaks", "Number of times that a loop broke.", labels=["loop"])
-    idle = GaugeMetricFamily(
-        "policy_scheduler_loop_idle_seconds",
-        "Seconds since a loop last ran. A loop that waits for work can be idle for hours.",
-        labels=["loop"],
-    )
-    for loop in loops:
-        up.add_metric([loop.name], float(not loop.problem))
-        breaks.add_metric([loop.name], loop.breaks)
-        idle.add_metric([loop.name], loop.idle_seconds)
-    yield from (up, breaks, idle)
-
-
-def _watch_metrics(rows: Iterable[WatchRow]) -> Iterator[Metric]:
-    restarts = CounterMetricFamily(
-        "policy_scheduler_watch_restarts",
-        "Number of restarted watches. This includes the routine restarts: the API server ends each watch after"
-        " some minutes.",
-        labels=["resource"],
-    )
-    phase = GaugeMetricFamily(
-        "policy_scheduler_watch_phase",
-        "1 for the current phase of the watch of a resource: starting, listing, connecting, catching up,"
-        " watching, retrying, absent or forbidden.",
-        labels=["resource", "phase"],
-    )
-    late = GaugeMetricFamily(
-        "policy_scheduler_watch_late_seconds",
-        "Seconds since the cached objects of a resource were last known to be current; 0 while they are current.",
-        labels=["resource"],
-    )
-    silent = GaugeMetricFamily(
-        "policy_scheduler_watch_silent_seconds",
-        "Seconds since the API server last sent data about a resource. It normally sends some about once a minute.",
-        labels=["resource"],
-    )
-    for row in rows:
-        restarts.add_metric([row.resource], row.restarts)
-        phase.add_metric([row.resource, row.phase], 1.0)
-        late.add_metric([row.resource], row.late_seconds)
-        if row.silent_seconds is not None:
-            silent.add_metric([row.resource], row.silent_seconds)
-    yield from (restarts, phase, late, silent)
-
-
-def _signal_metrics(rows: Iterable[SignalRow]) -> Iterator[Metric]:
-    def family(name: str, text: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"policy_scheduler_signal_{name}", text, labels=["query"])
-
-    age = family("age_seconds", "Age of the last result of a query in seconds; absent before the first result.")
-    degraded = family(
-        "degraded", "1 if a query fails, matches no series, or its result is older than the policies allow."
-    )
-    series = family("series", "Number of series in the last result of a query.")
-    missing = family("missing_nodes", "Number of nodes without a value in the last decision that read the query.")
-    fetch = family("fetch_duration_seconds", "Duration of the last fetch of a query in seconds.")
-    any_degraded = False
-    for row in rows:
-        labels = [query_label(row.query)]
-        any_degraded |= row.degraded
-        degraded.add_metric(labels, float(row.degraded))
-        series.add_metric(labels, row.series)
-        fetch.add_metric(labels, row.fetch_seconds)
-        if row.age_seconds is not None:
-            age.add_metric(labels, row.age_seconds)
-        if row.missing_nodes is not None:
-            missing.add_metric(labels, row.missing_nodes)
-    yield from (age, degraded, series, missing, fetch)
-    yield GaugeMetricFamily(
-        "policy_scheduler_degraded",
-        "1 if at least one query of the active policies is degraded.",
-        value=float(any_degraded),
-    )
+        """Yield the state of now; families without a sample where they do not apply."""
+        live = self._state()
+        for kind, name, text, labels, read in SCRAPE_METRICS:
+            family = kind(name, text, labels=labels)
+            for values, value in read(live):
+                family.add_metric(values, value)
+            yield family
 
 
 def query_label(query: str) -> str:

@@ -2,7 +2,7 @@
 
 `scheduler_*` and `rest_client_*` mean what they mean in kube-scheduler, so that its dashboards work;
 `policy_scheduler_*` is ours. What the hot path counts is a cached child (0.3 µs instead of 1.2 µs through
-`.labels()`); what can be asked for at any time (queue lengths, ages) is asked for when a scrape comes.
+`.labels()`); what can be asked for at any time (queue lengths, ages) is read when a scrape comes (`live_metrics`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.process_collector import ProcessCollector
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.daemon.observing.live_metrics import LiveMetrics, LiveState
 from kube_policy_scheduler.daemon.observing.mode_metrics import ExtenderMetrics, ShadowMetrics
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, Decided, Observer, PodBound
-from kube_policy_scheduler.daemon.observing.replica_metrics import ReplicaMetrics, ReplicaState
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
 
 MetricT = TypeVar("MetricT", bound=MetricWrapperBase)
@@ -44,10 +42,9 @@ class Children(Generic[MetricT]):
 class SchedulerMetrics(Observer):
     """All metrics of one daemon, in a registry of its own. Methods and `Children` may be called from any thread."""
 
-    def __init__(self, *, version: str, live: LiveState | None = None) -> None:
+    def __init__(self, *, version: str) -> None:
         # a `_created` line per child would double the size of every scrape
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.live = live or LiveState()
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
@@ -171,9 +168,6 @@ class SchedulerMetrics(Observer):
         gauge("policy_scheduler_build_info", "Version of the scheduler; always 1.", "version").labels(version).set(1)
         for result in ReloadResult:
             self._reloads.of(result.value)  # a counter that is there before its first event can be alerted on
-        registry.register(LiveMetrics(self.live))
-        self.replica = ReplicaState()
-        registry.register(ReplicaMetrics(self.replica))
 
     def on_decided(self, decided: Decided) -> None:
         """Time a decision; count an attempt that found no node: one that found one ends with its binding."""

@@ -6,19 +6,19 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, NoReturn
 
 from kube_policy_scheduler.adapters.kube.credentials import SERVICE_ACCOUNT
 from kube_policy_scheduler.adapters.kube.fence import Fence
-from kube_policy_scheduler.adapters.kube.lease import LeaderElector, LeaseSettings
+from kube_policy_scheduler.adapters.kube.lease import HeldLease, LeaderElector, LeaseSettings
 from kube_policy_scheduler.adapters.kube.membership import Membership
 from kube_policy_scheduler.adapters.kube.reflector import Reflector
 from kube_policy_scheduler.adapters.kube.rivals import Rival, find_rival
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
-from kube_policy_scheduler.daemon.observing.replica_metrics import Elected, Part
+from kube_policy_scheduler.daemon.observing.live_metrics import Elected, Part
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -37,73 +37,27 @@ def slept() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
-class Leading:
-    """The fence of a replica, and what keeps it open."""
+class ReplicaFence(Fence):
+    """Open while this replica may act: as the only one, or by a Lease that was renewed since the machine last slept."""
 
-    def __init__(
-        self,
-        settings: LeaderElectionSettings,
-        *,
-        shares: bool,
-        identity: str,
-        slept: Callable[[], float] = slept,
-    ) -> None:
-        """Make one that may not act yet, if there may be others.
+    def __init__(self, settings: LeaderElectionSettings, *, shares: bool, slept: Callable[[], float] = slept) -> None:
+        """Make one that is closed, if there may be other replicas.
 
         Args:
-            settings: names and times of the Leases.
+            settings: times of the Leases.
             shares: whether replicas share the work, instead of one of them doing it all.
-            identity: of this replica.
             slept: seconds that the machine has slept so far.
         """
-        self._settings = settings
-        self._shares = shares
-        self._identity = identity
-        self._elector: LeaderElector | None = None
-        self.fence = Fence(self._may_act)
-        """Open while this replica may bind; handed to everything that writes."""
-        self.membership: Membership | None = None
-        """Set while replicas share the work."""
-        self._scheduler: Scheduler | None = None
+        super().__init__(self._may_act)
+        self.is_needed = shares or settings.enabled
+        """Whether there may be other replicas."""
+        self.shares = shares
+        self.held = HeldLease(renew_deadline_seconds=settings.renew_deadline)
+        """What opens it; `Leading` keeps it."""
         self._slept_so_far = slept
         self._slept = slept()
         self._woke_at = 0.0
         """Event loop's time at which it was last noticed that the machine had slept."""
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether there may be other replicas."""
-        return self._shares or self._settings.enabled
-
-    @property
-    def leader(self) -> str:
-        """Return who leads as far as is known, "" where nobody does or there is no election."""
-        return self._elector.leader if self._elector is not None else ""
-
-    def elected(self) -> Elected | None:
-        """Return what is known of the lease; None where there is no election."""
-        elector = self._elector
-        if elector is None:
-            return None
-        return Elected(self._settings.lease_name, self.fence.allows(), holder=elector.leader, trouble=elector.trouble)
-
-    def part(self) -> Part | None:
-        """Return what this replica has of the work, None where it is not shared."""
-        membership, scheduler = self.membership, self._scheduler
-        if membership is None or scheduler is None or (sharding := scheduler.context.sharding) is None:
-            return None
-        hand_over = scheduler.hand_over
-        return Part(
-            identity=self._identity,
-            members=tuple(sorted(membership.members)),
-            takes_part=membership.is_ready,
-            waits_for=membership.waits_for,
-            nodes=sharding.count_nodes(scheduler.cluster.nodes) if membership.members else 0,
-            pods=len(scheduler.queue),
-            passed_on=hand_over.passed_on,
-            given_back=hand_over.given_back,
-            failed=hand_over.failed,
-        )
 
     def _may_act(self) -> bool:
         """Return whether this replica may bind at this moment.
@@ -119,81 +73,144 @@ class Leading:
                 "the machine slept for %.0f s: nothing is bound until the lease is renewed", slept - self._slept
             )
             self._slept, self._woke_at = slept, asyncio.get_running_loop().time()
-        if self.membership is not None:
-            return self.membership.holds_lease and self.membership.renewed_at >= self._woke_at
-        return self._elector is not None and self._elector.is_leader and self._elector.renewed_at >= self._woke_at
+        return self.held.is_valid and self.held.renewed_at >= self._woke_at
 
-    def attach(
-        self, scheduler: Scheduler, views: Sequence[Reflector[Any]], *, transport: Transport, random: Random
+
+class Leading:
+    """Keeps the fence of a replica open while it should be: by leader election, or by sharing the work."""
+
+    def __init__(
+        self,
+        settings: LeaderElectionSettings,
+        *,
+        identity: str,
+        fence: ReplicaFence,
+        scheduler: Scheduler,
+        views: Sequence[Reflector[Any]],
+        transport: Transport,
+        random: Random,
     ) -> None:
-        """Tell a scheduler from now on whether it may decide, and what.
+        """Make one that competes for nothing yet.
 
         Args:
-            scheduler: ours.
+            settings: names and times of the Leases.
+            identity: of this replica.
+            fence: of this replica.
+            scheduler: told whether it may decide, and what.
             views: all that decisions rest on; nodes and pods first.
             transport: to the API server.
             random: spreads the tries of candidates.
         """
+        self._settings = settings
+        self._identity = identity
+        self._fence = fence
         self._scheduler = scheduler
-        if self._shares:
-            self.membership = self._join(scheduler, views, transport)
-        elif self._settings.enabled:
+        self._views = views
+        self._transport = transport
+        self._lease = LeaseSettings(
+            namespace=lease_namespace(settings),
+            name=settings.lease_name,
+            identity=identity,
+            lease_seconds=settings.lease_duration,
+            renew_deadline_seconds=settings.renew_deadline,
+            retry_seconds=settings.retry_period,
+        )
+        self._membership: Membership | None = None
+        """Set while replicas share the work."""
+        self._elector: LeaderElector | None = None
+        if fence.shares:
+            self._membership = Membership(
+                transport,
+                self._lease,
+                held=fence.held,
+                on_members=self._share_with,
+                on_ready=scheduler.lead,
+                has_handed_over=scheduler.hand_over.has_handed_over,
+                has_settled=scheduler.hand_over.has_settled,
+                pods_seen=lambda: scheduler.event_handlers.pods_seen,
+                pods_known=lambda: views[1].position,
+            )
+        elif fence.is_needed:
             self._elector = LeaderElector(
                 transport,
-                self._lease(),
+                self._lease,
+                held=fence.held,
                 random=random,
-                on_started=lambda: self._begin(scheduler, views),
+                on_started=self._begin,
                 on_stopped=lambda _: scheduler.lead(False),
-                vouch=lambda: _seen(views) if not scheduler.cluster.assumed else {},
+                vouch=self._vouch,
             )
 
-    def _begin(self, scheduler: Scheduler, views: Sequence[Reflector[Any]]) -> None:
+    @property
+    def leader(self) -> str:
+        """Return who leads as far as is known, "" where nobody does or there is no election."""
+        return self._elector.leader if self._elector is not None else ""
+
+    def elected(self) -> Elected | None:
+        """Return what is known of the lease; None where there is no election."""
+        elector = self._elector
+        if elector is None:
+            return None
+        return Elected(self._lease.name, self._fence.allows(), holder=elector.leader, trouble=elector.trouble)
+
+    def part(self) -> Part | None:
+        """Return what this replica has of the work, None where it is not shared."""
+        membership, scheduler = self._membership, self._scheduler
+        if membership is None or (sharding := scheduler.context.sharding) is None:
+            return None
+        hand_over = scheduler.hand_over
+        return Part(
+            identity=self._identity,
+            members=tuple(sorted(membership.members)),
+            takes_part=membership.is_ready,
+            waits_for=membership.waits_for,
+            nodes=sharding.count_nodes(scheduler.cluster.nodes) if membership.members else 0,
+            pods=len(scheduler.queue),
+            passed_on=hand_over.passed_on,
+            given_back=hand_over.given_back,
+            failed=hand_over.failed,
+        )
+
+    def _begin(self) -> None:
         """Decide from now on; after another replica only by views that have everything that it did."""
         elector = self._elector
         assert elector is not None
         if not elector.follows_nobody:
-            for view in views:
+            for view in self._views:
                 view.prove(elector.vouched.get(str(view.resource)))
-        scheduler.lead(True)
+        self._scheduler.lead(True)
 
-    def _join(self, scheduler: Scheduler, views: Sequence[Reflector[Any]], transport: Transport) -> Membership:
-        hand_over = scheduler.hand_over
+    def _share_with(self, members: frozenset[str], lost: frozenset[str]) -> None:
+        """Share the work with these. lost: those whose work is part of what we decide by now."""
+        if lost:
+            for view in self._views:
+                view.prove()
+        self._scheduler.hand_over.share_with(members)
 
-        def share_with(members: frozenset[str], lost: frozenset[str]) -> None:
-            if lost:  # what they did is part of what we decide by now
-                for view in views:
-                    view.prove()
-            hand_over.share_with(members)
+    def _vouch(self) -> Mapping[str, int]:
+        """Return the last change that each view shows; nothing where one may lack something."""
+        if self._scheduler.cluster.assumed or not all(view.is_current for view in self._views):
+            return {}
+        return {str(view.resource): view.last_change for view in self._views if view.last_change}
 
-        return Membership(
-            transport,
-            self._lease(),
-            on_members=share_with,
-            on_ready=scheduler.lead,
-            has_handed_over=hand_over.has_handed_over,
-            has_settled=hand_over.has_settled,
-            pods_seen=lambda: scheduler.event_handlers.pods_seen,
-            pods_known=lambda: views[1].position,
-        )
-
-    async def find_rival(self, transport: Transport) -> Rival | None:
+    async def find_rival(self) -> Rival | None:
         """Return which other scheduler leads under the name of our lease, and not under our lease."""
         return await find_rival(
-            transport,
-            name=self._settings.lease_name,
-            namespace=self.namespace,
-            shares=self._shares if self.is_needed else None,
+            self._transport,
+            name=self._lease.name,
+            namespace=self._lease.namespace,
+            shares=self._fence.shares if self._fence.is_needed else None,
             everywhere=own_namespace() is None and self._settings.lease_namespace is None,
         )
 
-    async def warn_of_rivals(self, transport: Transport) -> NoReturn:
+    async def warn_of_rivals(self) -> NoReturn:
         """Look for other schedulers that lead, for ever, and log them.
 
         For replicas in a pod: anyone who may write leases in any namespace could keep one from its work that did more.
         """
         known: Rival | None = None
         while True:
-            rival = await self.find_rival(transport)
+            rival = await self.find_rival()
             if rival is not None and rival != known:
                 told = {"lease": f"{rival.namespace}/{rival.lease}", "holder": rival.holder}
                 logger.error("another scheduler leads, both may place pods on the same nodes", extra=told)
@@ -205,8 +222,8 @@ class Leading:
 
         With nobody to compete with, lead for ever.
         """
-        if self.membership is not None:
-            return await self.membership.run()
+        if self._membership is not None:
+            return await self._membership.run()
         if self._elector is not None:
             return await self._elector.run()
         await asyncio.Event().wait()
@@ -215,37 +232,19 @@ class Leading:
     def problem(self) -> str | None:
         """Return why this replica does nothing though it should, for a readiness probe; None where it does."""
         if self._elector is not None and self._elector.trouble:
-            return f"cannot take the lease {self._lease().full_name}: {self._elector.trouble}"
-        if self.membership is None or self.membership.is_ready:
+            return f"cannot take the lease {self._lease.full_name}: {self._elector.trouble}"
+        if self._membership is None or self._membership.is_ready:
             return None
-        waits = ", ".join(self.membership.waits_for)
+        waits = ", ".join(self._membership.waits_for)
         if waits:
             return f"waits for a hand-over by {waits}"
-        why = self.membership.trouble
+        why = self._membership.trouble
         return f"has not joined the other replicas yet{f': {why}' if why else ''}"
 
-    @property
-    def namespace(self) -> str:
-        """Return where our Leases are."""
-        return self._settings.lease_namespace or own_namespace() or "kube-system"
 
-    def _lease(self) -> LeaseSettings:
-        election = self._settings
-        return LeaseSettings(
-            namespace=self.namespace,
-            name=election.lease_name,
-            identity=self._identity,
-            lease_seconds=election.lease_duration,
-            renew_deadline_seconds=election.renew_deadline,
-            retry_seconds=election.retry_period,
-        )
-
-
-def _seen(views: Sequence[Reflector[Any]]) -> dict[str, int]:
-    """Return the last change that each view shows; nothing where one may lack something."""
-    if not all(view.is_current for view in views):
-        return {}
-    return {str(view.resource): view.last_change for view in views if view.last_change}
+def lease_namespace(settings: LeaderElectionSettings) -> str:
+    """Return where the Leases of a scheduler are."""
+    return settings.lease_namespace or own_namespace() or "kube-system"
 
 
 def own_namespace() -> str | None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Self
@@ -103,6 +103,7 @@ class Serving:
         ready: Mapping[str, Check],
         replica: Callable[[], Replica],
         signals: Callable[[], Sequence[SignalRow]],
+        before_scrape: Callable[[], Iterator[None]],
         identity: str,
         mode: Mode,
         loops: Loops,
@@ -122,8 +123,6 @@ class Serving:
         self.recorder = DecisionRecorder(
             settings.decision_log, seed=settings.scheduling.seed, replica=identity, counts=self._counts
         )
-        metrics.live.decision_records = self.recorder.tallies
-        metrics.live.signals = self._signals
         metrics.registry.register(ClauseMetrics(self._counts, policies=lambda: self._onlooker.policies))
         self._fetched = signals
         self._sources = Sources(
@@ -134,7 +133,7 @@ class Serving:
             log=self.recorder.log,
             counts=self._counts,
             onlooker=self._onlooker,
-            metrics=self._signals,
+            metrics=self.signals,
             replica=replica,
             clock=time.time,
             shadow=mode.shadow.summary if mode.shadow is not None else None,
@@ -155,7 +154,7 @@ class Serving:
             },
             posts=mode.posts,
             spare_time=self._spare_time,
-            before_scrape=lambda: metrics.live.before_scrape(),
+            before_scrape=before_scrape,
             loops=loops,
         )
 
@@ -184,7 +183,7 @@ class Serving:
         await self.http.__aexit__()
         await self.recorder.close()
 
-    def _signals(self) -> list[SignalRow]:
+    def signals(self) -> list[SignalRow]:
         """Return the state of each query, with the nodes that had no value for it in the last close look."""
         missing = self.recorder.log.missing
         return [replace(row, missing_nodes=missing.get(row.query)) for row in self._fetched()]

@@ -15,7 +15,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.sum_column import exact_sum
-from kube_policy_scheduler.daemon.observing.replica_metrics import Part
+from kube_policy_scheduler.daemon.observing.live_metrics import Part
 from kube_policy_scheduler.framework.invariants import MOST_WHOLE, checks
 from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
 

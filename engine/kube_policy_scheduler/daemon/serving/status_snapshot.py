@@ -18,9 +18,8 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts, Counts
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
-from kube_policy_scheduler.daemon.observing.live_metrics import SignalRow
+from kube_policy_scheduler.daemon.observing.live_metrics import Part, SignalRow
 from kube_policy_scheduler.daemon.observing.observers import Observer
-from kube_policy_scheduler.daemon.observing.replica_metrics import Part
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
 from kube_policy_scheduler.policy.detail import Plugin

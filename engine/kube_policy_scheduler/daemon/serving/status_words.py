@@ -8,7 +8,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.sum_column import exact_sum
-from kube_policy_scheduler.daemon.observing.replica_metrics import described
+from kube_policy_scheduler.daemon.observing.live_metrics import described
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
 from kube_policy_scheduler.daemon.serving.decision_words import explained
 from kube_policy_scheduler.daemon.serving.shadow_words import shadow_section

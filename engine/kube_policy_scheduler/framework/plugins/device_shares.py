@@ -12,7 +12,7 @@ from kube_policy_scheduler.cluster.devices import SHARE_SUFFIX, Ask, DeviceTable
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.status import Code, Refusal
 
@@ -33,6 +33,7 @@ class DeviceShares(Filter):
     """Refuses nodes none of whose devices has the room."""
 
     name = "DeviceShares"
+    default = Default(17)
     scope = Scope.ROW
     events = frozenset(
         {ClusterEvent.POD_DELETE, ClusterEvent.POD_UPDATE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_ALLOCATABLE}

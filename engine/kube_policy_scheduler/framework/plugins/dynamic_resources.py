@@ -33,7 +33,7 @@ from kube_policy_scheduler.framework.dynamic_resources.pod_claims import (
 )
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
@@ -108,6 +108,7 @@ class DynamicResources(Filter, Score):
     """Refuses nodes whose devices do not suffice, and prefers those that serve earlier alternatives."""
 
     name = "DynamicResources"
+    default = Default(13, weight=2)
     scope = Scope.CLUSTER
     events = frozenset(
         {

@@ -8,7 +8,7 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import Ready
+from kube_policy_scheduler.framework.plugin import Default, Ready
 from kube_policy_scheduler.framework.plugins.base import MAX_SCORE, Score
 
 _MIB = 1024 * 1024
@@ -30,6 +30,7 @@ class ImageLocality(Score):
     """Scores nodes by the bytes of the pod's images that need not be pulled."""
 
     name = "ImageLocality"
+    default = Default(16, weight=1)
 
     def pre_score(self, frame: Frame) -> Ready:
         """Name the images."""

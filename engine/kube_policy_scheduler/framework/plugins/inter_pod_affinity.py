@@ -25,7 +25,7 @@ from kube_policy_scheduler.cluster.domains import DomainTotals, topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray, NodeTable, Rows
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope, Skip
 from kube_policy_scheduler.framework.plugins.base import MAX_SCORE
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
@@ -67,6 +67,7 @@ class InterPodAffinity:
     """Whether pods without preferred terms of their own are not scored."""
 
     name: ClassVar[str] = "InterPodAffinity"
+    default: ClassVar[Default] = Default(12, weight=2)
     scope: ClassVar[Scope] = Scope.CLUSTER
     events = frozenset(
         {

@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.node_selectors import NAME_FIELD, preferred_n
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Skip
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Skip
 from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized
 from kube_policy_scheduler.framework.status import Code, Status
 
@@ -22,6 +22,7 @@ class NodeAffinity(Filter, Score):
     """Refuses nodes that the pod's nodeSelector or required node affinity excludes; prefers those it prefers."""
 
     name = "NodeAffinity"
+    default = Default(4, weight=2)
     events = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
     reason = "node(s) didn't match Pod's node affinity/selector"
     normalizes: ClassVar[bool] = True

@@ -8,7 +8,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
 
 RESTART_ALL_CONTAINERS = "RestartAllContainersOnContainerExits"
@@ -19,6 +19,7 @@ class NodeDeclaredFeatures(Filter):
     """Refuses nodes whose `status.declaredFeatures` lack what the pod's spec implies."""
 
     name = "NodeDeclaredFeatures"
+    default = Default(14)
     events = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_FEATURE})
     reason = "node(s) didn't match Pod's required features"
 

@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.node_selectors import NAME_FIELD, FieldTest
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
 
 
@@ -19,6 +19,7 @@ class NodeName(Filter):
     """Refuses nodes of another name than the pod's `spec.nodeName`."""
 
     name = "NodeName"
+    default = Default(2)
     scope = Scope.CLUSTER  # the template leaves the node's name out
     events = frozenset({ClusterEvent.NODE_ADD})
     reason = "node(s) didn't match the requested node name"

@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.ports import WILDCARD, HostPort, host_ports
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.status import Code
 
@@ -20,6 +20,7 @@ class NodePorts(Filter):
     """Refuses nodes on which another pod has one of the pod's host ports."""
 
     name = "NodePorts"
+    default = Default(5)
     scope = Scope.ROW
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD})
     code = Code.UNSCHEDULABLE

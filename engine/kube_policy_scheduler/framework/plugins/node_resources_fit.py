@@ -13,7 +13,7 @@ from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.requests import is_extended
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import Default, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.base import Filter
 from kube_policy_scheduler.framework.status import Code, Refusal
 
@@ -44,6 +44,7 @@ class NodeResourcesFit(Filter):
     """Refuses nodes without room; nodes too small even when empty are refused for good."""
 
     name = "NodeResourcesFit"
+    default = Default(6)
     scope = Scope.ROW
     events = frozenset(
         {

@@ -8,7 +8,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.taints import CORDONED, tolerated
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready
+from kube_policy_scheduler.framework.plugin import Default, PreFilterResult, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter
 
 
@@ -16,6 +16,7 @@ class NodeUnschedulable(Filter):
     """Refuses nodes with `spec.unschedulable`."""
 
     name = "NodeUnschedulable"
+    default = Default(1)
     events = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT})
     reason = "node(s) were unschedulable"
 

@@ -14,7 +14,7 @@ from kube_policy_scheduler.cluster.claims import not_made_for
 from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.status import Code, Refusal
 
 TOO_MANY = "node(s) exceed max volume count"
@@ -34,6 +34,7 @@ class NodeVolumeLimits:
     """Refuses nodes that would have more volumes attached than their CSINode allows."""
 
     name: ClassVar[str] = "NodeVolumeLimits"
+    default: ClassVar[Default] = Default(8)
     scope: ClassVar[Scope] = Scope.CLUSTER
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.STORAGE})
 

@@ -16,7 +16,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.selectors import SelectorError
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope, Skip
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope, Skip
 from kube_policy_scheduler.framework.plugins.pod_topology_spread_score import PreparedScore, SoftSpread
 from kube_policy_scheduler.framework.plugins.spread_constraints import (
     HARD,
@@ -55,6 +55,7 @@ class PodTopologySpread:
     """Constraints of pods that declare none."""
 
     name: ClassVar[str] = "PodTopologySpread"
+    default: ClassVar[Default] = Default(11, weight=2)
     scope: ClassVar[Scope] = Scope.CLUSTER
     events = frozenset(
         {

@@ -16,7 +16,7 @@ from kube_policy_scheduler.cluster.quantity import column_scale, rounded
 from kube_policy_scheduler.cluster.requests import is_scalar, scoring_request
 from kube_policy_scheduler.cluster.sum_column import plus
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import Ready, Scope, Skip
+from kube_policy_scheduler.framework.plugin import Default, Ready, Scope, Skip
 from kube_policy_scheduler.framework.plugins.base import MAX_SCORE, Score
 
 CPU_AND_MEMORY = (("cpu", 1), ("memory", 1))
@@ -80,6 +80,8 @@ class ResourceScore(Score):
 
 class LeastAllocated(ResourceScore):
     """Prefers nodes with much left: the default."""
+
+    default = Default(6, weight=1)
 
     def resource_score(self, used: IntArray, capacity: IntArray) -> IntArray:
         """Return the free share in percent."""

@@ -10,7 +10,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.taints import taint_sets, tolerance, untolerated_hard, untolerated_soft
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import PreFilterResult, Ready
+from kube_policy_scheduler.framework.plugin import Default, PreFilterResult, Ready
 from kube_policy_scheduler.framework.plugins.base import Filter, Score, normalized
 
 
@@ -18,6 +18,7 @@ class TaintToleration(Filter, Score):
     """Refuses nodes with an untolerated NoSchedule or NoExecute taint; fewer PreferNoSchedule taints score higher."""
 
     name = "TaintToleration"
+    default = Default(3, weight=3)
     events = frozenset({ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT})
     reason = "node(s) had untolerated taint(s)"
     normalizes: ClassVar[bool] = True

@@ -36,7 +36,7 @@ from kube_policy_scheduler.cluster.object_store import key_of, storage_class
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.plugins.volume_matching import (
     Matches,
     candidates,
@@ -104,6 +104,7 @@ class VolumeBinding:
     """Refuses nodes from which the pod's volumes cannot be reached or made."""
 
     name: ClassVar[str] = "VolumeBinding"
+    default: ClassVar[Default] = Default(9)
     scope: ClassVar[Scope] = Scope.CLUSTER
     events = frozenset({ClusterEvent.STORAGE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
 

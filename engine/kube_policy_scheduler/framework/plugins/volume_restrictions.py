@@ -15,7 +15,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray
 from kube_policy_scheduler.cluster.object_store import key_of
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
 NO_DISK = "node(s) had no available disk"
@@ -40,6 +40,7 @@ class VolumeRestrictions:
     """Refuses nodes whose pods hold what the pod must have for itself."""
 
     name: ClassVar[str] = "VolumeRestrictions"
+    default: ClassVar[Default] = Default(7)
     scope: ClassVar[Scope] = Scope.CLUSTER
     events = frozenset({ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD, ClusterEvent.STORAGE})
 

@@ -14,7 +14,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
 from kube_policy_scheduler.cluster.object_store import key_of, storage_class
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
-from kube_policy_scheduler.framework.plugin import SKIP, PreFilterResult, Ready, Scope
+from kube_policy_scheduler.framework.plugin import SKIP, Default, PreFilterResult, Ready, Scope
 from kube_policy_scheduler.framework.status import Code, Refusal, Status
 
 WRONG_ZONE = "node(s) had no available volume zone"
@@ -41,6 +41,7 @@ class VolumeZone:
     """Refuses nodes outside the zones and regions of the pod's bound volumes."""
 
     name: ClassVar[str] = "VolumeZone"
+    default: ClassVar[Default] = Default(10)
     scope: ClassVar[Scope] = Scope.CLUSTER
     events = frozenset({ClusterEvent.STORAGE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL})
 

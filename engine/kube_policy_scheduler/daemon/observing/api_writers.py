@@ -1,4 +1,4 @@
-"""What a daemon tells the API server beside bindings: events, conditions, what became of policies. Decides nothing."""
+"""What is written to the API server beside bindings: events, conditions, what became of policies. Decides nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kube_policy_scheduler.daemon.policies.reload import FormerPolicies, ReloadR
 logger = logging.getLogger(__name__)
 
 
-class Telling:
+class ApiWriters:
     """Everything that is written in the background."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Telling:
             )
 
     def start(self, loops: Loops) -> list[Loop]:
-        """Begin to send; who does not place pods has no conditions to send, and only reloads as events."""
+        """Start to send; a mode that places no pods has no conditions to send, and only reloads as events."""
         places = self._settings.mode == "scheduler"
         works: dict[str, Run | None] = {
             "pod-status": self.statuses.run if places else None,
@@ -107,7 +107,7 @@ class Telling:
         }
 
     def reloaded(self, record: ReloadRecord) -> None:
-        """Tell what became of new policies."""
+        """Report what became of new policies."""
         if self._reload_events is not None:
             self._reload_events.report(record)
         if self._history is not None and record.successful and record.hash is not None:
@@ -118,7 +118,7 @@ class Telling:
     async def former_policies(self, *, proof: PolicyProof | None) -> Sequence[FormerPolicies]:
         """Return the policies that were accepted before, the newest first; none where no ConfigMap is named.
 
-        proof: what has to vouch for them; None: nothing.
+        proof: what must vouch for them; None: nothing.
         """
         if self._history is None:
             return ()
@@ -134,9 +134,9 @@ class Telling:
 
     async def drain(self, *, timeout_seconds: float) -> None:
         """Send what waits, before the process ends; what only who leads may say is dropped where we do not."""
-        told = await asyncio.gather(
+        sent = await asyncio.gather(
             *(each.drain(timeout_seconds=timeout_seconds) for each in (self.statuses, self._groups, self.events))
         )
-        if not all(told):
+        if not all(sent):
             conditions = len(self.statuses) + len(self._groups)
             logger.warning("ending with %d events and %d conditions unsent", len(self.events), conditions)
