@@ -64,11 +64,6 @@ for _above in MAY_IMPORT.keys() - {"diagnostics", "times", "wording"}:
     MAY_IMPORT[_above] |= {"times", "wording"}
 """For each package of the engine, the packages below it. What is not listed is forbidden: imports go downward only."""
 
-STILL_CIRCULAR = {
-    "framework",
-}
-"""Packages whose modules or sub-packages still import each other in a circle. This list only gets shorter."""
-
 ROOMS_IN_ORDER = {"lang": ("reading", "formatting", "checking", "compiling")}
 """For packages that are a pipeline, their rooms: each knows those before it only."""
 
@@ -241,14 +236,7 @@ PACKAGES = [file.parent for file in FILES if file.name == "__init__.py"] + [ENGI
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.relative_to(ENGINE).as_posix())
 def test_nothing_imports_in_a_circle(package: Path) -> None:
     circle = circle_in(package)
-    if package.relative_to(ENGINE).as_posix() in STILL_CIRCULAR:
-        assert circle, "no circle is left: remove the package from STILL_CIRCULAR"
-    else:
-        assert not circle, " imports ".join(circle)
-
-
-def test_packages_that_are_still_circular_exist() -> None:
-    assert {ENGINE / package for package in STILL_CIRCULAR} <= set(PACKAGES)
+    assert not circle, " imports ".join(circle)
 
 
 @pytest.mark.parametrize("package", ROOMS_IN_ORDER)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.resource_slices import SlicedDevice
+from kube_policy_scheduler.framework.device_columns import class_devices as columns_of
+from kube_policy_scheduler.framework.device_columns import number_of, of_claimed
 from kube_policy_scheduler.framework.dynamic_resources.allocator import attribute_of
-from kube_policy_scheduler.framework.dynamic_resources.device_columns import class_devices as columns_of
-from kube_policy_scheduler.framework.dynamic_resources.device_columns import number_of, of_claimed
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.signature import ConstantText, MaybeNumberReader, NumberReader, builtin
 from kube_policy_scheduler.lang.types import Depends, Shape

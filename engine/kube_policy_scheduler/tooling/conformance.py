@@ -17,9 +17,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import key_of, object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
-from kube_policy_scheduler.framework.dynamic_resources.pod_claims import ClaimProblem, find_claims
-from kube_policy_scheduler.framework.dynamic_resources.reservation import (
+from kube_policy_scheduler.framework.claim_reservation import (
     ClaimWrite,
     ReservedClaim,
     allocated_on,
@@ -28,6 +26,8 @@ from kube_policy_scheduler.framework.dynamic_resources.reservation import (
     waits_for_binding_conditions,
     writes,
 )
+from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
+from kube_policy_scheduler.framework.dynamic_resources.pod_claims import ClaimProblem, find_claims
 from kube_policy_scheduler.framework.evaluation import Evaluation, evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile

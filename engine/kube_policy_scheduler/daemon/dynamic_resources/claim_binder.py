@@ -13,13 +13,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import object_key
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.resource_versions import version_number
-from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
-from kube_policy_scheduler.framework.dynamic_resources.pod_claims import (
-    binding_failure,
-    has_binding_timed_out,
-    is_ready_for_binding,
-)
-from kube_policy_scheduler.framework.dynamic_resources.reservation import (
+from kube_policy_scheduler.framework.claim_reservation import (
     ClaimReservation,
     ReservedClaim,
     extended_claim,
@@ -27,6 +21,12 @@ from kube_policy_scheduler.framework.dynamic_resources.reservation import (
     stamped,
     undo,
     waits_for_binding_conditions,
+)
+from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
+from kube_policy_scheduler.framework.dynamic_resources.pod_claims import (
+    binding_failure,
+    has_binding_timed_out,
+    is_ready_for_binding,
 )
 from kube_policy_scheduler.times import rfc3339
 

@@ -20,8 +20,8 @@ from kube_policy_scheduler.daemon.modes.shadow_report import facts
 from kube_policy_scheduler.daemon.observing.observers import Compared, Verdict
 from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
+from kube_policy_scheduler.framework.claim_reservation import ClaimReservation
 from kube_policy_scheduler.framework.cycle import Decision
-from kube_policy_scheduler.framework.dynamic_resources.reservation import ClaimReservation
 from kube_policy_scheduler.framework.queue import Place, QueuedPod
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.framework.dynamic_resources.reservation import ClaimReservation
-from kube_policy_scheduler.framework.dynamic_resources.reservation import undo as undo_claims
+from kube_policy_scheduler.framework.claim_reservation import ClaimReservation
+from kube_policy_scheduler.framework.claim_reservation import undo as undo_claims
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.queue import QueuedPod
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation

@@ -19,8 +19,8 @@ from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent, ClusterView
+from kube_policy_scheduler.framework.claim_reservation import ClaimReservation
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.dynamic_resources.reservation import ClaimReservation
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile

@@ -33,10 +33,10 @@ from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
 from kube_policy_scheduler.daemon.scheduling.preemption import evict_all, nominate
 from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
 from kube_policy_scheduler.daemon.watching.freshness import STALE_POLL_SECONDS
+from kube_policy_scheduler.framework.claim_reservation import has_claims
+from kube_policy_scheduler.framework.claim_reservation import reserve_on as reserve_claims
+from kube_policy_scheduler.framework.claim_reservation import undo as undo_claims
 from kube_policy_scheduler.framework.cycle import Decision
-from kube_policy_scheduler.framework.dynamic_resources.reservation import has_claims
-from kube_policy_scheduler.framework.dynamic_resources.reservation import reserve_on as reserve_claims
-from kube_policy_scheduler.framework.dynamic_resources.reservation import undo as undo_claims
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement

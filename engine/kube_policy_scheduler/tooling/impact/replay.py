@@ -16,8 +16,8 @@ import msgspec
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
 from kube_policy_scheduler.cluster.signals import Signals
+from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, take_claims
 from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.dynamic_resources.in_memory import give_claims_back, take_claims
 from kube_policy_scheduler.framework.evaluation import evaluate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile

@@ -15,9 +15,9 @@ from kube_policy_scheduler.cluster.devices import SHARE_SUFFIX, WHOLE
 from kube_policy_scheduler.cluster.nodes import FloatArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.requests import is_extended
+from kube_policy_scheduler.framework.claim_reservation import has_claims
+from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, take_claims, with_claims_like
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
-from kube_policy_scheduler.framework.dynamic_resources.in_memory import give_claims_back, take_claims, with_claims_like
-from kube_policy_scheduler.framework.dynamic_resources.reservation import has_claims
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.fragmentation import fragmentation
 from kube_policy_scheduler.framework.frame import Frame

@@ -23,8 +23,8 @@ from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
 from kube_policy_scheduler.framework.active_queue import ActiveQueue
+from kube_policy_scheduler.framework.claims_in_memory import give_claims_back, make_claims, take_claims
 from kube_policy_scheduler.framework.cycle import Cycle
-from kube_policy_scheduler.framework.dynamic_resources.in_memory import give_claims_back, make_claims, take_claims
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement, Permit
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates

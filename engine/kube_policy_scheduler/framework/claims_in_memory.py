@@ -15,14 +15,14 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.object_store import key_of
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
-from kube_policy_scheduler.framework.dynamic_resources.reservation import (
+from kube_policy_scheduler.framework.claim_reservation import (
     has_claims,
     reserve_on,
     stamped,
     undo,
     users_with,
 )
+from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.times import rfc3339
 
