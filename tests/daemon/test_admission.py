@@ -24,7 +24,7 @@ from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
 from kube_policy_scheduler.adapters.worker_process import WorkerProcess
 from kube_policy_scheduler.daemon.webhook import server as webhook_module
-from kube_policy_scheduler.daemon.webhook.admission import MESSAGE_CHARACTERS, NOT_OURS, Verdict, judge
+from kube_policy_scheduler.daemon.webhook.admission import MESSAGE_CHARACTERS, NOT_OURS, AdmissionResult, judge
 from kube_policy_scheduler.daemon.webhook.bodies import MAX_BODY_BYTES, Bodies
 from kube_policy_scheduler.daemon.webhook.checking import ReviewChecker
 from kube_policy_scheduler.daemon.webhook.server import Webhook
@@ -47,7 +47,7 @@ def review(operation: str, files: dict[str, str] | None = None, *, binary: dict[
     return made
 
 
-def judged(made: Json) -> Verdict:
+def judged(made: Json) -> AdmissionResult:
     return judge(decode_review(json.dumps(made).encode()))
 
 
@@ -55,7 +55,7 @@ class TestJudging:
     """What may be written."""
 
     def test_what_was_recorded(self) -> None:
-        assert judged(review("create")) == Verdict(None, (), PolicySources.of({"default.policy": GOOD}).hash)
+        assert judged(review("create")) == AdmissionResult(None, (), PolicySources.of({"default.policy": GOOD}).hash)
         assert "node.ready" in str(judged(review("update")).refusal)
 
     def test_all_files_are_checked_together(self) -> None:

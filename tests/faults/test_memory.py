@@ -12,7 +12,7 @@ from tests.faults.conftest import Size
 EMPTY_AT_THE_END = (
     "pods",
     "placed on",
-    "stranded",
+    "pods on unknown nodes",
     "queue",
     "active heaps",
     "back-off heap",

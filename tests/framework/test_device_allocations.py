@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.dynamic_resources.allocations import Allocations, Outcome, allocations
-from kube_policy_scheduler.framework.plugins.dynamic_resources import Verdict
+from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimOutcome
 
 DRIVER = "gpu.example.com"
 NODES = ["a", "b", "c"]
@@ -104,5 +104,5 @@ def chosen(found: Allocations, row: int) -> list[list[str]] | str:
 
 
 def test_verdicts_go_on_from_outcomes() -> None:
-    assert Verdict.FITS == Outcome.ALLOCATED
-    assert {verdict.value for verdict in Verdict} & {outcome.value for outcome in Outcome} == {1, 2, 3, 4}
+    assert ClaimOutcome.FITS == Outcome.ALLOCATED
+    assert {verdict.value for verdict in ClaimOutcome} & {outcome.value for outcome in Outcome} == {1, 2, 3, 4}

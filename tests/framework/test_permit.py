@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 
 
-def claim(key: str, size: int, *, within: float = 60.0) -> GangRequirement:
+def requirement(key: str, size: int, *, within: float = 60.0) -> GangRequirement:
     return GangRequirement(
         Group("p/gang", "default", "s", key), size, within, group_of=lambda template: None, text="gang"
     )
@@ -27,7 +27,9 @@ def slowly_released(pods: dict[str, list[GangRequirement]], uid: str, placed: di
     together, ahead = {uid}, [uid]
     while ahead:
         groups = {one.group for one in pods[ahead.pop()]}
-        fresh = {other for other, claims in pods.items() if groups & {one.group for one in claims}} - together
+        fresh = {
+            other for other, requirements in pods.items() if groups & {one.group for one in requirements}
+        } - together
         together |= fresh
         ahead += fresh
     staying: set[str] = set()
@@ -47,23 +49,25 @@ def slowly_released(pods: dict[str, list[GangRequirement]], uid: str, placed: di
     running=st.dictionaries(st.sampled_from("XYZ"), st.integers(0, 3)),
 )
 def test_all_who_can_bind_do_at_once_and_nobody_else(pods: dict[str, dict[str, int]], running: dict[str, int]) -> None:
-    claims = {uid: [claim(key, size) for key, size in sorted(wanted.items())] for uid, wanted in pods.items()}
+    requirements = {
+        uid: [requirement(key, size) for key, size in sorted(wanted.items())] for uid, wanted in pods.items()
+    }
     placed = {key: running.get(key, 0) + sum(key in wanted for wanted in pods.values()) for key in "XYZ"}
     permit = Permit()
-    for uid, wanted in claims.items():
+    for uid, wanted in requirements.items():
         permit.wait(uid, tuple(wanted), 0.0)
-    last = max(claims)
+    last = max(requirements)
     released = permit.release(last, lambda one: placed[one.group.key or ""])
-    assert set(released) == slowly_released(claims, last, placed)
-    assert set(permit) == claims.keys() - set(released)
+    assert set(released) == slowly_released(requirements, last, placed)
+    assert set(permit) == requirements.keys() - set(released)
 
 
 def test_groups_expire_one_by_one_whatever_becomes_of_their_pods() -> None:
     permit = Permit()
     for number, within in enumerate((30.0, 10.0, 20.0)):
-        permit.wait(f"p{number}", (claim(f"g{number}", 2, within=within),), 0.0)
+        permit.wait(f"p{number}", (requirement(f"g{number}", 2, within=within),), 0.0)
     permit.leave("p1")
-    permit.wait("p1", (claim("g1", 2, within=10.0),), 5.0)  # begins anew
+    permit.wait("p1", (requirement("g1", 2, within=10.0),), 5.0)  # begins anew
     assert permit.next_due() == 15.0
     assert permit.expire(14.9) == {}
     assert list(permit.expire(20.0)) == ["p1", "p2"]

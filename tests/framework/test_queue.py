@@ -104,7 +104,7 @@ def test_a_gated_pod_is_held_until_its_gates_are_gone() -> None:
 
     held = queue.get("a")
     assert held is not None
-    assert (held.place, held.held_because) == (Place.HELD, "waiting for scheduling gates: [g1 g2]")
+    assert (held.place, held.held_because) == (Place.GATED, "waiting for scheduling gates: [g1 g2]")
     assert queue.pop(0.0) is None
 
     queue.add(make_pod("a", templates=templates), 1.0)

@@ -108,7 +108,7 @@ def _decides(policy: Policy) -> None:
                 raise Wrong(f"the score {name} is {column}")
         policy.governs(frame)
         policy.hold_reason(frame)
-        policy.claims(frame)
+        policy.gang_requirements(frame)
         if policy.order is not None:
             policy.order(frame)
         rule = policy.profile.preemption

@@ -163,7 +163,7 @@ def _huge(number: int) -> Json:
     return {"metadata": {"labels": {"own": str(number)}}, "spec": {"containers": [container(cpu="100000")]}}
 
 
-def _stranded(stage: Stage, n: int) -> None:
+def _on_unknown_nodes(stage: Stage, n: int) -> None:
     for number in range(n):
         pod = stage.pod(TENANT, _meta(labels={"own": str(number)}))
         stage.event_handlers.pod_changed(stage.on_node(pod, f"nowhere{number}"))
@@ -385,7 +385,7 @@ MANY = [
         world=_placed(lambda i: _spec(volumes=[{"name": "v", "gcePersistentDisk": {"pdName": "d", "readOnly": True}}])),
     ),
     Axis("pods with a resource each", world=_placed(lambda i: _spec(containers=[container(**{f"x.io/r{i}": "1"})]))),
-    Axis("pods on nodes that are not there", world=_stranded),
+    Axis("pods on nodes that are not there", world=_on_unknown_nodes),
     Axis("pods that fit nowhere", world=_pending(_huge)),
     Axis(
         "pods of priority that fit nowhere",

@@ -14,9 +14,9 @@ from typing import Any, assert_never
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from kube_policy_scheduler.adapters.kube.reviews import Access, Verdict
+from kube_policy_scheduler.adapters.kube.reviews import Access, AccessDecision
 
-Review = Callable[[str, str, str], Awaitable[Verdict]]
+Review = Callable[[str, str, str], Awaitable[AccessDecision]]
 """From a token, a verb and a path to whether that may be; never raises."""
 
 _CHALLENGES = (

@@ -19,7 +19,7 @@ from kube_policy_scheduler.cluster.resource_slices import SlicedDevice
 from kube_policy_scheduler.framework.dynamic_resources.allocator import attribute_of
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Ready
-from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimState, DynamicResources, Verdict
+from kube_policy_scheduler.framework.plugins.dynamic_resources import ClaimOutcome, ClaimState, DynamicResources
 
 _MOST_CLASSES = 64
 """Classes that columns are kept for: 17 bytes a node each."""
@@ -131,7 +131,7 @@ def of_claimed(frame: Frame, measure: Callable[[Sequence[SlicedDevice]], float])
     state: ClaimState = prepared.state
     known: dict[int, float] = {}
     rows = frame.index()
-    for position in np.flatnonzero(_PLUGIN.verdicts(frame, state) == Verdict.FITS).tolist():
+    for position in np.flatnonzero(_PLUGIN.verdicts(frame, state) == ClaimOutcome.FITS).tolist():
         reserved = _PLUGIN.allocation(frame, state, int(rows[position]))
         if reserved is None or reserved.found.claims is None:
             continue

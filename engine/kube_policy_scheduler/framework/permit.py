@@ -52,14 +52,14 @@ class GangRequirement:
 
 
 Placed = Callable[[GangRequirement], int]
-"""How many members of a claim's group have a place: they run, are being bound, or wait here."""
+"""How many members of a requirement's group have a place: they run, are being bound, or wait here."""
 
 
 class Permit:
     """Who waits, for which groups, until when."""
 
     def __init__(self) -> None:
-        self._claims: dict[str, tuple[GangRequirement, ...]] = {}
+        self._requirements: dict[str, tuple[GangRequirement, ...]] = {}
         self._members: dict[Group, dict[str, None]] = {}
         self._since: dict[Group, float] = {}
         self._due: dict[Group, float] = {}
@@ -68,13 +68,13 @@ class Permit:
         """A heap; an entry is stale where its group is due at another time, or not at all."""
 
     def __len__(self) -> int:
-        return len(self._claims)
+        return len(self._requirements)
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self._claims
+        return uid in self._requirements
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._claims)
+        return iter(self._requirements)
 
     def groups(self) -> tuple[Group, ...]:
         """Return the groups of which somebody waits, longest first."""
@@ -92,33 +92,33 @@ class Permit:
         """Return how many of a group's pods wait."""
         return len(self._members.get(group, ()))
 
-    def wait(self, uid: str, claims: tuple[GangRequirement, ...], now: float) -> None:
+    def wait(self, uid: str, requirements: tuple[GangRequirement, ...], now: float) -> None:
         """Let a pod that has a place wait."""
         self.leave(uid)
-        self._claims[uid] = claims
-        for claim in claims:
-            if claim.group not in self._since:
-                self._since[claim.group] = now
-                due = self._due[claim.group] = now + claim.within_seconds
-                heapq.heappush(self._next_due, (due, next(self._numbers), claim.group))
-            self._members.setdefault(claim.group, {})[uid] = None
+        self._requirements[uid] = requirements
+        for requirement in requirements:
+            if requirement.group not in self._since:
+                self._since[requirement.group] = now
+                due = self._due[requirement.group] = now + requirement.within_seconds
+                heapq.heappush(self._next_due, (due, next(self._numbers), requirement.group))
+            self._members.setdefault(requirement.group, {})[uid] = None
 
     def leave(self, uid: str) -> bool:
         """Forget a pod; return whether it waited."""
-        claims = self._claims.pop(uid, None)
-        for claim in claims or ():
-            members = self._members[claim.group]
+        requirements = self._requirements.pop(uid, None)
+        for requirement in requirements or ():
+            members = self._members[requirement.group]
             del members[uid]
             if not members:
-                del self._members[claim.group], self._since[claim.group], self._due[claim.group]
-        return claims is not None
+                del self._members[requirement.group], self._since[requirement.group], self._due[requirement.group]
+        return requirements is not None
 
     def release(self, uid: str, placed: Placed) -> list[str]:
         """Return who may bind now that a pod has come, itself included, and forget them; nobody: it goes on waiting.
 
         A pod may bind if every group of it is complete without those who must go on waiting themselves.
         """
-        if not all(placed(claim) >= claim.size for claim in self._claims[uid]):
+        if not all(placed(requirement) >= requirement.size for requirement in self._requirements[uid]):
             return []
         together = self._connected(uid)
         staying = self._staying(together, placed)
@@ -128,12 +128,12 @@ class Permit:
         return released
 
     def expire(self, now: float) -> dict[str, GangRequirement]:
-        """Forget the pods that waited too long, with all of its group; return them with the claim that ran out."""
+        """Forget the pods that waited too long, with all of their group; return them with the requirement."""
         gone: dict[str, GangRequirement] = {}
         while (due := self.next_due()) is not None and due <= now:
             group = heapq.heappop(self._next_due)[2]
             for uid in self.members(group):
-                gone[uid] = next(claim for claim in self._claims[uid] if claim.group == group)
+                gone[uid] = next(requirement for requirement in self._requirements[uid] if requirement.group == group)
                 self.leave(uid)
         return gone
 
@@ -156,10 +156,10 @@ class Permit:
         found, groups = {uid: None}, set[Group]()
         ahead = [uid]
         while ahead:
-            for claim in self._claims[ahead.pop()]:
-                if claim.group not in groups:
-                    groups.add(claim.group)
-                    fresh = [other for other in self._members[claim.group] if other not in found]
+            for requirement in self._requirements[ahead.pop()]:
+                if requirement.group not in groups:
+                    groups.add(requirement.group)
+                    fresh = [other for other in self._members[requirement.group] if other not in found]
                     found.update(dict.fromkeys(fresh))
                     ahead += fresh
         return list(found)
@@ -171,10 +171,10 @@ class Permit:
         most: dict[Group, list[tuple[int, int, str]]] = {}
         """By group: heaps of those who wait, who asks for the largest size first."""
         for number, uid in enumerate(together):
-            for claim in self._claims[uid]:
-                if claim.group not in left:
-                    left[claim.group] = placed(claim)
-                most.setdefault(claim.group, []).append((-claim.size, number, uid))
+            for requirement in self._requirements[uid]:
+                if requirement.group not in left:
+                    left[requirement.group] = placed(requirement)
+                most.setdefault(requirement.group, []).append((-requirement.size, number, uid))
         for heap in most.values():
             heapq.heapify(heap)
         staying: set[str] = set()
@@ -187,8 +187,8 @@ class Permit:
                 if uid in staying:
                     continue
                 staying.add(uid)
-                for claim in self._claims[uid]:
-                    left[claim.group] -= 1
-                    if claim.group != group:
-                        ahead.append(claim.group)
+                for requirement in self._requirements[uid]:
+                    left[requirement.group] -= 1
+                    if requirement.group != group:
+                        ahead.append(requirement.group)
         return staying

@@ -19,7 +19,7 @@ from kube_policy_scheduler.framework.attempt_events import AttemptEvents
 from kube_policy_scheduler.framework.backoff_queue import BackoffQueue, backoff_end
 from kube_policy_scheduler.framework.events import ClusterEvent, wake_events
 from kube_policy_scheduler.framework.permit import Group, Placed
-from kube_policy_scheduler.framework.queued_groups import Membership, QueuedGroups, ShortGroups
+from kube_policy_scheduler.framework.queued_groups import GroupsMissingMembers, Membership, QueuedGroups
 from kube_policy_scheduler.framework.queued_pod import (
     Place,
     QueuedPod,
@@ -61,7 +61,7 @@ class SchedulingQueue:
         self._turn = turn
         self._hold = hold
         self._membership: MembershipOf = lambda queued: Membership()
-        self._placed: Placed = lambda claim: 0
+        self._placed: Placed = lambda requirement: 0
         self._pods: dict[str, QueuedPod] = {}
         self._tickets = count(1)
         self._active = ActiveQueue(self._tickets)
@@ -70,7 +70,7 @@ class SchedulingQueue:
         """Held by their scheduling gates: only an update of the pod lets them in."""
         self._held: dict[str, QueuedPod] = {}
         """Held for a reason of their own, by a policy: they are asked again now and then."""
-        self._short = ShortGroups()
+        self._missing_members = GroupsMissingMembers()
         """Held until their group is large enough, or there."""
         self._ask_again: dict[str, QueuedPod] = {}
         """Held pods that are to be asked again soon: their group has changed."""
@@ -96,15 +96,15 @@ class SchedulingQueue:
 
     def held(self) -> Iterator[QueuedPod]:
         """Return the pods that must wait outside."""
-        return iter([*self._gated.values(), *self._held.values(), *self._short])
+        return iter([*self._gated.values(), *self._held.values(), *self._missing_members])
 
     def held_by_policy(self) -> list[QueuedPod]:
         """Return the pods that are held for a reason of their own, other than scheduling gates."""
         return list(self._held.values())
 
-    def short_groups(self) -> list[Group]:
+    def groups_missing_members(self) -> list[Group]:
         """Return the groups that somebody is held for, because they are too small or not there."""
-        return self._short.groups()
+        return self._missing_members.groups()
 
     def newly_held(self, *, since: float) -> list[QueuedPod]:
         """Return the held pods that came at this time or before, and for which `told` was not called since.
@@ -156,8 +156,8 @@ class SchedulingQueue:
             match queued.place:
                 case Place.ACTIVE | Place.BACKOFF:
                     right = queued.ticket in ready
-                case Place.HELD:
-                    right = (uid in self._gated) + (uid in self._held) + (uid in self._short) == 1
+                case Place.GATED:
+                    right = (uid in self._gated) + (uid in self._held) + (uid in self._missing_members) == 1
                 case Place.UNSCHEDULABLE:
                     right = self._unschedulable.would_be_found(queued)
                 case Place.IN_FLIGHT | Place.PERMIT:
@@ -186,7 +186,7 @@ class SchedulingQueue:
             return
         before, known.pod = known.pod, pod
         changed = before.template is not pod.template or before.annotations != pod.annotations
-        if known.place is Place.HELD or (changed and known.place in (Place.UNSCHEDULABLE, Place.ACTIVE)):
+        if known.place is Place.GATED or (changed and known.place in (Place.UNSCHEDULABLE, Place.ACTIVE)):
             self._leave(known)
             self._enqueue(known)
             self._let_in(known)
@@ -306,7 +306,7 @@ class SchedulingQueue:
         if queued is None:
             return False
         match queued.place:
-            case Place.HELD:
+            case Place.GATED:
                 return self.recheck(queued)
             case Place.IN_FLIGHT:
                 self._events.note(event)
@@ -328,16 +328,16 @@ class SchedulingQueue:
         turn: TurnOf,
         hold: HoldReason,
         membership: MembershipOf = lambda queued: Membership(),
-        placed: Placed = lambda claim: 0,
+        placed: Placed = lambda requirement: 0,
     ) -> None:
         """Order, hold and group pods by other rules from now on, those that wait included.
 
-        placed: how many members of a claim's group have a place.
+        placed: how many members of a gang's group have a place.
         """
         self._turn, self._hold, self._membership, self._placed = turn, hold, membership, placed
         self._active.clear()  # keys of two orders cannot be compared
         for queued in self._pods.values():
-            if queued.place is not Place.HELD:
+            if queued.place is not Place.GATED:
                 self._groups.join(queued, membership(queued).groups)
         for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
             self._enqueue(queued)
@@ -345,29 +345,29 @@ class SchedulingQueue:
 
     def recheck_held(self) -> int:
         """Ask again about all held pods; return how many were let in."""
-        return sum(self.recheck(queued) for queued in [*self._held.values(), *self._short])
+        return sum(self.recheck(queued) for queued in [*self._held.values(), *self._missing_members])
 
     def recheck(self, queued: QueuedPod) -> bool:
         """Ask again about a pod that is held for another reason than its gates; return whether it was let in."""
         uid = queued.pod.uid
-        if queued.place is Place.HELD and self._pods.get(uid) is queued and uid not in self._gated:
+        if queued.place is Place.GATED and self._pods.get(uid) is queued and uid not in self._gated:
             self._leave(queued)
             self._enqueue(queued)
             self._let_in(queued)
-        return queued.place is not Place.HELD
+        return queued.place is not Place.GATED
 
     def recheck_group(self, group: Group) -> None:
         """Let in whom a group was too small for, if it is large enough now."""
-        claim = self._short.claim(group)
-        if claim is not None:
-            number = self._groups.without_place(group) + self._placed(claim)
-            self._ask_again.update((queued.pod.uid, queued) for queued in self._short.ready(group, number))
+        requirement = self._missing_members.requirement(group)
+        if requirement is not None:
+            number = self._groups.without_place(group) + self._placed(requirement)
+            self._ask_again.update((queued.pod.uid, queued) for queued in self._missing_members.ready(group, number))
             self.ask_again()
 
     def group_changed(self, rule: str, name: str) -> None:
         """Ask again about the pods that wait for the group `namespace/key` of a rule."""
-        for group in self._short.named(rule, name):
-            self._ask_again.update((queued.pod.uid, queued) for queued in self._short.waiting(group))
+        for group in self._missing_members.named(rule, name):
+            self._ask_again.update((queued.pod.uid, queued) for queued in self._missing_members.waiting(group))
         self.ask_again()
 
     def ask_again(self) -> None:
@@ -375,7 +375,7 @@ class SchedulingQueue:
         for queued in list(islice(self._ask_again.values(), ASKED_AT_ONCE)):
             uid = queued.pod.uid
             del self._ask_again[uid]
-            if self._pods.get(uid) is queued and uid in self._short:
+            if self._pods.get(uid) is queued and uid in self._missing_members:
                 self._leave(queued)
                 self._enqueue(queued)
 
@@ -416,12 +416,12 @@ class SchedulingQueue:
     def _hold_back(self, queued: QueuedPod, membership: Membership) -> None:
         uid, why = queued.pod.uid, membership.why
         assert why is not None
-        queued.place, queued.held_because = Place.HELD, why
+        queued.place, queued.held_because = Place.GATED, why
         if gates(queued) is not None:
             self._gated[uid] = queued
             return
         if membership.waits_for is not None:
-            self._short.add(queued, membership)
+            self._missing_members.add(queued, membership)
         else:
             self._held[uid] = queued
         if queued.told != why or queued.pod.nominated_node:
@@ -449,11 +449,11 @@ class SchedulingQueue:
         match queued.place:
             case Place.IN_FLIGHT:
                 self._in_flight -= 1
-            case Place.HELD:
+            case Place.GATED:
                 uid = queued.pod.uid
                 self._untold.pop(uid, None)
                 if self._gated.pop(uid, None) is None and self._held.pop(uid, None) is None:
-                    self._short.remove(uid)
+                    self._missing_members.remove(uid)
             case Place.UNSCHEDULABLE:
                 self._unschedulable.remove(queued)
             case Place.ACTIVE | Place.BACKOFF | Place.PERMIT:

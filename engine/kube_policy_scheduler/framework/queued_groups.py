@@ -21,14 +21,14 @@ class Membership:
     """The groups that a pod starts together with, and why it must wait outside the active queue for them."""
 
     groups: tuple[Group, ...] = ()
-    claims: tuple[GangRequirement, ...] = ()
+    requirements: tuple[GangRequirement, ...] = ()
     """What its groups ask for; none where that is not known."""
     why: str | None = None
     """None: it may be decided."""
     waits_for: Group | None = None
     """The group that it waits for; None: for something else, so that it is asked again now and then."""
-    short_of: GangRequirement | None = None
-    """The claim for which there are too few pods; None: the group itself is not there yet."""
+    missing_members: GangRequirement | None = None
+    """The requirement for which there are too few pods; None: the group itself is not there yet."""
 
 
 class QueuedGroups:
@@ -93,7 +93,7 @@ class QueuedGroups:
             self._with_place.pop(group, None)
 
 
-class ShortGroups:
+class GroupsMissingMembers:
     """Held pods whose group is too small, or not there; who may go on is found without a look at the others."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class ShortGroups:
         self._by_size: dict[Group, dict[int, dict[str, QueuedPod]]] = {}
         self._sizes: dict[Group, list[int]] = {}
         """The sizes in `_by_size`, ascending."""
-        self._claims: dict[Group, GangRequirement] = {}
+        self._requirements: dict[Group, GangRequirement] = {}
         self._named: dict[tuple[str, str], dict[Group, None]] = {}
         """By rule and `namespace/key`."""
 
@@ -117,17 +117,17 @@ class ShortGroups:
 
     def add(self, queued: QueuedPod, membership: Membership) -> None:
         """Let a pod wait for its group."""
-        group, claim = membership.waits_for, membership.short_of
+        group, requirement = membership.waits_for, membership.missing_members
         assert group is not None
-        size = claim.size if claim is not None else 0
+        size = requirement.size if requirement is not None else 0
         self._pods[queued.pod.uid] = queued, group, size
         by_size = self._by_size.setdefault(group, {})
         if size not in by_size:
             by_size[size] = {}
             insort(self._sizes.setdefault(group, []), size)
         by_size[size][queued.pod.uid] = queued
-        if claim is not None:
-            self._claims[group] = claim
+        if requirement is not None:
+            self._requirements[group] = requirement
         self._named.setdefault((group.rule, str(group)), {})[group] = None
 
     def remove(self, uid: str) -> None:
@@ -142,7 +142,7 @@ class ShortGroups:
         del sizes[bisect_left(sizes, size)]
         if not by_size:
             del self._by_size[group], self._sizes[group]
-            self._claims.pop(group, None)
+            self._requirements.pop(group, None)
             named = self._named[group.rule, str(group)]
             del named[group]
             if not named:
@@ -156,9 +156,9 @@ class ShortGroups:
         """Return the groups of a rule with the name `namespace/key` that somebody waits for."""
         return list(self._named.get((rule, name), ()))
 
-    def claim(self, group: Group) -> GangRequirement | None:
+    def requirement(self, group: Group) -> GangRequirement | None:
         """Return what one of the pods that wait for a group asks for; None where nobody knows."""
-        return self._claims.get(group)
+        return self._requirements.get(group)
 
     def waiting(self, group: Group) -> list[QueuedPod]:
         """Return the pods that wait for a group."""

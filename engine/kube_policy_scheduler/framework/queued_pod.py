@@ -20,7 +20,7 @@ class Place(Enum):
     ACTIVE = "active"
     BACKOFF = "backoff"
     UNSCHEDULABLE = "unschedulable"
-    HELD = "gated"
+    GATED = "gated"
     IN_FLIGHT = "in flight"
     """Being decided, or being bound."""
     PERMIT = "permit"

@@ -144,7 +144,7 @@ class MetricRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Headline:
     """Whether all is well, in one sentence."""
 
     tone: Tone
@@ -181,7 +181,7 @@ class Status:
     """Unix seconds."""
     title: str
     lead: str
-    verdict: Verdict
+    verdict: Headline
     figures: Sequence[tuple[str, str]]
     nodes: Nodes
     pending: Sequence[PendingGroup]

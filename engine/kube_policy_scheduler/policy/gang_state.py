@@ -44,16 +44,16 @@ class GangState:
 
 
 def gang_state(
-    claim: GangRequirement, *, placed: int, pending: int, holding: int = 0, since: float | None = None
+    requirement: GangRequirement, *, placed: int, pending: int, holding: int = 0, since: float | None = None
 ) -> GangState:
-    """Return the state of a claim's gang.
+    """Return the state of a requirement's gang.
 
     Args:
-        claim: what is asked for its members.
+        requirement: what is asked for its members.
         placed: members on nodes.
         pending: members without a place.
         holding: members that hold a place and do not bind yet.
         since: Unix seconds at which the first of those began, None where there is none.
     """
-    until = since + claim.within_seconds if since is not None else None
-    return GangState(str(claim.group), claim.text, claim.size, placed, holding, pending, until)
+    until = since + requirement.within_seconds if since is not None else None
+    return GangState(str(requirement.group), requirement.text, requirement.size, placed, holding, pending, until)

@@ -1,4 +1,4 @@
-"""`gang` as claims on Permit: to which groups a pod belongs, and who counts as a member."""
+"""`gang` as requirements on Permit: to which groups a pod belongs, and who counts as a member."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GangOf:
         return Group(f"{self.policy}/{self.clause.name}", template.namespace, template.spec.scheduler_name, key)
 
 
-def claim_of(clause: CompiledGang, frame: Frame, *, policy: str) -> GangRequirement | None:
+def requirement_of(clause: CompiledGang, frame: Frame, *, policy: str) -> GangRequirement | None:
     """Return what the clause asks for a pod; None where it does not concern the pod, or one pod is enough.
 
     Raises:

@@ -1,4 +1,4 @@
-"""PodGroups of the API as claims on Permit: Kubernetes' own, and those of the scheduler-plugins."""
+"""PodGroups of the API as requirements on Permit: Kubernetes' own, and those of the scheduler-plugins."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class MissingPodGroupError(ValueError):
         self.group = group
 
 
-def pod_group_claims(frame: Frame) -> tuple[GangRequirement, ...]:
+def pod_group_requirements(frame: Frame) -> tuple[GangRequirement, ...]:
     """Return what the PodGroups of a pod ask for.
 
     Raises:
@@ -67,14 +67,14 @@ def pod_group_claims(frame: Frame) -> tuple[GangRequirement, ...]:
         ValueError: a group asks for what is not done here.
     """
     found = []
-    for group_of, claim in ((NATIVE, _native_claim), (COSCHEDULING, _coscheduling_claim)):
+    for group_of, requirement in ((NATIVE, _native_requirement), (COSCHEDULING, _coscheduling_requirement)):
         group = group_of(frame.template)
         if group is not None:
-            found.append(claim(group, frame))
-    return tuple(claim for claim in found if claim is not None)
+            found.append(requirement(group, frame))
+    return tuple(requirement for requirement in found if requirement is not None)
 
 
-def _native_claim(group: Group, frame: Frame) -> GangRequirement | None:
+def _native_requirement(group: Group, frame: Frame) -> GangRequirement | None:
     there = frame.cluster.get(PodGroup, str(group))
     if there is None:
         raise MissingPodGroupError(group)
@@ -86,21 +86,23 @@ def _native_claim(group: Group, frame: Frame) -> GangRequirement | None:
             " not do; write it as a rule: required pod affinity, or `pack` in a policy"
         )
     gang = there.spec.scheduling_policy.gang
-    return _claim(group, NATIVE, size=gang.min_count if gang is not None else 1, within_seconds=NATIVE_WITHIN_SECONDS)
+    return _requirement(
+        group, NATIVE, size=gang.min_count if gang is not None else 1, within_seconds=NATIVE_WITHIN_SECONDS
+    )
 
 
-def _coscheduling_claim(group: Group, frame: Frame) -> GangRequirement | None:
-    """Return the claim of a group of the scheduler-plugins; in a cluster without any the label means nothing."""
+def _coscheduling_requirement(group: Group, frame: Frame) -> GangRequirement | None:
+    """Return the requirement of a group of the scheduler-plugins; in a cluster without any the label means nothing."""
     there = frame.cluster.get(CoschedulingPodGroup, str(group))
     if there is None:
         if any(True for _ in frame.cluster.all(CoschedulingPodGroup)):
             raise MissingPodGroupError(group)
         return None
     within = float(there.spec.schedule_timeout_seconds or COSCHEDULING_WITHIN_SECONDS)
-    return _claim(group, COSCHEDULING, size=there.spec.min_member, within_seconds=within)
+    return _requirement(group, COSCHEDULING, size=there.spec.min_member, within_seconds=within)
 
 
-def _claim(group: Group, group_of: PodGroupOf, *, size: int, within_seconds: float) -> GangRequirement | None:
+def _requirement(group: Group, group_of: PodGroupOf, *, size: int, within_seconds: float) -> GangRequirement | None:
     if size <= 1:
         return None
     return GangRequirement(group, size, within_seconds, group_of, f"{group.rule} {group.key}")

@@ -33,7 +33,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
 from kube_policy_scheduler.lang.types import Depends
 from kube_policy_scheduler.policy.canary import takes
 from kube_policy_scheduler.policy.clauses import FilterClause, LimitClause, RequireClause, ScoreClause
-from kube_policy_scheduler.policy.gangs import claim_of
+from kube_policy_scheduler.policy.gangs import requirement_of
 from kube_policy_scheduler.policy.groupings import GroupingScore, SpreadFilter
 
 
@@ -139,14 +139,14 @@ class Policy:
         """Return the `gang` clauses."""
         return tuple(clause for clause in self.clauses if isinstance(clause, CompiledGang))
 
-    def claims(self, frame: Frame) -> tuple[GangRequirement, ...]:
+    def gang_requirements(self, frame: Frame) -> tuple[GangRequirement, ...]:
         """Return what the `gang` clauses ask for a pod.
 
         Raises:
             ValueError: a size has no value.
         """
-        found = [claim_of(clause, frame, policy=self.name) for clause in self.gangs]
-        return tuple(claim for claim in found if claim is not None)
+        found = [requirement_of(clause, frame, policy=self.name) for clause in self.gangs]
+        return tuple(requirement for requirement in found if requirement is not None)
 
 
 def make_policy(compiled: CompiledPolicy) -> Policy:

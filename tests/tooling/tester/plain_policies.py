@@ -87,7 +87,7 @@ class PlainPolicy:
     def turn(self, queued: QueuedPod, frame: Frame) -> QueuePosition:
         return priority_turn(queued)
 
-    def claims(self, frame: Frame) -> tuple[()]:
+    def gang_requirements(self, frame: Frame) -> tuple[()]:
         return ()
 
     def conjuncts(self, frame: Frame) -> Iterable[Conjunct]:

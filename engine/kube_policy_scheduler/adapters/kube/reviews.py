@@ -44,7 +44,7 @@ class Access(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AccessDecision:
     """The answer to one request."""
 
     access: Access
@@ -105,7 +105,7 @@ class AccessReviewer:
         self._unknown: _Kept[bytes, bool] = _Kept(clock)
         self._access: _Kept[tuple[bytes, str, str], bool] = _Kept(clock)
 
-    async def review(self, token: str, *, verb: str, path: str) -> Verdict:
+    async def review(self, token: str, *, verb: str, path: str) -> AccessDecision:
         """Return whether the owner of a token may use a path.
 
         Args:
@@ -114,16 +114,16 @@ class AccessReviewer:
             path: without the query.
         """
         if not token:
-            return Verdict(Access.UNKNOWN, "a bearer token is needed")
+            return AccessDecision(Access.UNKNOWN, "a bearer token is needed")
         try:
             user = await self._user(token)
             if user is None:
-                return Verdict(Access.UNKNOWN, "the API server does not know this token")
+                return AccessDecision(Access.UNKNOWN, "the API server does not know this token")
             if await self._may(user, verb=verb, path=path):
-                return Verdict(Access.ALLOWED)
+                return AccessDecision(Access.ALLOWED)
         except (KubeError, msgspec.MsgspecError) as error:
-            return Verdict(Access.UNDECIDED, f"the API server cannot be asked: {error}")
-        return Verdict(Access.FORBIDDEN, f'user "{user.username}" cannot {verb} path "{path}"')
+            return AccessDecision(Access.UNDECIDED, f"the API server cannot be asked: {error}")
+        return AccessDecision(Access.FORBIDDEN, f'user "{user.username}" cannot {verb} path "{path}"')
 
     async def _user(self, token: str) -> _User | None:
         key = sha256(token.encode()).digest()

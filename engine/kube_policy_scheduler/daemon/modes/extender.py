@@ -22,7 +22,7 @@ from kube_policy_scheduler.adapters.extender_protocol import (
 )
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.daemon.modes.asked_pods import AskedPods
-from kube_policy_scheduler.daemon.modes.extender_binding import ExtenderBinding
+from kube_policy_scheduler.daemon.modes.extender_binder import ExtenderBinder
 from kube_policy_scheduler.daemon.observing.decision_entry import counted
 from kube_policy_scheduler.daemon.observing.mode_metrics import ExtenderMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observer
@@ -74,7 +74,7 @@ class Extender:
         self._problem = problem
         self._metrics = metrics
         self._pods = AskedPods(scheduler, observer=observer, clock=clock, kubernetes_rules=kubernetes_rules)
-        self._binding = ExtenderBinding(scheduler, self._pods, binder=binder, stopwatch=stopwatch)
+        self._binding = ExtenderBinder(scheduler, self._pods, binder=binder, stopwatch=stopwatch)
 
     # --- the verbs -----------------------------------------------------------------------------------
 

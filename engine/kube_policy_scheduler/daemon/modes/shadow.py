@@ -1,7 +1,7 @@
 """The scheduler that only looks on: it decides the pods of another scheduler, and places none of them.
 
 A pod is decided when it comes, and again when something happens that may help it; nothing of that counts in the
-cluster. When the watch shows where the other has put it, the two are compared (`comparing`), and the
+cluster. When the watch shows where the other has put it, the two are compared (`shadow_comparer`), and the
 other's placement is what counts.
 """
 
@@ -15,9 +15,9 @@ from typing import NoReturn
 from kube_policy_scheduler.adapters.kube.binding import Unknown
 from kube_policy_scheduler.cluster.objects import ResourceClaim
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.daemon.modes.comparing import Comparing
+from kube_policy_scheduler.daemon.modes.shadow_comparer import ShadowComparer
 from kube_policy_scheduler.daemon.modes.shadow_report import facts
-from kube_policy_scheduler.daemon.observing.observers import Compared, Verdict
+from kube_policy_scheduler.daemon.observing.observers import Compared, ShadowOutcome
 from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.framework.claim_reservation import ClaimReservation
@@ -68,7 +68,7 @@ class ShadowScheduler(Scheduler):
         super().__init__(context, leading=leading)
         self._observer = context.observer
         self._give_up_seconds = give_up_seconds
-        self._comparing = Comparing(context.cluster, algorithm=self.algorithm, clock=context.clock)
+        self._comparer = ShadowComparer(context.cluster, algorithm=self.algorithm, clock=context.clock)
         self._looked_at = 0.0
         self._notes: dict[str, _Note] = {}
         """By uid, of pods that were decided and wait; the oldest decision first."""
@@ -121,7 +121,7 @@ class ShadowScheduler(Scheduler):
                 break
             if note.decision.host is not None and not note.given_up:
                 note.given_up = True
-                self._tell(_unplaced(note, Verdict.NOT_BOUND, now))
+                self._tell(_unplaced(note, ShadowOutcome.NOT_BOUND, now))
 
     # --- what becomes of it --------------------------------------------------------------------------
 
@@ -132,21 +132,21 @@ class ShadowScheduler(Scheduler):
             return  # it was on its node when we first saw it, or is not to be looked at
         before = note.decision if note is not None else None
         try:
-            self._tell(self._comparing.compare(queued, pod.node_name, before=before))
+            self._tell(self._comparer.compare(queued, pod.node_name, before=before))
         except Exception:
-            logger.exception("comparing broke", extra={"pod": pod.key})
+            logger.exception("unexpected error in a comparison", extra={"pod": pod.key})
 
     def _on_left(self, uid: str) -> None:
         note = self._notes.pop(uid, None)
         if note is not None and note.decision.host is not None and not note.given_up:
-            self._tell(_unplaced(note, Verdict.GONE, self._clock()))
+            self._tell(_unplaced(note, ShadowOutcome.GONE, self._clock()))
 
     def _tell(self, compared: Compared) -> None:
         self._observer.on_compared(compared)
         logger.info("Compared pod", extra=facts(compared))
 
 
-def _unplaced(note: _Note, verdict: Verdict, now: float) -> Compared:
+def _unplaced(note: _Note, verdict: ShadowOutcome, now: float) -> Compared:
     queued, decision = note.queued, note.decision
     return Compared(
         queued.pod,

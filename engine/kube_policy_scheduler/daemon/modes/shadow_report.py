@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kube_policy_scheduler.daemon.observing.mode_metrics import ShadowMetrics
-from kube_policy_scheduler.daemon.observing.observers import Compared, Observer, Verdict
+from kube_policy_scheduler.daemon.observing.observers import Compared, Observer, ShadowOutcome
 
 MOST_CLAUSES = 10
 
@@ -32,7 +32,7 @@ class ShadowReport(Observer):
         self._metrics = metrics
         self._since = clock()
         self.names = names
-        self._totals: Counter[tuple[str, Verdict]] = Counter()
+        self._totals: Counter[tuple[str, ShadowOutcome]] = Counter()
         self._clauses: Counter[tuple[str, str]] = Counter()
         self._margins: defaultdict[str, float] = defaultdict(float)
         """Sums by policy."""
@@ -71,18 +71,18 @@ class ShadowReport(Observer):
             "since": self._since,
             "pods": self.total,
             "late": self._late,
-            "verdicts": {verdict.value: self._count(verdict) for verdict in Verdict},
+            "verdicts": {verdict.value: self._count(verdict) for verdict in ShadowOutcome},
             "policies": {policy: self._of(policy) for policy in policies},
         }
 
-    def _count(self, verdict: Verdict) -> int:
+    def _count(self, verdict: ShadowOutcome) -> int:
         return sum(number for (_, each), number in self._totals.items() if each is verdict)
 
     def _of(self, policy: str) -> dict[str, Any]:
         rated = self._rated[policy]
         clauses = Counter({clause: n for (named, clause), n in self._clauses.items() if named == policy})
         return {
-            "verdicts": {verdict.value: self._totals[policy, verdict] for verdict in Verdict},
+            "verdicts": {verdict.value: self._totals[policy, verdict] for verdict in ShadowOutcome},
             "meanMargin": round(self._margins[policy] / rated, 4) if rated else None,
             "refusingClauses": dict(clauses.most_common(MOST_CLAUSES)),
         }

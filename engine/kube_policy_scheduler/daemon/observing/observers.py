@@ -91,7 +91,7 @@ class Held:
     """Unix seconds since which the pod waits."""
 
 
-class Verdict(Enum):
+class ShadowOutcome(Enum):
     """How what was done compares with what we would have done."""
 
     AGREED = "agreed"
@@ -113,7 +113,7 @@ class Compared:
     """A pod that another scheduler looks after: its node, and ours."""
 
     pod: PodInfo
-    verdict: Verdict
+    verdict: ShadowOutcome
     policy: str | None
     at: float
     """Unix seconds."""

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kube_policy_scheduler.adapters.worker_process import serve
-from kube_policy_scheduler.daemon.policies.checking import CheckRequest, Verdict, dump_tree
+from kube_policy_scheduler.daemon.policies.checking import CheckRequest, CheckResult, dump_tree
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, render
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.policy.policy_set import load
@@ -39,11 +39,11 @@ class PolicyChecks:
         return msgspec.msgpack.encode(found)
 
 
-def verdict(diagnostics: Sequence[Diagnostic]) -> Verdict:
+def verdict(diagnostics: Sequence[Diagnostic]) -> CheckResult:
     """Return diagnostics in words: of very many of a kind the first, and how many more there are."""
     bad = [each for each in diagnostics if each.severity is Severity.ERROR]
     rest = [each for each in diagnostics if each.severity is not Severity.ERROR]
-    return Verdict(_rendered(bad), _rendered(rest))
+    return CheckResult(_rendered(bad), _rendered(rest))
 
 
 def _rendered(diagnostics: Sequence[Diagnostic]) -> tuple[str, ...]:

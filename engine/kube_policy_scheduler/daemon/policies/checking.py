@@ -39,7 +39,7 @@ class CheckRequest(msgspec.Struct, array_like=True):
     """Names of the files whose trees are wanted."""
 
 
-class Verdict(msgspec.Struct, array_like=True):
+class CheckResult(msgspec.Struct, array_like=True):
     """What comes of it."""
 
     problems: tuple[str, ...]
@@ -68,7 +68,7 @@ class PolicyChecker:
         """End the process for good; may be called while a set is checked in another thread."""
         self._worker.stop()
 
-    def check(self, sources: PolicySources, *, default_schedulers: frozenset[str], trees: Sequence[str]) -> Verdict:
+    def check(self, sources: PolicySources, *, default_schedulers: frozenset[str], trees: Sequence[str]) -> CheckResult:
         """Return what comes of a set; blocks.
 
         Args:
@@ -82,10 +82,10 @@ class PolicyChecker:
         request = CheckRequest(sources.files, sorted(default_schedulers), trees)
         try:
             self._worker.ask(msgspec.msgpack.encode(request))
-            return msgspec.msgpack.decode(self._worker.receive(), type=Verdict)
+            return msgspec.msgpack.decode(self._worker.receive(), type=CheckResult)
         except WorkerExceeded as error:
             problem = f"checking these policies takes too much: {error}; split large policies, or remove some"
-            return Verdict((problem,), ())
+            return CheckResult((problem,), ())
 
 
 # --- syntax trees as bytes -------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, gates
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.reading.parse import parse
-from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_claims
+from kube_policy_scheduler.policy.pod_groups import is_in_group, pod_group_requirements
 from kube_policy_scheduler.policy.policy_set import FrameOf, PolicySet, load
 from kube_policy_scheduler.policy.readings import missing_nodes
 from kube_policy_scheduler.policy.units import unit_of
@@ -70,15 +70,15 @@ class LivePolicies:
         held = self._set.holding(queued, frame)
         return held[0].held_by(held[1]) if held is not None else None
 
-    def claims(self, queued: QueuedPod, frame: FrameOf) -> tuple[GangRequirement, ...]:
+    def gang_requirements(self, queued: QueuedPod, frame: FrameOf) -> tuple[GangRequirement, ...]:
         """Return the groups without which the pod must not bind.
 
         Raises:
             ValueError: a policy says no size for one of them, or a PodGroup is not there.
         """
         policy = self._set.governing(queued.pod) if self._has_gangs else None
-        gangs = policy.claims(frame(queued)) if policy is not None and policy.gangs else ()
-        return (*pod_group_claims(frame(queued)), *gangs) if is_in_group(queued.pod.template) else gangs
+        gangs = policy.gang_requirements(frame(queued)) if policy is not None and policy.gangs else ()
+        return (*pod_group_requirements(frame(queued)), *gangs) if is_in_group(queued.pod.template) else gangs
 
     def lay_out(self, signals: Signals, nodes: NodeTable, *, now: float) -> Mapping[str, int]:
         """Lay new readings over the nodes ahead of decisions; return by PromQL how many nodes have no value."""

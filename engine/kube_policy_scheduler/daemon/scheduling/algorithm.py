@@ -74,9 +74,9 @@ class Algorithm:
         """Return the profile that places the pod, or None where no policy governs it."""
         return self.policies.profile(pod) if self.policies is not None else None
 
-    def claims(self, queued: QueuedPod) -> tuple[GangRequirement, ...]:
+    def gang_requirements(self, queued: QueuedPod) -> tuple[GangRequirement, ...]:
         """Return the groups without which the pod must not bind; raises ValueError where a size has no value."""
-        return self.policies.claims(queued, self.frame) if self.policies is not None else ()
+        return self.policies.gang_requirements(queued, self.frame) if self.policies is not None else ()
 
     @property
     def state(self) -> Hashable:

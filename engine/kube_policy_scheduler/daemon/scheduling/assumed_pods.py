@@ -34,7 +34,7 @@ class AssumedPod:
     began: float
     """When its attempt began, for measurements."""
     volumes: VolumeReservation | None
-    claims: tuple[GangRequirement, ...]
+    requirements: tuple[GangRequirement, ...]
     basis: Basis
     devices: ClaimReservation | None = None
 

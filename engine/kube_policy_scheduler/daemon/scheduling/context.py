@@ -164,7 +164,7 @@ class Policies(Protocol):
         """Return the unit of pods that one replica decides alone."""
         ...
 
-    def claims(self, queued: QueuedPod, frame: FrameOf) -> tuple[GangRequirement, ...]:
+    def gang_requirements(self, queued: QueuedPod, frame: FrameOf) -> tuple[GangRequirement, ...]:
         """Return the groups without which the pod must not bind.
 
         Raises:

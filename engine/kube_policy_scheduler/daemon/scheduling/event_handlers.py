@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.resource_versions import version_number
 from kube_policy_scheduler.daemon.dynamic_resources.claimants import Claimants, is_freed
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
-from kube_policy_scheduler.daemon.scheduling.passes import Passes
+from kube_policy_scheduler.daemon.scheduling.passed_on_pods import PassedOnPods
 from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
 from kube_policy_scheduler.daemon.watching.resources import Handler, take_each
 from kube_policy_scheduler.framework.events import ClusterEvent, node_events
@@ -66,7 +66,7 @@ class EventHandlers:
         self._waiting_pods = waiting_pods
         self._on_assigned = on_assigned
         self._on_left = on_left
-        self.passes = Passes()
+        self.passes = PassedOnPods()
         """Of those assumed, the pods that another replica is to bind."""
         self.pods_seen = 0
         """Resource version of the last pod event."""

@@ -46,37 +46,37 @@ class GangTrial:
         self._waiting = waiting
         self._algorithm = algorithm
 
-    def placed(self, claim: GangRequirement) -> int:
+    def placed(self, requirement: GangRequirement) -> int:
         """Return how many members of a group have a place, those that wait included."""
-        return self._cluster.counters.group_size(claim.group_of, claim.group)
+        return self._cluster.counters.group_size(requirement.group_of, requirement.group)
 
-    def siblings(self, claims: Sequence[GangRequirement]) -> list[QueuedPod]:
+    def siblings(self, requirements: Sequence[GangRequirement]) -> list[QueuedPod]:
         """Return the pods of the same groups that are not decided yet, as the queue would serve them."""
         found = {
             uid: queued
-            for claim in claims
-            for uid, queued in self._queue.group(claim.group).items()
+            for requirement in requirements
+            for uid, queued in self._queue.group(requirement.group).items()
             if queued.place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE) and not queued.errors
         }
         return sorted(found.values(), key=lambda queued: (-queued.pod.priority, queued.timestamp))
 
     # --- free nodes, and places of others ------------------------------------------------------------
 
-    def make_way(self, queued: QueuedPod, claim: GangRequirement) -> dict[str, GangRequirement]:
+    def make_way(self, queued: QueuedPod, requirement: GangRequirement) -> dict[str, GangRequirement]:
         """Return who has to give its place back so that the pod's group is complete; nobody where that would not help.
 
         Only groups of lower priority, or that began later, give way, and only to a group that then is complete: so
         of two groups that each hold what the other needs, one always gets on.
         """
-        mine = self._precedence(claim.group, queued)
-        others = [group for group in self._permit.groups() if group != claim.group]
+        mine = self._precedence(requirement.group, queued)
+        others = [group for group in self._permit.groups() if group != requirement.group]
         later = sorted((group for group in others if self._precedence(group) > mine), key=self._precedence)
         gone: dict[str, GangRequirement] = {}
         end = self._stopwatch() + MOST_FREE_SECONDS
         for group in reversed(later):
             for uid in self._permit.members(group):
-                gone[uid] = next(c for c in self._waiting[uid].claims if c.group == group)
-            fits = self._fits_without(gone, queued, claim, end=end)
+                gone[uid] = next(c for c in self._waiting[uid].requirements if c.group == group)
+            fits = self._fits_without(gone, queued, requirement, end=end)
             if fits is None:
                 break
             if fits:
@@ -89,28 +89,30 @@ class GangTrial:
         priority = max(each.pod.priority for each in ([*members, pending] if pending is not None else members))
         return (-priority, since if since is not None else float("inf"))
 
-    def fits(self, queued: QueuedPod, claim: GangRequirement) -> bool:
+    def fits(self, queued: QueuedPod, requirement: GangRequirement) -> bool:
         """Return whether the group would be complete on free nodes, as far as that is known in a short time."""
-        return self._fits_without((), queued, claim, end=self._stopwatch() + MOST_FREE_SECONDS) is not False
+        return self._fits_without((), queued, requirement, end=self._stopwatch() + MOST_FREE_SECONDS) is not False
 
     def _fits_without(
-        self, gone: Iterable[str], queued: QueuedPod, claim: GangRequirement, *, end: float
+        self, gone: Iterable[str], queued: QueuedPod, requirement: GangRequirement, *, end: float
     ) -> bool | None:
         """Try it out once some have given their places back; None where the time is up before it is known."""
-        members = self._members(queued, claim)
+        members = self._members(queued, requirement)
         with self._attempt(end) as attempt:
             for uid in gone:
                 attempt.displace(uid)
-            if not self._has_room(members, claim, priority=None):
+            if not self._has_room(members, requirement, priority=None):
                 return False
-            self._place_free(attempt, members, claim, most_left=len(members) + self.placed(claim) - claim.size)
-            return self.placed(claim) >= claim.size or (None if attempt.is_over else False)
+            self._place_free(
+                attempt, members, requirement, most_left=len(members) + self.placed(requirement) - requirement.size
+            )
+            return self.placed(requirement) >= requirement.size or (None if attempt.is_over else False)
 
-    def _members(self, queued: QueuedPod, claim: GangRequirement) -> list[QueuedPod]:
-        return [queued, *(other for other in self.siblings((claim,)) if other is not queued)]
+    def _members(self, queued: QueuedPod, requirement: GangRequirement) -> list[QueuedPod]:
+        return [queued, *(other for other in self.siblings((requirement,)) if other is not queued)]
 
     def _place_free(
-        self, attempt: _Attempt, members: Sequence[QueuedPod], claim: GangRequirement, *, most_left: int
+        self, attempt: _Attempt, members: Sequence[QueuedPod], requirement: GangRequirement, *, most_left: int
     ) -> list[QueuedPod]:
         """Place members while the group is not complete; return those for whom there is no free node.
 
@@ -118,7 +120,7 @@ class GangTrial:
         """
         left: list[QueuedPod] = []
         for member in members:
-            if self.placed(claim) >= claim.size or len(left) > most_left or attempt.is_over:
+            if self.placed(requirement) >= requirement.size or len(left) > most_left or attempt.is_over:
                 break
             if member.pod.uid in attempt.placed:
                 continue
@@ -131,24 +133,24 @@ class GangTrial:
 
     # --- evictions -----------------------------------------------------------------------------------
 
-    def preempt(self, queued: QueuedPod, claim: GangRequirement) -> dict[str, Decision] | None:
+    def preempt(self, queued: QueuedPod, requirement: GangRequirement) -> dict[str, Decision] | None:
         """Return for whom others must be evicted so that the pod's group is complete, by uid; None: it would not be.
 
         Members take free nodes first, and only as many evict as the group needs. A member that waits for its victims
         to end counts as placed. With nobody in the answer there is nobody to evict: the group will be complete.
         """
         found: dict[str, Decision] = {}
-        members = self._members(queued, claim)
+        members = self._members(queued, requirement)
         with self._attempt(self._stopwatch() + MOST_EVICTING_SECONDS) as attempt:
-            for member in self._awaiting_victims(claim):
+            for member in self._awaiting_victims(requirement):
                 if member is not queued:
                     self._place_nominated(attempt, member)
-            if not self._has_room(members, claim, priority=queued.pod.priority):
+            if not self._has_room(members, requirement, priority=queued.pod.priority):
                 return None
-            left = self._place_free(attempt, members, claim, most_left=len(members))
+            left = self._place_free(attempt, members, requirement, most_left=len(members))
             for number, member in enumerate(left):
-                placed = self.placed(claim)
-                if placed >= claim.size or attempt.is_over or placed + len(left) - number < claim.size:
+                placed = self.placed(requirement)
+                if placed >= requirement.size or attempt.is_over or placed + len(left) - number < requirement.size:
                     break
                 decision = attempt.next_candidate(member) or attempt.decide(member, preempts=True)
                 preemption = decision.preemption
@@ -162,13 +164,13 @@ class GangTrial:
                     attempt.evict(member.pod, preemption)
                     found[member.pod.uid] = decision
                     attempt.keep_candidates(member, decision)
-            return found if self.placed(claim) >= claim.size else None
+            return found if self.placed(requirement) >= requirement.size else None
 
-    def _awaiting_victims(self, claim: GangRequirement) -> list[QueuedPod]:
+    def _awaiting_victims(self, requirement: GangRequirement) -> list[QueuedPod]:
         """Return the members without a place whose victims are being evicted, or are on their way out."""
         return [
             member
-            for uid, member in self._queue.group(claim.group).items()
+            for uid, member in self._queue.group(requirement.group).items()
             if member.pod.nominated_node and not member.errors and uid not in self._cluster.pods
         ]
 
@@ -181,14 +183,14 @@ class GangTrial:
 
     # --- what needs no trial -------------------------------------------------------------------------
 
-    def _has_room(self, members: Sequence[QueuedPod], claim: GangRequirement, *, priority: int | None) -> bool:
+    def _has_room(self, members: Sequence[QueuedPod], requirement: GangRequirement, *, priority: int | None) -> bool:
         """Return whether the nodes have the resources for enough members, whatever else refuses them.
 
         Costs one look at the columns for each kind of member, where a trial costs a decision for each member.
 
         priority: what pods of lower priority hold counts as free; None: it does not.
         """
-        needed = claim.size - self.placed(claim)
+        needed = requirement.size - self.placed(requirement)
         profile = self._algorithm.profile(members[0].pod)
         if profile is None or not any(isinstance(plugin, NodeResourcesFit) for plugin in profile.filters):
             return True

@@ -69,12 +69,12 @@ class GatedPods:
 
     def _go_round(self, now: float) -> Iterator[Callable[[], object]]:
         """Yield what is to be done at once for each pod or group; between two of them anything may have happened."""
-        for group in self._queue.short_groups():
+        for group in self._queue.groups_missing_members():
             yield partial(self._queue.recheck_group, group)
         for queued in self._queue.held_by_policy():
             yield partial(self._queue.recheck, queued)
         for queued in self._queue.newly_held(since=now - TELL_AFTER_SECONDS):
-            if self._queue.get(queued.pod.uid) is not queued or queued.place is not Place.HELD:
+            if self._queue.get(queued.pod.uid) is not queued or queued.place is not Place.GATED:
                 continue
             yield partial(self._tell_held, queued, now)
         for queued in self._waiting_pods.untold(since=now - TELL_AFTER_SECONDS):

@@ -224,26 +224,28 @@ class Scheduler:
         if membership.why is not None:
             self._gate(queued, membership)
             return
-        claims = membership.claims
-        if claims and (why := self.waiting_pods.rests(queued, claims)) is not None:
+        requirements = membership.requirements
+        if requirements and (why := self.waiting_pods.rests(queued, requirements)) is not None:
             self._rest(queued, why, began)
             return
-        decision, others = self.waiting_pods.decide(queued, claims) if claims else (self.algorithm.decide(queued), ())
+        decision, others = (
+            self.waiting_pods.decide(queued, requirements) if requirements else (self.algorithm.decide(queued), ())
+        )
         if decision.host is None:
             for member, refusal in others:
-                self._guard(member, began, partial(self.handle_failure, member, claims, refusal, began))
-            self.handle_failure(queued, claims, decision, began)
+                self._guard(member, began, partial(self.handle_failure, member, requirements, refusal, began))
+            self.handle_failure(queued, requirements, decision, began)
         elif self.hand_over.is_for_another(decision.host):
             self._tell_decided(queued, decision, began, waits="its node is another replica's, which is to bind it")
             self.hand_over.assume(queued, decision.host)
             self._start(queued, self._pass_on(queued, decision.host, began))
         else:
-            assumed = self.assume(queued, decision, decision.host, claims, began)
+            assumed = self.assume(queued, decision, decision.host, requirements, began)
             for each in self.permit(assumed) if assumed is not None else ():
                 self.start_binding_cycle(each)
 
     def assume(
-        self, queued: QueuedPod, decision: Decision, host: str, claims: tuple[GangRequirement, ...], began: float
+        self, queued: QueuedPod, decision: Decision, host: str, requirements: tuple[GangRequirement, ...], began: float
     ) -> AssumedPod | None:
         """Reserve volumes and devices, and count the pod on its node; None where something cannot be reserved."""
         pod, volumes, devices = queued.pod, None, None
@@ -255,14 +257,16 @@ class Scheduler:
             volumes = None if isinstance(found, VolumeReservation) and found.empty else found
         if has_claims(pod.template, self.cluster):
             devices = reserve_claims(self._frame_on(pod, host), share_id=str(uuid4())[:24])
-        basis = self._basis(host, claims)
-        assumed = AssumedPod(queued, host, began, volumes, claims, basis, None if isinstance(devices, str) else devices)
+        basis = self._basis(host, requirements)
+        assumed = AssumedPod(
+            queued, host, began, volumes, requirements, basis, None if isinstance(devices, str) else devices
+        )
         if isinstance(devices, str):
             assumed.unreserve(self.cluster)
             self._attempt_failed(queued, f"devices on {host} cannot be had: {devices}", began=began)
             return None
         try:
-            self._tell_decided(queued, decision, began, waits=self.waiting_pods.describe(claims))
+            self._tell_decided(queued, decision, began, waits=self.waiting_pods.describe(requirements))
             self.cluster.nominate(pod, "")
             self.cluster.assume(pod, host, now=self._clock(), devices=decision.devices)
         except Exception:
@@ -273,7 +277,7 @@ class Scheduler:
 
     def permit(self, assumed: AssumedPod) -> Sequence[AssumedPod]:
         """Return the pods that may bind now: this one, or its whole gang once that is complete; else it waits."""
-        return self.waiting_pods.arrive(assumed) if assumed.claims else (assumed,)
+        return self.waiting_pods.arrive(assumed) if assumed.requirements else (assumed,)
 
     def _frame_on(self, pod: PodInfo, host: str) -> Frame:
         return Frame(pod, self.cluster, self._clock(), rows=np.array([self.cluster.nodes.rows[host]]))
@@ -369,7 +373,7 @@ class Scheduler:
                 return  # the watch has told what became of it
             objection, basis = self._look_again(assumed, basis)
             if objection and after is None:
-                self._broken_gangs += bool(assumed.claims)
+                self._broken_gangs += bool(assumed.requirements)
                 await self._binding_failed(assumed, objection)
                 return
             outcome = await self._ask_binder(assumed, basis, after, tries=not objection)
@@ -391,25 +395,25 @@ class Scheduler:
                 case _:
                     assert_never(outcome)
 
-    def _basis(self, host: str, claims: Sequence[GangRequirement]) -> Basis:
+    def _basis(self, host: str, requirements: Sequence[GangRequirement]) -> Basis:
         """Return what a decision for a node, of a pod with these gangs, rests on now."""
-        return Basis(self.view.losses, self.event_handlers.mark(host), self._broken_gangs if claims else 0)
+        return Basis(self.view.losses, self.event_handlers.mark(host), self._broken_gangs if requirements else 0)
 
     def _look_again(self, assumed: AssumedPod, basis: Basis) -> tuple[str, Basis]:
         """Return why what was decided may not be sent any more, "" where it may, and what that rests on."""
         host = assumed.host
-        now = self._basis(host, assumed.claims)
+        now = self._basis(host, assumed.requirements)
         if now == basis:
             return "", now
         if not self.algorithm.still_fits(assumed.queued, host):
             return f"{host} changed before the binding was sent, and no longer takes the pod", now
-        if not self.waiting_pods.are_complete(assumed.claims):
+        if not self.waiting_pods.are_complete(assumed.requirements):
             return f"other members of its gang lost their places before its binding to {host} was sent", now
         return "", now
 
     def _still_holds(self, assumed: AssumedPod, basis: Basis) -> bool:
         """Return whether nobody else has changed what a decision rests on; the last look before it is sent."""
-        return self._basis(assumed.host, assumed.claims) == basis and self.view()
+        return self._basis(assumed.host, assumed.requirements) == basis and self.view()
 
     async def _ask_binder(self, assumed: AssumedPod, basis: Basis, after: Unknown | None, *, tries: bool) -> Outcome:
         """tries: whether the binding may be sent (again); else it is only asked what became of it."""
@@ -458,17 +462,17 @@ class Scheduler:
     # --- failure handling ----------------------------------------------------------------------------
 
     def handle_failure(
-        self, queued: QueuedPod, claims: tuple[GangRequirement, ...], decision: Decision, began: float
+        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...], decision: Decision, began: float
     ) -> None:
         """Put back a pod that fits nowhere, tell why, and preempt where that helps."""
-        if claims and (far := self.waiting_pods.refused(claims)) not in decision.message:
+        if requirements and (far := self.waiting_pods.refused(requirements)) not in decision.message:
             decision = replace(decision, message=f"{decision.message} {far}.")
         self._tell_decided(queued, decision, began)
         # a pod that waits for long is tried again and again, for the same reason
         level = logging.INFO if decision.message != queued.refused_for else logging.DEBUG
         told = {"pod": queued.pod.key, "why": decision.message}
-        if claims:
-            told["gang"] = self.waiting_pods.describe(claims, joining=0)
+        if requirements:
+            told["gang"] = self.waiting_pods.describe(requirements, joining=0)
         logger.log(level, "Unable to schedule pod", extra=told)
         queued.refused_for = decision.message
         self._reporter.unschedulable(decision)

@@ -65,26 +65,26 @@ class WaitingPods:
     def membership(self, queued: QueuedPod) -> Membership:
         """Return a pod's groups, and why it can't be decided yet: one is not there, or has too few pods."""
         try:
-            claims = self._algorithm.claims(queued)
+            requirements = self._algorithm.gang_requirements(queued)
         except MissingPodGroupError as missing:
             return Membership((missing.group,), why=str(missing), waits_for=missing.group)
         except ValueError as error:
             return Membership(why=str(error))
-        if not claims:
+        if not requirements:
             return Membership()
-        groups = tuple(claim.group for claim in claims)
-        for claim in claims:
-            if self._there(claim, queued) < claim.size:
+        groups = tuple(requirement.group for requirement in requirements)
+        for requirement in requirements:
+            if self._there(requirement, queued) < requirement.size:
                 # kube-scheduler's words; no number of those that are there: it would change with each that comes
-                why = f"waiting for minCount pods from a gang to appear in scheduling queue: {claim}"
-                waits_for = claim.group if claim.is_settled else None
-                return Membership(groups, claims, why=why, waits_for=waits_for, short_of=claim)
-        return Membership(groups, claims)
+                why = f"waiting for minCount pods from a gang to appear in scheduling queue: {requirement}"
+                waits_for = requirement.group if requirement.is_settled else None
+                return Membership(groups, requirements, why=why, waits_for=waits_for, missing_members=requirement)
+        return Membership(groups, requirements)
 
-    def _there(self, claim: GangRequirement, queued: QueuedPod) -> int:
+    def _there(self, requirement: GangRequirement, queued: QueuedPod) -> int:
         """Return how many pods of a group there are, with a place or without, a pending one of it included."""
-        pending = self._queue.without_place(claim.group) + (claim.group not in queued.groups)
-        return self.trial.placed(claim) + pending
+        pending = self._queue.without_place(requirement.group) + (requirement.group not in queued.groups)
+        return self.trial.placed(requirement) + pending
 
     def next(self) -> QueuedPod | None:
         """Take the next member of a group that is being placed; None where none is."""
@@ -100,71 +100,72 @@ class WaitingPods:
 
     # --- a member is decided -------------------------------------------------------------------------
 
-    def rests(self, queued: QueuedPod, claims: Iterable[GangRequirement]) -> str | None:
+    def rests(self, queued: QueuedPod, requirements: Iterable[GangRequirement]) -> str | None:
         """Return why a member must not take a place now, None where it may."""
         now = self._clock()
-        for claim in claims:
-            group = claim.group
-            if not self.pacing.rests(group, now) or self.trial.placed(claim) >= claim.size:
+        for requirement in requirements:
+            group = requirement.group
+            if not self.pacing.rests(group, now) or self.trial.placed(requirement) >= requirement.size:
                 continue
-            if self._try_whole(queued, claim, now):
+            if self._try_whole(queued, requirement, now):
                 self.pacing.succeeded(group)
                 continue
             self.pacing.look_again(group, now, after_seconds=REST_LOOK_SECONDS)
-            return f"{claim}; it does not fit as a whole, and held places in vain: it rests before it holds any again"
+            why = "it does not fit as a whole, and held places in vain: it rests before it holds any again"
+            return f"{requirement}; {why}"
         return None
 
-    def _try_whole(self, queued: QueuedPod, claim: GangRequirement, now: float) -> bool:
+    def _try_whole(self, queued: QueuedPod, requirement: GangRequirement, now: float) -> bool:
         """Return whether a group would find free nodes for all that it needs."""
         state = self._algorithm.state
-        if not self.pacing.may_try(claim.group, state, now):
+        if not self.pacing.may_try(requirement.group, state, now):
             return False
         began = self._stopwatch()
-        if self.trial.fits(queued, claim):
+        if self.trial.fits(queued, requirement):
             return True
-        self.pacing.failed(claim.group, state, now, seconds=self._stopwatch() - began, verdict="")
+        self.pacing.failed(requirement.group, state, now, seconds=self._stopwatch() - began, verdict="")
         return False
 
     def decide(
-        self, queued: QueuedPod, claims: tuple[GangRequirement, ...]
+        self, queued: QueuedPod, requirements: tuple[GangRequirement, ...]
     ) -> tuple[Decision, Sequence[tuple[QueuedPod, Decision]]]:
         """Return what becomes of a member, and of others of its group that must have somebody evicted at the same time.
 
         These others are taken out of the queue. Others give their places back, or are evicted, only if the pod's
         group is complete then; whether that is so is tried for the group, not for each of its members.
         """
-        if all(self.trial.placed(claim) >= claim.size for claim in claims):
+        if all(self.trial.placed(requirement) >= requirement.size for requirement in requirements):
             return self._algorithm.decide(queued), ()  # one more of a group that is complete without it
         decision = self._algorithm.decide(queued, preempts=bool(queued.pod.nominated_node))
         waits_for_victims = decision.preemption is not None and decision.preemption.keeps_nomination
         if decision.host is not None or waits_for_victims:
             return decision, ()
-        if len(claims) != 1:
+        if len(requirements) != 1:
             return self._as_told(decision, NOT_AS_A_WHOLE), ()
-        (claim,), now = claims, self._clock()
+        (requirement,), now = requirements, self._clock()
         state = self._algorithm.state
-        if not self.pacing.may_try(claim.group, state, now):
-            return self._as_told(decision, self.pacing.verdict(claim.group)), ()
+        if not self.pacing.may_try(requirement.group, state, now):
+            return self._as_told(decision, self.pacing.verdict(requirement.group)), ()
         began = self._stopwatch()
-        if gone := self.trial.make_way(queued, claim):
-            self.pacing.succeeded(claim.group)
-            self._return_places(gone, f"its place goes to gang {claim.group}, which is complete with it")
+        if gone := self.trial.make_way(queued, requirement):
+            self.pacing.succeeded(requirement.group)
+            self._return_places(gone, f"its place goes to gang {requirement.group}, which is complete with it")
             return self._algorithm.decide(queued, preempts=False), ()
-        found, verdict = self._preempt(queued, claim)
+        found, verdict = self._preempt(queued, requirement)
         if found is not None:
-            self.pacing.succeeded(claim.group)
+            self.pacing.succeeded(requirement.group)
             others = ((uid, other) for uid, other in found.items() if uid != queued.pod.uid)
             taken = [(member, other) for uid, other in others if (member := self._queue.take(uid)) is not None]
             return found[queued.pod.uid], taken
-        self.pacing.failed(claim.group, state, now, seconds=self._stopwatch() - began, verdict=verdict)
+        self.pacing.failed(requirement.group, state, now, seconds=self._stopwatch() - began, verdict=verdict)
         return self._as_told(decision, verdict), ()
 
-    def _preempt(self, queued: QueuedPod, claim: GangRequirement) -> tuple[dict[str, Decision] | None, str]:
+    def _preempt(self, queued: QueuedPod, requirement: GangRequirement) -> tuple[dict[str, Decision] | None, str]:
         """Return for whom others must be evicted, or None and why nobody is."""
         preemption = self._algorithm.decide(queued).preemption
         if preemption is None or not preemption.victims:
             return None, preemption.message.rstrip(".") if preemption is not None else ""
-        found = self.trial.preempt(queued, claim)
+        found = self.trial.preempt(queued, requirement)
         if found is None:
             return None, NOT_AS_A_WHOLE
         return (found, "") if queued.pod.uid in found else (None, NOT_NEEDED)
@@ -183,55 +184,62 @@ class WaitingPods:
         self._waiting[uid] = assumed
         self._waiting_on.setdefault(assumed.host, {})[uid] = assumed
         self._untold[uid] = now
-        self.permit.wait(uid, assumed.claims, now)
+        self.permit.wait(uid, assumed.requirements, now)
         self._queue.wait(queued)
         released = [self._forget(other) for other in self.permit.release(uid, self.trial.placed)]
         for each in released:
             self._queue.resume(each.queued)
-            for claim in each.claims:
-                self.pacing.complete(claim.group)
+            for requirement in each.requirements:
+                self.pacing.complete(requirement.group)
         if not released and not self._next:
-            self._gather(assumed.claims, now)
+            self._gather(assumed.requirements, now)
         return released
 
-    def _gather(self, claims: Sequence[GangRequirement], now: float) -> None:
+    def _gather(self, requirements: Sequence[GangRequirement], now: float) -> None:
         """Have the others of some groups decided out of turn."""
         since = now - GATHER_EVERY_SECONDS
-        fresh = [claim for claim in claims if not since < self._gathered_at.get(claim.group, 0.0) <= now]
-        for claim in fresh:
-            self._gathered_at[claim.group] = now
+        fresh = [
+            requirement
+            for requirement in requirements
+            if not since < self._gathered_at.get(requirement.group, 0.0) <= now
+        ]
+        for requirement in fresh:
+            self._gathered_at[requirement.group] = now
         self._next.extend(other.pod.uid for other in self.trial.siblings(fresh))
 
-    def are_complete(self, claims: Sequence[GangRequirement]) -> bool:
+    def are_complete(self, requirements: Sequence[GangRequirement]) -> bool:
         """Return whether enough members have a place and need not wait here: they run, or are being bound."""
-        return all(self.trial.placed(claim) - self.permit.number(claim.group) >= claim.size for claim in claims)
+        return all(
+            self.trial.placed(requirement) - self.permit.number(requirement.group) >= requirement.size
+            for requirement in requirements
+        )
 
-    def refused(self, claims: Sequence[GangRequirement]) -> str:
+    def refused(self, requirements: Sequence[GangRequirement]) -> str:
         """Go on with other groups where there is no room for a member; return what it waits for, for people."""
         self._next.clear()
-        return "; ".join(map(str, claims))
+        return "; ".join(map(str, requirements))
 
     # --- people --------------------------------------------------------------------------------------
 
     def states(self, queued: QueuedPod) -> tuple[GangState, ...]:
         """Return how far the gangs of a pod have come; none where a size has no value: the pod's refusal tells."""
         try:
-            return tuple(self._state(claim) for claim in self._algorithm.claims(queued))
+            return tuple(self._state(requirement) for requirement in self._algorithm.gang_requirements(queued))
         except ValueError:
             return ()
 
-    def describe(self, claims: Iterable[GangRequirement], *, joining: int = 1) -> str:
+    def describe(self, requirements: Iterable[GangRequirement], *, joining: int = 1) -> str:
         """Return what a member waits for, for people; joining: whether it has just found a place (1) or not (0)."""
-        return "; ".join(self._state(claim, joining=joining).sentence() for claim in claims)
+        return "; ".join(self._state(requirement, joining=joining).sentence() for requirement in requirements)
 
-    def _state(self, claim: GangRequirement, *, joining: int = 0) -> GangState:
+    def _state(self, requirement: GangRequirement, *, joining: int = 0) -> GangState:
         """joining: how many pending members are about to get a place."""
-        since = self.permit.since(claim.group)
+        since = self.permit.since(requirement.group)
         return gang_state(
-            claim,
-            placed=self.trial.placed(claim) + joining,
-            pending=self._queue.without_place(claim.group) - joining,
-            holding=self.permit.number(claim.group) + joining,
+            requirement,
+            placed=self.trial.placed(requirement) + joining,
+            pending=self._queue.without_place(requirement.group) - joining,
+            holding=self.permit.number(requirement.group) + joining,
             since=self._clock() if since is None and joining else since,
         )
 
@@ -251,8 +259,8 @@ class WaitingPods:
         assumed = self._waiting.get(queued.pod.uid)
         if assumed is None:
             return None
-        claims = assumed.claims
-        return f"waiting for minCount pods from a gang to be scheduled: {'; '.join(map(str, claims))}"
+        requirements = assumed.requirements
+        return f"waiting for minCount pods from a gang to be scheduled: {'; '.join(map(str, requirements))}"
 
     # --- places are given back -----------------------------------------------------------------------
 
@@ -267,9 +275,9 @@ class WaitingPods:
         gone = self.permit.expire(now)
         if not gone:
             return
-        claims = {claim.group: claim for claim in gone.values()}
-        for claim in claims.values():
-            self.pacing.rest(claim.group, now, held_seconds=claim.within_seconds)
+        requirements = {requirement.group: requirement for requirement in gone.values()}
+        for requirement in requirements.values():
+            self.pacing.rest(requirement.group, now, held_seconds=requirement.within_seconds)
         self._return_places(gone, "rejected due to timeout after waiting at permit: not enough members had a place")
 
     def _wake_one(self, group: Group) -> None:
@@ -298,8 +306,10 @@ class WaitingPods:
         their places back.
         """
         waiting = [self._waiting[victim.uid] for victim in victims if victim.uid in self._waiting]
-        claims = {claim.group: claim for each in waiting for claim in each.claims}
-        gone = {uid: claim for claim in claims.values() for uid in self.permit.members(claim.group)}
+        requirements = {requirement.group: requirement for each in waiting for requirement in each.requirements}
+        gone = {
+            uid: requirement for requirement in requirements.values() for uid in self.permit.members(requirement.group)
+        }
         if gone:
             self._return_places(gone, f"its place goes to {by.key}, of higher priority")
         return frozenset(each.queued.pod.uid for each in waiting)
@@ -308,9 +318,9 @@ class WaitingPods:
         """Free the places first, then back off with all, and only then wake others: they are to have the room."""
         returned = [(assumed, gone[uid]) for uid in gone if (assumed := self._give_back(uid)) is not None]
         groups: dict[Group, int] = {}
-        for assumed, claim in returned:
-            groups[claim.group] = groups.get(claim.group, 0) + 1
-            self._tell_returned(assumed, f"{claim}; {why}")
+        for assumed, requirement in returned:
+            groups[requirement.group] = groups.get(requirement.group, 0) + 1
+            self._tell_returned(assumed, f"{requirement}; {why}")
         for group, number in groups.items():
             logger.info("Released assumed pods", extra={"gang": str(group), "pods": number, "why": why})
         # their siblings back off with them, or these would take the room again before anyone else can
@@ -346,9 +356,9 @@ class WaitingPods:
         del there[uid]
         if not there:
             del self._waiting_on[assumed.host]
-        for claim in assumed.claims:
-            if not self.permit.number(claim.group):
-                self._gathered_at.pop(claim.group, None)
+        for requirement in assumed.requirements:
+            if not self.permit.number(requirement.group):
+                self._gathered_at.pop(requirement.group, None)
         return assumed
 
     def _withdraw(self, assumed: AssumedPod) -> None:

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from kube_policy_scheduler.adapters.http_access import Clients, Review
 from kube_policy_scheduler.adapters.http_server import Check, HealthChecks, HttpServer
-from kube_policy_scheduler.adapters.kube.reviews import AccessReviewer, Verdict
+from kube_policy_scheduler.adapters.kube.reviews import AccessDecision, AccessReviewer
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.adapters.loops import Loops
 from kube_policy_scheduler.adapters.rotating_file import RotatingLines
@@ -303,7 +303,7 @@ def _review(http: HttpSettings, transport: Transport) -> Review | None:
         return None
     reviewer = AccessReviewer(transport.dedicated(max_connections=2), clock=time.monotonic)
 
-    async def review(token: str, verb: str, path: str) -> Verdict:
+    async def review(token: str, verb: str, path: str) -> AccessDecision:
         return await reviewer.review(token, verb=verb, path=path)
 
     return review

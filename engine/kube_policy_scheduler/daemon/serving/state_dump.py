@@ -20,8 +20,8 @@ from kube_policy_scheduler.framework.invariants import MOST_WHOLE, checks
 from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
 
 MOST_PODS = 1000
-"""Pods named for each place in the queue, and of those that are assumed, nominated and stranded; `queue` and `columns`
-tell how many there are."""
+"""Pods named for each place in the queue, and of those that are assumed, nominated, or on unknown nodes; `queue` and
+`columns` tell how many there are."""
 _AT_ONCE = 100
 """Pending pods that are looked at in one step."""
 MOST_DIFFERENCES = 100
@@ -40,7 +40,7 @@ class State(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Node by `namespace/name`, of pods that were decided and whose binding the watch has not shown."""
     nominated: dict[str, list[str]]
     """Pods by the node on which room is kept for them."""
-    stranded: list[str]
+    on_unknown_nodes: list[str]
     """Pods on nodes that are not known."""
     columns: dict[str, Any]
     """How many nodes and pods there are, and the sums of the columns."""
@@ -121,13 +121,13 @@ def dump_in_steps(
             for node, pods in islice(cluster.nominated.items(), MOST_PODS)
             if pods
         },
-        stranded=sorted(pod.key for pod in islice(cluster.on_unknown_nodes.values(), MOST_PODS)),
+        on_unknown_nodes=sorted(pod.key for pod in islice(cluster.on_unknown_nodes.values(), MOST_PODS)),
         columns={
             "leading": leading,
             "nodes": nodes.size,
             "pods": len(cluster.pods),
             "assumed": len(assumed),
-            "stranded": len(cluster.on_unknown_nodes),
+            "onUnknownNodes": len(cluster.on_unknown_nodes),
             "templates": len(cluster.templates),
             "requested": {resource: exact_sum(nodes.requested(resource)) for resource in resources},
             "allocatable": {resource: exact_sum(nodes.allocatable(resource)) for resource in resources},

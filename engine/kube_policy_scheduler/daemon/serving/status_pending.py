@@ -27,7 +27,7 @@ def groups(taken: Snapshot) -> list[PendingGroup]:
 def _ground(pod: PendingPod) -> tuple[str, ...]:
     last = pod.last
     policy = last.policy or "" if last is not None else ""
-    if pod.place is Place.HELD:
+    if pod.place is Place.GATED:
         return (pod.place.value, policy, pod.held_because)
     if pod.place in (Place.UNSCHEDULABLE, Place.BACKOFF):
         if last is not None and last.reasons:
@@ -49,7 +49,7 @@ def _group(pods: list[PendingPod], taken: Snapshot) -> PendingGroup:
     newest = max((pod.last for pod in pods if pod.last is not None), key=lambda entry: entry.at, default=None)
     reasons: list[tuple[str, int]] = []
     why = _PLACES.get(first.place, "")
-    if first.place is Place.HELD:
+    if first.place is Place.GATED:
         why = first.held_because
     elif first.place in (Place.UNSCHEDULABLE, Place.BACKOFF) and newest is not None:
         reasons = _reasons(newest)
@@ -57,7 +57,7 @@ def _group(pods: list[PendingPod], taken: Snapshot) -> PendingGroup:
     elif not why:
         why = f"refused by {', '.join(sorted(first.rejectors))}" if first.rejectors else "no reason is known any more"
     return PendingGroup(
-        place="held" if first.place is Place.HELD else first.place.value,
+        place="held" if first.place is Place.GATED else first.place.value,
         why=why,
         reasons=reasons,
         pods=len(pods) * taken.every,

@@ -41,7 +41,7 @@ def put_into_words(taken: Snapshot) -> shown.Status:
         figures=(
             (amount(sum(taken.places.values())), "pods wait"),
             (amount(_without_place(taken)), "of them unschedulable or backing off"),
-            (amount(taken.places[Place.HELD]), "of them held"),
+            (amount(taken.places[Place.GATED]), "of them held"),
             (amount(len(taken.node_names)), "nodes"),
             (amount(taken.pods), "pods on nodes"),
             (amount(taken.decided), "decisions since the start"),
@@ -79,7 +79,7 @@ def _without_place(taken: Snapshot) -> int:
     return taken.places[Place.UNSCHEDULABLE] + taken.places[Place.BACKOFF]
 
 
-def _verdict(taken: Snapshot) -> shown.Verdict:
+def _verdict(taken: Snapshot) -> shown.Headline:
     replica, last = taken.replica, taken.reloads[0] if taken.reloads else None
     serious = list(replica.problems)
     if not replica.reachable:
@@ -101,10 +101,10 @@ def _verdict(taken: Snapshot) -> shown.Verdict:
     found = [*serious, *worrying]
     if found:
         first, *rest = (text[:1].upper() + text[1:] + "." for text in found)
-        return shown.Verdict("bad" if serious else "warn", first, rest)
+        return shown.Headline("bad" if serious else "warn", first, rest)
     if not replica.leading:
-        return shown.Verdict("quiet", "This replica stands by: another one decides.")
-    return shown.Verdict("good", "All is well.")
+        return shown.Headline("quiet", "This replica stands by: another one decides.")
+    return shown.Headline("good", "All is well.")
 
 
 def _replica(taken: Snapshot) -> list[tuple[str, str]]:

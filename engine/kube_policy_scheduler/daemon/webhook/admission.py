@@ -23,7 +23,7 @@ MESSAGE_CHARACTERS = 16_000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AdmissionResult:
     """What comes of one ConfigMap."""
 
     refusal: str | None
@@ -35,10 +35,10 @@ class Verdict:
     """Whether there are policies in it at all."""
 
 
-NOT_OURS = Verdict(None, concerns_us=False)
+NOT_OURS = AdmissionResult(None, concerns_us=False)
 
 
-def judge(request: AdmissionRequest, *, proof: PolicyProof | None = None) -> Verdict:
+def judge(request: AdmissionRequest, *, proof: PolicyProof | None = None) -> AdmissionResult:
     """Check the policies of a ConfigMap together, as the scheduler does before it takes them over.
 
     proof: what has to vouch for them; None: nothing.
@@ -56,7 +56,7 @@ def judge(request: AdmissionRequest, *, proof: PolicyProof | None = None) -> Ver
     try:
         sources = policies_of_config_map(new.data, new.binary_data, shown=where, proof=proof)
     except PolicySourcesError as error:
-        return Verdict(str(error))
+        return AdmissionResult(str(error))
     return _linted(sources, where)
 
 
@@ -65,13 +65,13 @@ def _policies(entries: Entries) -> dict[str, str | bytes]:
     return {name: content for name, content in everything.items() if is_policy(name)}
 
 
-def _linted(sources: PolicySources, where: str) -> Verdict:
+def _linted(sources: PolicySources, where: str) -> AdmissionResult:
     found = load([Source(name, text) for name, text in sources.files]).diagnostics
     bad = [diagnostic for diagnostic in found if diagnostic.severity is Severity.ERROR]
     warnings = tuple(
         render(diagnostic).partition("\n")[0] for diagnostic in found if diagnostic.severity is Severity.WARNING
     )
-    return Verdict(_refusal(bad, where) if bad else None, warnings, sources.hash)
+    return AdmissionResult(_refusal(bad, where) if bad else None, warnings, sources.hash)
 
 
 def _refusal(bad: Sequence[Diagnostic], where: str) -> str:

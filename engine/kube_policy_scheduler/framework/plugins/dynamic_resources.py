@@ -26,7 +26,6 @@ from kube_policy_scheduler.framework.dynamic_resources.extended_resources import
 )
 from kube_policy_scheduler.framework.dynamic_resources.pod_claims import (
     ClaimProblem,
-    PodClaims,
     binding_blocks,
     check_allocatable,
     find_claims,
@@ -50,7 +49,7 @@ _MOST_ALTERNATIVES = 8
 """Alternatives of one request (`FirstAvailableDeviceRequestMaxSize`)."""
 
 
-class Verdict(IntEnum):
+class ClaimOutcome(IntEnum):
     """What Filter says about a node; those that are searched go on from `Outcome`."""
 
     FITS = Outcome.ALLOCATED
@@ -62,12 +61,12 @@ class Verdict(IntEnum):
     CANNOT_FIT = 7
 
 
-_REASONS: Mapping[Verdict, str] = {
-    Verdict.CANNOT_ALLOCATE: CANNOT_ALLOCATE,
-    Verdict.INVALID_POOLS: INVALID_POOLS,
-    Verdict.NOT_AVAILABLE: NOT_AVAILABLE,
-    Verdict.STALE_EXTENDED_CLAIM: STALE_EXTENDED_CLAIM,
-    Verdict.CANNOT_FIT: CANNOT_FIT,
+_REASONS: Mapping[ClaimOutcome, str] = {
+    ClaimOutcome.CANNOT_ALLOCATE: CANNOT_ALLOCATE,
+    ClaimOutcome.INVALID_POOLS: INVALID_POOLS,
+    ClaimOutcome.NOT_AVAILABLE: NOT_AVAILABLE,
+    ClaimOutcome.STALE_EXTENDED_CLAIM: STALE_EXTENDED_CLAIM,
+    ClaimOutcome.CANNOT_FIT: CANNOT_FIT,
 }
 
 
@@ -163,7 +162,7 @@ class DynamicResources(Filter, Score):
 
     def filter(self, frame: Frame, state: ClaimState) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
-        return np.equal(self.verdicts(frame, state), Verdict.FITS)
+        return np.equal(self.verdicts(frame, state), ClaimOutcome.FITS)
 
     def refusals(self, frame: Frame, state: ClaimState) -> Sequence[Refusal]:
         """Return why nodes do not pass; an error on one ends the attempt for all."""
@@ -174,7 +173,7 @@ class DynamicResources(Filter, Score):
         ]
         rows = frame.index()
         texts: dict[str, BoolArray] = {}
-        for position in np.flatnonzero(verdicts == Verdict.ERROR).tolist():
+        for position in np.flatnonzero(verdicts == ClaimOutcome.ERROR).tolist():
             text = self.error(frame, state, int(rows[position]))
             texts.setdefault(text, np.zeros(frame.size, np.bool_))[position] = True
         found += [Refusal(Code.ERROR, text, where) for text, where in texts.items()]
@@ -182,7 +181,7 @@ class DynamicResources(Filter, Score):
 
     def errors(self, frame: Frame, state: ClaimState) -> BoolArray | None:
         """Return `bool[rows]`: the nodes on which Filter ends the whole attempt; None where there are none."""
-        wrong = np.equal(self.verdicts(frame, state), Verdict.ERROR)
+        wrong = np.equal(self.verdicts(frame, state), ClaimOutcome.ERROR)
         return wrong if wrong.any() else None
 
     def error(self, frame: Frame, state: ClaimState, row: int) -> str:
@@ -193,7 +192,7 @@ class DynamicResources(Filter, Score):
         return f'running "{self.name}" filter plugin: {group.found.error(row, keys)}'
 
     def verdicts(self, frame: Frame, state: ClaimState) -> NDArray[np.int8]:
-        """Return `int8[rows]`: a `Verdict` for each node; kept until another question is asked."""
+        """Return `int8[rows]`: a `ClaimOutcome` for each node; kept until another question is asked."""
         cluster = frame.cluster
         slices, claims = cluster.resource_slices.changed.end, cluster.resource_claims.allocated.changed.end
         stamp = (cluster.nodes.version, slices, claims)
@@ -203,9 +202,9 @@ class DynamicResources(Filter, Score):
         return known[2]
 
     def _judge(self, frame: Frame, state: ClaimState) -> NDArray[np.int8]:
-        result: NDArray[np.int8] = np.full(frame.size, Verdict.FITS, np.int8)
+        result: NDArray[np.int8] = np.full(frame.size, ClaimOutcome.FITS, np.int8)
         if state.stale:
-            result[:] = Verdict.STALE_EXTENDED_CLAIM
+            result[:] = ClaimOutcome.STALE_EXTENDED_CLAIM
             return result
         rows = frame.index()
         for group in self._groups(frame, state):
@@ -218,7 +217,7 @@ class DynamicResources(Filter, Score):
         away = self._away(frame, state)
         if away is not None:
             searched = self._searched(frame, state)
-            result[away & searched & (result == Verdict.FITS)] = Verdict.NOT_AVAILABLE
+            result[away & searched & (result == ClaimOutcome.FITS)] = ClaimOutcome.NOT_AVAILABLE
         return result
 
     def unavailable(self, frame: Frame, state: ClaimState) -> frozenset[int]:
@@ -228,7 +227,7 @@ class DynamicResources(Filter, Score):
         """
         if state.stale:
             return frozenset()
-        reached = self.verdicts(frame, state) == Verdict.NOT_AVAILABLE
+        reached = self.verdicts(frame, state) == ClaimOutcome.NOT_AVAILABLE
         found = set()
         if reached.any():
             for place in range(len(state.claims)):
@@ -428,6 +427,3 @@ def _score_of_allocated(claim: objects.ResourceClaim) -> int:
         for place, sub in enumerate(request.first_available or ())
         if f"{request.name}/{sub.name}" in taken
     )
-
-
-__all__ = ["CLAIM_NAME", "ClaimState", "Deallocation", "DynamicResources", "PodClaims", "ReservedClaims", "Verdict"]

@@ -36,7 +36,7 @@ _NO_DOMAIN = 2**31 - 1
 """The minimum over no domains at all; seen only by a constraint with `minDomains` 0."""
 
 
-class Verdict(NamedTuple):
+class HardConstraint(NamedTuple):
     """What one hard constraint says about each domain."""
 
     allowed: BoolArray
@@ -85,7 +85,7 @@ class PodTopologySpread:
             kept.serves(frame.cluster, constraints)
         return Ready(kept.verdicts(frame))
 
-    def filter(self, frame: Frame, state: Sequence[Verdict]) -> BoolArray:
+    def filter(self, frame: Frame, state: Sequence[HardConstraint]) -> BoolArray:
         """Return `bool[rows]`: the nodes whose domains may take one pod more."""
         result: BoolArray | None = None
         for verdict in state:
@@ -95,7 +95,7 @@ class PodTopologySpread:
         assert result is not None
         return result
 
-    def refusals(self, frame: Frame, state: Sequence[Verdict]) -> Sequence[Refusal]:
+    def refusals(self, frame: Frame, state: Sequence[HardConstraint]) -> Sequence[Refusal]:
         """Return why nodes are refused: by the first constraint in order that does so."""
         left = np.ones(frame.size, np.bool_)
         missing, skewed = np.zeros_like(left), np.zeros_like(left)
@@ -181,7 +181,7 @@ class _HardSpread:
             and all(totals.sync() for totals in self._totals)
         )
 
-    def verdicts(self, frame: Frame) -> list[Verdict]:
+    def verdicts(self, frame: Frame) -> list[HardConstraint]:
         """Return what each constraint says with the pods that are placed now."""
         found = []
         for position, constraint in enumerate(self._constraints):
@@ -196,7 +196,7 @@ class _HardSpread:
                 least = 0
             allowed = totals <= constraint.max_skew + least - self._self_match[position]
             allowed[domains.nothing] = False
-            found.append(Verdict(allowed, domains.index, domains.nothing))
+            found.append(HardConstraint(allowed, domains.index, domains.nothing))
         return found
 
     def _unseen(self, frame: Frame, position: int) -> IntArray:

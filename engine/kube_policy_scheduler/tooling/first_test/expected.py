@@ -65,7 +65,7 @@ def expectation(frame: Frame, policy: Policy) -> tuple[Json, bool] | None:
     if policy.hold_reason(frame) is not None:
         return {"held": True}, False
     try:
-        policy.claims(frame)
+        policy.gang_requirements(frame)
     except ValueError:
         return None
     decision = Cycle(seed=0).decide(frame, policy.profile)

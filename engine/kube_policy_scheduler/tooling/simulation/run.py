@@ -328,7 +328,7 @@ class Waiting:
             progress(following)
         self._sample(stage.now)
         for queued in queue:
-            why = queued.held_because if queued.place is Place.HELD else queued.told
+            why = queued.held_because if queued.place is Place.GATED else queued.told
             stage.tally.unplaced(why or "not decided")
 
     def _add(self, pod: PodInfo) -> None:
@@ -432,7 +432,7 @@ class Waiting:
 
 def _waits_for_time(queued: QueuedPod) -> bool:
     """Return whether a pod may be helped by nothing but time: a policy holds it, or reads the clock and rejected it."""
-    if queued.place is Place.HELD:
+    if queued.place is Place.GATED:
         return gates(queued) is None
     wakes = queued.wake_events
     return queued.place is Place.UNSCHEDULABLE and wakes is not None and ClusterEvent.CLOCK in wakes

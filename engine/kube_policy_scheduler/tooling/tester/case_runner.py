@@ -593,20 +593,20 @@ class CaseRunner:
         if held is not None:
             return Outcome(frame.pod.name, nodes=nodes, held=held, message=f"held: {held}")
         try:
-            claims = policy.claims(frame)
+            requirements = policy.gang_requirements(frame)
         except ValueError as error:
             return Outcome(frame.pod.name, nodes=nodes, error=str(error))
         outcome = decide(frame, policy, self._cycle, in_full=in_full)
         self.open_to |= outcome.totals.keys()
-        short = [claim for claim in claims if self._members(claim) + 1 < claim.size]
+        short = [each for each in requirements if self._members(each) + 1 < each.size]
         if outcome.host is None or not short:
             return outcome
         first = short[0]
         waits = f'gang "{first.group}": {self._members(first) + 1} of {first.size} members have a place'
         return replace(outcome, waits=waits)
 
-    def _members(self, claim: GangRequirement) -> int:
-        return self._scene.cluster.counters.group_size(claim.group_of, claim.group)
+    def _members(self, requirement: GangRequirement) -> int:
+        return self._scene.cluster.counters.group_size(requirement.group_of, requirement.group)
 
     # --- what follows from it ------------------------------------------------------------------------
 
@@ -614,12 +614,12 @@ class CaseRunner:
         outcome = decided.outcome
         if outcome.host is None or self._case.kind is Kind.FORALL:
             return
-        pod, claims = decided.frame.pod, decided.policy.claims(decided.frame)
+        pod, requirements = decided.frame.pod, decided.policy.gang_requirements(decided.frame)
         self._scene.place(pod, outcome.host)
         self._hosts[pod.uid] = outcome.host
         self._pods[pod.uid] = pod
-        if claims:
-            self._permit.wait(pod.uid, claims, now)
+        if requirements:
+            self._permit.wait(pod.uid, requirements, now)
             self._permit.release(pod.uid, self._members)
 
     def _give_back(self, now: float) -> None:

@@ -24,7 +24,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition
 from kube_policy_scheduler.lang.compiling.compiled import CompiledClause, CompiledTest, Operand
 from kube_policy_scheduler.policy.decision_inputs import undefined_nodes
-from kube_policy_scheduler.policy.pod_groups import pod_group_claims
+from kube_policy_scheduler.policy.pod_groups import pod_group_requirements
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.policy.policy_set import PolicySet
 
@@ -67,7 +67,7 @@ class TestedPolicy(Protocol):
         """Return when the pod's turn is."""
         ...
 
-    def claims(self, frame: Frame) -> tuple[GangRequirement, ...]:
+    def gang_requirements(self, frame: Frame) -> tuple[GangRequirement, ...]:
         """Return the gangs without which the pod must not bind.
 
         Raises:
@@ -146,13 +146,13 @@ class TestedCompiledPolicy:
         """Return when the pod's turn is."""
         return self.policy.turn(queued, frame)
 
-    def claims(self, frame: Frame) -> tuple[GangRequirement, ...]:
+    def gang_requirements(self, frame: Frame) -> tuple[GangRequirement, ...]:
         """Return the gangs without which the pod must not bind.
 
         Raises:
             ValueError: a size has no value, or a PodGroup is not there.
         """
-        return (*pod_group_claims(frame), *(self.policy.claims(frame) if self.policy.gangs else ()))
+        return (*pod_group_requirements(frame), *(self.policy.gang_requirements(frame) if self.policy.gangs else ()))
 
     def conjuncts(self, frame: Frame) -> Iterator[Conjunct]:
         """Return what the parts of its filters say about all nodes."""

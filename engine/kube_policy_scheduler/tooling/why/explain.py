@@ -12,7 +12,7 @@ from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.policy.gang_state import GangState, gang_state
-from kube_policy_scheduler.policy.pod_groups import pod_group_claims
+from kube_policy_scheduler.policy.pod_groups import pod_group_requirements
 from kube_policy_scheduler.tooling.why.changes import Change, changes
 from kube_policy_scheduler.tooling.why.filters import (
     RESOURCES,
@@ -142,14 +142,17 @@ def _gangs(
     """Return the pod's groups, and why it must wait for them whatever room there is."""
     policy, counters, own = inputs.rules.policy, inputs.cluster.counters, frame.pod.uid
     try:
-        claims = (*pod_group_claims(frame), *(policy.claims(frame) if policy is not None else ()))
+        requirements = (
+            *pod_group_requirements(frame),
+            *(policy.gang_requirements(frame) if policy is not None else ()),
+        )
     except ValueError as error:
         return (), str(error)
     found = []
-    for claim in claims:
-        placed = counters.group_size(claim.group_of, claim.group)
-        others = [pod for pod in pending if pod.uid != own and claim.group_of(pod.template) == claim.group]
-        found.append(gang_state(claim, placed=placed + is_placed, pending=len(others) + (not is_placed)))
+    for requirement in requirements:
+        placed = counters.group_size(requirement.group_of, requirement.group)
+        others = [pod for pod in pending if pod.uid != own and requirement.group_of(pod.template) == requirement.group]
+        found.append(gang_state(requirement, placed=placed + is_placed, pending=len(others) + (not is_placed)))
     missing = next((gang for gang in found if gang.missing), None)
     return tuple(found), f"waiting for more pods of {missing.sentence()}" if missing is not None else ""
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod
 from kube_policy_scheduler.cluster.pods import PodInfo, Templates
-from kube_policy_scheduler.daemon.scheduling.passes import Passes
+from kube_policy_scheduler.daemon.scheduling.passed_on_pods import PassedOnPods
 
 
 def pod(version: int) -> PodInfo:
     return Templates().pod(Pod(metadata=ObjectMeta(name="p", uid="u", resource_version=str(version))))
 
 
-def begun() -> Passes:
-    passes = Passes()
+def begun() -> PassedOnPods:
+    passes = PassedOnPods()
     passes.begin("u")
     assert not passes.is_shown("u")
     return passes

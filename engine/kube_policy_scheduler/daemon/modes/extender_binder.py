@@ -22,7 +22,7 @@ from kube_policy_scheduler.tooling.decision_record import Outcome as Decided
 logger = logging.getLogger(__name__)
 
 
-class ExtenderBinding:
+class ExtenderBinder:
     """Binds where kube-scheduler wants it, if the policy still does."""
 
     def __init__(

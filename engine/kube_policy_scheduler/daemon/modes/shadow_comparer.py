@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from kube_policy_scheduler.cluster.cluster import Cluster
-from kube_policy_scheduler.daemon.observing.observers import Compared, Verdict
+from kube_policy_scheduler.daemon.observing.observers import Compared, ShadowOutcome
 from kube_policy_scheduler.daemon.scheduling.algorithm import NO_POLICY, Algorithm
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.evaluation import diagnose, pre_filter
@@ -22,7 +22,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import Place, QueuedPod
 
 
-class Comparing:
+class ShadowComparer:
     """Compares, one pod at a time."""
 
     def __init__(self, cluster: Cluster, *, algorithm: Algorithm, clock: Callable[[], float]) -> None:
@@ -41,7 +41,7 @@ class Comparing:
         profile = self._algorithm.profile(queued.pod)
         base = Compared(
             queued.pod,
-            Verdict.NOT_PLACED,
+            ShadowOutcome.NOT_PLACED,
             profile.name if profile is not None else None,
             at=self._clock(),
             queued=queued.queued,
@@ -50,7 +50,7 @@ class Comparing:
         )
         if profile is None:
             return replace(base, why=NO_POLICY)
-        if queued.place is Place.HELD:
+        if queued.place is Place.GATED:
             return replace(base, why=queued.held_because)
         evicted = bool(queued.pod.nominated_node)
         if before is not None and (evicted or (queued.pod.volumes and before.host is not None)):
@@ -83,14 +83,14 @@ class Comparing:
             status = diagnose(frame, pre_filter(frame, profile.filters)).status(row) if row >= 0 else None
             why = ", ".join(status.reasons) if status is not None else "the node is not known"
             clauses = frozenset((status.plugin,)) if status is not None else frozenset[str]()
-            return replace(base, verdict=Verdict.REFUSED, why=why, clauses=clauses, score=decision.score)
+            return replace(base, verdict=ShadowOutcome.REFUSED, why=why, clauses=clauses, score=decision.score)
         totals = cycle.totals(frame, profile, feasible)
         at = {int(each): float(totals[np.flatnonzero(feasible == each)[0]]) for each in (row, our_row)}
         span = float(totals.max() - totals.min())
         margin = (at[our_row] - at[row]) / span if span > 0 else 0.0
         return replace(
             base,
-            verdict=Verdict.AGREED if row == our_row or at[row] >= at[our_row] else Verdict.DIFFERED,
+            verdict=ShadowOutcome.AGREED if row == our_row or at[row] >= at[our_row] else ShadowOutcome.DIFFERED,
             score=at[our_row],
             their_score=at[row],
             margin=max(0.0, margin),
@@ -104,4 +104,4 @@ def _by(before: Decision, base: Compared) -> Compared:
     base = replace(base, ours=ours, score=before.score)
     if not ours:
         return replace(base, why=before.message, clauses=before.rejectors)
-    return replace(base, verdict=Verdict.AGREED if ours == base.theirs else Verdict.DIFFERED)
+    return replace(base, verdict=ShadowOutcome.AGREED if ours == base.theirs else ShadowOutcome.DIFFERED)

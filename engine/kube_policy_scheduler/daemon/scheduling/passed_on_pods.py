@@ -22,7 +22,7 @@ class _Pass:
     """What the watch has shown last while the answer was outstanding."""
 
 
-class Passes:
+class PassedOnPods:
     """What is known of each, by uid."""
 
     def __init__(self) -> None:
