@@ -12,10 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from kube_policy_scheduler.cluster.objects import ObjectMeta, Pod, PodSpec
 from kube_policy_scheduler.cluster.pods import Templates
 from kube_policy_scheduler.daemon.observing.live_metrics import (
-    Elected,
+    LeaseState,
     LiveMetrics,
     LiveState,
-    Part,
+    ShardState,
     SignalRow,
     WatchRow,
     query_label,
@@ -71,7 +71,7 @@ def test_one_api_request_is_seen_as_kube_scheduler_shows_it_and_by_resource() ->
     assert found["policy_scheduler_api_requests_total{code=201,resource=pods/binding,verb=create}"] == 1
 
 
-PART = Part(
+PART = ShardState(
     identity="a",
     members=("a", "b"),
     takes_part=False,
@@ -100,14 +100,14 @@ def test_a_replica_that_shares_the_work_tells_its_part() -> None:
 
 @pytest.mark.parametrize("leads", [False, True])
 def test_who_leads_is_told_where_there_is_an_election(leads: bool) -> None:
-    found = live(elected=Elected("policy-scheduler", leads, holder="a"))
+    found = live(elected=LeaseState("policy-scheduler", leads, holder="a"))
     assert found["leader_election_master_status{name=policy-scheduler}"] == leads
     assert found["policy_scheduler_lease_holder{holder=a,name=policy-scheduler}"] == 1
     assert found["policy_scheduler_lease_usable{name=policy-scheduler}"] == 1
 
 
 def test_a_lease_that_cannot_be_had_is_told() -> None:
-    found = live(elected=Elected("policy-scheduler", leads=False, trouble="403 Forbidden"))
+    found = live(elected=LeaseState("policy-scheduler", leads=False, trouble="403 Forbidden"))
     assert found["policy_scheduler_lease_usable{name=policy-scheduler}"] == 0
     assert not any("lease_holder" in name for name in found)
 

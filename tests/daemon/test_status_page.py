@@ -18,7 +18,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
-from kube_policy_scheduler.daemon.observing.live_metrics import Part
+from kube_policy_scheduler.daemon.observing.live_metrics import ShardState
 from kube_policy_scheduler.daemon.serving.status_page import StatusPage, rendered
 from kube_policy_scheduler.daemon.serving.status_snapshot import MOST_PENDING, take
 from kube_policy_scheduler.daemon.serving.status_words import put_into_words
@@ -254,9 +254,9 @@ def test_one_sentence_says_how_it_is(change: dict[str, object], tone: str, said:
     assert (verdict.tone, verdict.text) == (tone, said)
 
 
-def part(**change: Any) -> Part:
+def part(**change: Any) -> ShardState:
     known: dict[str, Any] = {"identity": "a_1", "members": ("a_1", "b_2", "c_3"), "takes_part": True, "waits_for": ()}
-    return Part(**{**known, "nodes": 7, "pods": 2, "passed_on": 1_200, "given_back": 3, "failed": 1, **change})
+    return ShardState(**{**known, "nodes": 7, "pods": 2, "passed_on": 1_200, "given_back": 3, "failed": 1, **change})
 
 
 @pytest.mark.parametrize(

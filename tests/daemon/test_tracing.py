@@ -9,7 +9,7 @@ import pytest
 from kube_policy_scheduler.adapters.open_telemetry import FinishedSpan
 from kube_policy_scheduler.daemon.observing import tracing as tracing_module
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
-from kube_policy_scheduler.daemon.observing.tracing import Tracing, trace_of
+from kube_policy_scheduler.daemon.observing.tracing import DecisionTracer, trace_of
 from tests.daemon.deciding_stage import NOW, Stage, policies
 
 WEB = "filter node.free.cpu > 0\nscore node.free.cpu"
@@ -36,7 +36,7 @@ def stage() -> Stage:
 
 def test_a_pod_that_is_bound_waited_was_decided_and_was_bound(stage: Stage) -> None:
     sink, pod = Sink(), stage.pod("web-1")
-    tracing = Tracing(sink, share=1.0)
+    tracing = DecisionTracer(sink, share=1.0)
 
     node = stage.decide(pod, tracing).host
     assert node is not None
@@ -65,7 +65,7 @@ def test_a_pod_that_is_bound_waited_was_decided_and_was_bound(stage: Stage) -> N
 def test_a_pod_that_fits_nowhere_is_told_why(stage: Stage) -> None:
     sink = Sink()
 
-    stage.decide(stage.pod(cpu="64"), Tracing(sink, share=1.0))
+    stage.decide(stage.pod(cpu="64"), DecisionTracer(sink, share=1.0))
 
     span = sink.only()
     assert span.attributes["scheduler.result"] == "unschedulable"
@@ -76,7 +76,7 @@ def test_a_pod_that_fits_nowhere_is_told_why(stage: Stage) -> None:
 
 def test_a_refused_binding_is_an_error(stage: Stage) -> None:
     sink, pod = Sink(), stage.pod()
-    tracing = Tracing(sink, share=1.0)
+    tracing = DecisionTracer(sink, share=1.0)
 
     stage.decide(pod, tracing)
     tracing.on_failed(AttemptFailed(pod, "binding to n0: " + "x" * 5000, at=NOW + 1, seconds=1.0))
@@ -89,7 +89,7 @@ def test_a_refused_binding_is_an_error(stage: Stage) -> None:
 
 def test_a_gang_waits_in_its_own_words(stage: Stage) -> None:
     sink, pod = Sink(), stage.pod()
-    tracing = Tracing(sink, share=1.0)
+    tracing = DecisionTracer(sink, share=1.0)
 
     stage.decide(pod, tracing, waits="for its group")
     tracing.on_bound(PodBound(pod, "n0", at=NOW + 60, seconds=60.0, attempts=1, queued=NOW))
@@ -100,14 +100,14 @@ def test_a_gang_waits_in_its_own_words(stage: Stage) -> None:
 def test_an_attempt_that_broke_before_a_decision_is_traced_too(stage: Stage) -> None:
     sink = Sink()
 
-    Tracing(sink, share=1.0).on_failed(AttemptFailed(stage.pod(), "internal error", at=NOW, seconds=0.5))
+    DecisionTracer(sink, share=1.0).on_failed(AttemptFailed(stage.pod(), "internal error", at=NOW, seconds=0.5))
 
     assert (sink.only().began, sink.only().error, sink.only().children) == (NOW - 0.5, "internal error", ())
 
 
 def test_a_pod_is_traced_with_all_attempts_or_not_at_all(stage: Stage) -> None:
     sink = Sink()
-    tracing = Tracing(sink, share=0.3)
+    tracing = DecisionTracer(sink, share=0.3)
     pods = [stage.pod(cpu="64") for _ in range(200)]
 
     for pod in pods * 2:
@@ -122,7 +122,7 @@ def test_a_pod_is_traced_with_all_attempts_or_not_at_all(stage: Stage) -> None:
 def test_what_never_ends_is_forgotten(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing_module, "MOST_UNDER_WAY", 5)
     sink = Sink()
-    tracing = Tracing(sink, share=1.0)
+    tracing = DecisionTracer(sink, share=1.0)
     first = stage.pod(cpu="1m")
 
     for pod in (first, *(stage.pod(cpu="1m") for _ in range(5))):
@@ -151,7 +151,7 @@ def test_other_uids_have_a_trace_too(stage: Stage, uid: str) -> None:
 
 def test_of_a_burst_some_attempts_are_traced_and_later_ones_again(stage: Stage) -> None:
     sink = Sink()
-    tracing = Tracing(sink, share=1.0)
+    tracing = DecisionTracer(sink, share=1.0)
 
     for _ in range(300):
         stage.decide(stage.pod(cpu="64"), tracing)

@@ -18,7 +18,7 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.live import LivePolicies
-from kube_policy_scheduler.daemon.replicas.leading import Leading, ReplicaFence
+from kube_policy_scheduler.daemon.replicas.coordinator import ReplicaCoordinator, ReplicaFence
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
@@ -106,7 +106,7 @@ class Replica:
         with self.machine:
             self._put_together(election, shares, seed, told if told is not None else Counter())
             self.scheduler.use_policies(policies)
-            self.leading = Leading(
+            self.leading = ReplicaCoordinator(
                 election,
                 identity=name,
                 fence=self.fence,

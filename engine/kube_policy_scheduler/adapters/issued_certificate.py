@@ -16,7 +16,7 @@ _SKEW = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
+class IssuedCertificate:
     """All in PEM."""
 
     certificate: bytes
@@ -25,7 +25,7 @@ class Issued:
     """Who is to be trusted: the authority of this certificate, and those of earlier ones that have not ended."""
 
 
-def issue(names: Sequence[str], *, now: datetime, earlier: bytes = b"") -> Issued:
+def issue(names: Sequence[str], *, now: datetime, earlier: bytes = b"") -> IssuedCertificate:
     """Return a certificate for host names with a new authority.
 
     Args:
@@ -71,14 +71,14 @@ def issue(names: Sequence[str], *, now: datetime, earlier: bytes = b"") -> Issue
         .sign(authority_key, hashes.SHA256())
     )
     still = [one for one in _certificates(earlier) if one.not_valid_after_utc > now]
-    return Issued(
+    return IssuedCertificate(
         certificate.public_bytes(Encoding.PEM),
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
         b"".join(one.public_bytes(Encoding.PEM) for one in (authority, *still)),
     )
 
 
-def is_good(issued: Issued, names: Iterable[str], *, now: datetime) -> bool:
+def is_good(issued: IssuedCertificate, names: Iterable[str], *, now: datetime) -> bool:
     """Tell whether a certificate is for all these names, by an authority it comes with, and ends not too soon."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature

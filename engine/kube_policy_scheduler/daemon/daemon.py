@@ -34,16 +34,21 @@ from kube_policy_scheduler.daemon.observing.live_metrics import LiveMetrics, Liv
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observers
 from kube_policy_scheduler.daemon.observing.signal_feed import SignalFeed
-from kube_policy_scheduler.daemon.observing.tracing import Tracing
+from kube_policy_scheduler.daemon.observing.tracing import DecisionTracer
 from kube_policy_scheduler.daemon.policies.checking import PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler
 from kube_policy_scheduler.daemon.policies.reload import PolicyReloader, ReloadRecord
-from kube_policy_scheduler.daemon.replicas.leading import Leading, ReplicaFence, lease_namespace, own_namespace
+from kube_policy_scheduler.daemon.replicas.coordinator import (
+    ReplicaCoordinator,
+    ReplicaFence,
+    lease_namespace,
+    own_namespace,
+)
 from kube_policy_scheduler.daemon.scheduling.cache_comparer import CacheComparer
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.scheduling.volumes import VolumeBinder
-from kube_policy_scheduler.daemon.serving.server import Serving
+from kube_policy_scheduler.daemon.serving.server import DaemonServer
 from kube_policy_scheduler.daemon.serving.status_snapshot import Replica
 from kube_policy_scheduler.daemon.watching.api_server import ApiServer
 from kube_policy_scheduler.daemon.watching.device_trust import DeviceTrust
@@ -142,7 +147,7 @@ class Daemon:
         self._cache_comparer = CacheComparer(
             self._scheduler, is_current=lambda: not self._view.problems(), found=self.metrics.violated
         )
-        self._leading = Leading(
+        self._coordinator = ReplicaCoordinator(
             settings.leader_election,
             identity=self._identity,
             fence=fence,
@@ -172,7 +177,7 @@ class Daemon:
             observer=self.observers,
             problem=lambda: self._lists.problem() or self._check_policies(),
         )
-        self._serving = Serving(
+        self._server = DaemonServer(
             settings,
             scheduler=self._scheduler,
             reloader=self._reloader,
@@ -197,11 +202,11 @@ class Daemon:
         self._canaries = Canaries(
             self.metrics.registry, decide=self._scheduler.algorithm.would_decide, stopwatch=time.perf_counter
         )
-        for observer in (*self._serving.observers, self._canaries, *mode.observers):
+        for observer in (*self._server.observers, self._canaries, *mode.observers):
             self.observers.add(observer)
         self._spans = self._make_spans(version)
         if self._spans is not None and settings.tracing is not None:
-            self.observers.add(Tracing(self._spans, share=settings.tracing.sampled_share))
+            self.observers.add(DecisionTracer(self._spans, share=settings.tracing.sampled_share))
         self.metrics.registry.register(LiveMetrics(self._live_state))
 
     def _make_spans(self, version: str) -> SpanExporter | None:
@@ -229,8 +234,8 @@ class Daemon:
         async with contextlib.AsyncExitStack() as stack:
             if self._spans is not None:
                 stack.push_async_callback(asyncio.to_thread, self._spans.close)
-            await stack.enter_async_context(self._serving)
-            announce(self._serving.http.url)
+            await stack.enter_async_context(self._server)
+            announce(self._server.http.url)
             background = self._writers.start(self._loops)
             if self._device_trust is not None:
                 background.append(self._loops.start("device-annotations", self._device_trust.run, restarts=True))
@@ -249,11 +254,11 @@ class Daemon:
             if self._device_trust is not None:
                 await self._device_trust.first_look()
             if self._settings.mode == "scheduler":
-                if own_namespace() is None and (rival := await self._leading.find_rival()) is not None:
+                if own_namespace() is None and (rival := await self._coordinator.find_rival()) is not None:
                     logger.error("not starting: %s", _beside(rival))
                     return 2
                 if own_namespace() is not None:
-                    rivals = self._loops.start("rivals", self._leading.warn_of_rivals, restarts=True)
+                    rivals = self._loops.start("rivals", self._coordinator.warn_of_rivals, restarts=True)
                     stack.push_async_callback(self._loops.end, rivals)
             scheduling = self._loops.start("scheduling", self._scheduler.run, restarts=False)
             leading = self._loops.start("lease", self._lead, restarts=False)
@@ -280,7 +285,7 @@ class Daemon:
         if not self._reloader.in_force.is_set() and self._fence.is_needed:
             logger.warning("not taking part in the election of a leader: there are no policies to decide by")
         await self._reloader.in_force.wait()
-        return await self._leading.run()
+        return await self._coordinator.run()
 
     # --- policies and signals ------------------------------------------------------------------------
 
@@ -290,7 +295,7 @@ class Daemon:
     def _activate(self, policies: LivePolicies, record: ReloadRecord) -> None:
         self._signals.use(policies.queries)
         self._scheduler.use_policies(policies)
-        self._serving.use_policies(policies.policy_set, hash=record.hash or "")
+        self._server.use_policies(policies.policy_set, hash=record.hash or "")
         self._canaries.use_policies(policies.policy_set)
 
     def _policy_directory(self) -> PolicyDirectory:
@@ -322,8 +327,8 @@ class Daemon:
 
     def _look_at_lease(self) -> str | None:
         """Return why this replica can take no part in the work, or as a remark who leads."""
-        elected = self._leading.elected()
-        if (problem := self._leading.problem()) is not None or elected is None:
+        elected = self._coordinator.elected()
+        if (problem := self._coordinator.problem()) is not None or elected is None:
             return problem
         if elected.leads:
             return Remark("held by this replica")
@@ -361,25 +366,25 @@ class Daemon:
 
     def _describe(self, version: str, started: float) -> Replica:
         """Return what the status page tells about this process."""
-        checks = (self._lists.problem(), self._check_policies(), self._leading.problem())
+        checks = (self._lists.problem(), self._check_policies(), self._coordinator.problem())
         return Replica(
             version=version,
             identity=self._identity,
             started=started,
             scheduler_names=self._settings.scheduler_names,
             leading=self._scheduler.leading,
-            leader=self._leading.leader,
+            leader=self._coordinator.leader,
             elects=self._fence.is_needed,
             reachable=self._transport.is_reachable,
             server=self._transport.server,
-            part=self._leading.part(),
+            part=self._coordinator.part(),
             problems=tuple(problem for problem in checks if problem is not None),
             mode=self._settings.mode,
         )
 
     def print_state(self) -> None:
         """Write what the scheduler believes to standard error."""
-        self._serving.print_state()
+        self._server.print_state()
 
     def _observe_request(self, verb: str, resource: str, code: str, seconds: float) -> None:
         credentials = self._api_server.credentials.current
@@ -407,10 +412,10 @@ class Daemon:
             backlogs=self._writers.backlogs(),
             loops=list(self._loops),
             device_annotation_protected=trust.protected if trust is not None else None,
-            decision_records=self._serving.recorder.tallies(),
-            signals=self._serving.signals(),
-            elected=self._leading.elected(),
-            part=self._leading.part(),
+            decision_records=self._server.recorder.tallies(),
+            signals=self._server.signals(),
+            elected=self._coordinator.elected(),
+            part=self._coordinator.part(),
         )
 
     def _watches(self) -> list[WatchRow]:

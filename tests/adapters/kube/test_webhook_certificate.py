@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from kube_policy_scheduler.adapters.issued_certificate import LIFETIME, RENEW_BEFORE, Issued, is_good, issue
+from kube_policy_scheduler.adapters.issued_certificate import LIFETIME, RENEW_BEFORE, IssuedCertificate, is_good, issue
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.errors import NotFound
 from kube_policy_scheduler.adapters.kube.transport import Transport
@@ -157,7 +157,7 @@ async def test_a_secret_with_something_else_in_it_is_filled(stage: Stage, data: 
     await stage.call("PUT", SECRET, {**found, "data": data})
     await stage.replica().ensure()
     secret = await stage.secret()
-    assert is_good(Issued(secret["tls.crt"], secret["tls.key"], secret["ca.crt"]), NAMES.hosts, now=NOW)
+    assert is_good(IssuedCertificate(secret["tls.crt"], secret["tls.key"], secret["ca.crt"]), NAMES.hosts, now=NOW)
     assert "other" not in data or secret["other"] == b"kept"
 
 
@@ -183,10 +183,10 @@ class TestIssued:
         other = issue(NAMES.hosts, now=NOW)
         assert not is_good(self.issued, ["webhook.elsewhere.svc"], now=NOW)
         for wrong in (
-            Issued(self.issued.certificate, other.key, self.issued.authorities),
-            Issued(self.issued.certificate, self.issued.key, other.authorities),
-            Issued(b"", b"", b""),
-            Issued(self.issued.certificate, b"-----BEGIN PRIVATE KEY-----\n", self.issued.authorities),
+            IssuedCertificate(self.issued.certificate, other.key, self.issued.authorities),
+            IssuedCertificate(self.issued.certificate, self.issued.key, other.authorities),
+            IssuedCertificate(b"", b"", b""),
+            IssuedCertificate(self.issued.certificate, b"-----BEGIN PRIVATE KEY-----\n", self.issued.authorities),
         ):
             assert not is_good(wrong, NAMES.hosts, now=NOW)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from kube_policy_scheduler.adapters.issued_certificate import Issued, is_good, issue
+from kube_policy_scheduler.adapters.issued_certificate import IssuedCertificate, is_good, issue
 from kube_policy_scheduler.adapters.kube.errors import Conflict, KubeError, MalformedAnswer
 from kube_policy_scheduler.adapters.kube.transport import JSON, STRATEGIC_MERGE_PATCH, Transport
 
@@ -66,7 +66,7 @@ class WebhookCertificate:
         self._names = names
         self._file = file
         self._clock = clock
-        self._served: Issued | None = None
+        self._served: IssuedCertificate | None = None
 
     async def ensure(self) -> None:
         """Have a certificate that lasts, trusted, in the file.
@@ -100,11 +100,11 @@ class WebhookCertificate:
                     logger.error("the webhook's certificate cannot be looked after: %s", error)
                 told = str(error)
 
-    async def _issued(self) -> Issued:
+    async def _issued(self) -> IssuedCertificate:
         path = f"/api/v1/namespaces/{self._names.namespace}/secrets/{self._names.secret}"
         secret = await self._request("GET", path, resource="secrets")
         data = secret.get("data") or {}
-        found = Issued(*(_decoded(data.get(name)) for name in (_CERTIFICATE, _KEY, _AUTHORITIES)))
+        found = IssuedCertificate(*(_decoded(data.get(name)) for name in (_CERTIFICATE, _KEY, _AUTHORITIES)))
         now = self._clock()
         if is_good(found, self._names.hosts, now=now):
             return found
@@ -131,7 +131,7 @@ class WebhookCertificate:
             )
             logger.info("the API server was told to trust the webhook's certificate")
 
-    def _write(self, issued: Issued) -> None:
+    def _write(self, issued: IssuedCertificate) -> None:
         """Replace the file at once: certificate and key never come from two generations."""
         beside = self._file.with_name(f".{self._file.name}.new")
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

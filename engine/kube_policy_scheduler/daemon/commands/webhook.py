@@ -24,7 +24,7 @@ from kube_policy_scheduler.daemon import logs
 from kube_policy_scheduler.daemon.configuration.addresses import host_and_port
 from kube_policy_scheduler.daemon.configuration.settings import LogSettings
 from kube_policy_scheduler.daemon.ending import end_on_signals
-from kube_policy_scheduler.daemon.replicas.leading import own_namespace
+from kube_policy_scheduler.daemon.replicas.coordinator import own_namespace
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.adapters.kube.webhook_certificate import WebhookNames

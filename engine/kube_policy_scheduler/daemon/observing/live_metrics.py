@@ -62,7 +62,7 @@ class WatchRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ShardState:
     """What a replica has of the work that several share."""
 
     identity: str
@@ -84,7 +84,7 @@ class Part:
     """Pods that could not be passed on: they changed meanwhile, or the API server refused."""
 
 
-def described(part: Part, *, nodes: int) -> list[tuple[str, str]]:
+def described(part: ShardState, *, nodes: int) -> list[tuple[str, str]]:
     """Return a part in words, by what they are about; nodes: how many there are in all."""
     others = [member for member in part.members if member != part.identity]
     found = [("shares the work with", ", ".join(others) or "nobody" if part.members else "not known yet")]
@@ -97,7 +97,7 @@ def described(part: Part, *, nodes: int) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Elected:
+class LeaseState:
     """What a replica knows of the lease that one of several holds."""
 
     name: str
@@ -131,9 +131,9 @@ class LiveState:
     decision_records: Mapping[str, int] = field(default_factory=dict)
     """Records for the files of the decision log since the start: written, dropped; empty without files."""
     signals: Sequence[SignalRow] = ()
-    elected: Elected | None = None
+    elected: LeaseState | None = None
     """None without leader election."""
-    part: Part | None = None
+    part: ShardState | None = None
     """None where one replica does it all."""
 
 

@@ -33,7 +33,7 @@ class SpanSink(Protocol):
         """Take a span; must return at once."""
 
 
-class Tracing(Observer):
+class DecisionTracer(Observer):
     """Makes a span of each attempt for some of the pods."""
 
     def __init__(self, sink: SpanSink, *, share: float) -> None:

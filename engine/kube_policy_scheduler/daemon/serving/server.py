@@ -89,7 +89,7 @@ class DecisionRecorder:
             await asyncio.to_thread(self._file.close)
 
 
-class Serving:
+class DaemonServer:
     """The port of a daemon, and what is kept for those who ask there."""
 
     def __init__(

@@ -15,7 +15,7 @@ import msgspec
 
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.cluster.sum_column import exact_sum
-from kube_policy_scheduler.daemon.observing.live_metrics import Part
+from kube_policy_scheduler.daemon.observing.live_metrics import ShardState
 from kube_policy_scheduler.framework.invariants import MOST_WHOLE, checks
 from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
 
@@ -44,7 +44,7 @@ class State(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """Pods on nodes that are not known."""
     columns: dict[str, Any]
     """How many nodes and pods there are, and the sums of the columns."""
-    sharing: Part | None
+    sharing: ShardState | None
     """This replica's part of the work; None where one replica does it all."""
     differences: list[str] | None
     """Where a recount comes to another result than the columns; empty in a scheduler without faults. None: not asked
@@ -59,7 +59,7 @@ def dump_in_steps(
     now: float,
     leading: bool,
     recount: bool,
-    part: Part | None = None,
+    part: ShardState | None = None,
     is_under_way: Callable[[str], bool] = lambda uid: True,
 ) -> Generator[None, None, State]:
     """Return the state of now; between two steps anything may happen.

@@ -18,7 +18,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts, Counts
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
-from kube_policy_scheduler.daemon.observing.live_metrics import Part, SignalRow
+from kube_policy_scheduler.daemon.observing.live_metrics import ShardState, SignalRow
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, SchedulingQueue
@@ -81,7 +81,7 @@ class Replica:
     """Whether there may be other replicas."""
     reachable: bool
     server: str
-    part: Part | None = None
+    part: ShardState | None = None
     """Its part of the work; None where one replica does it all."""
     problems: Sequence[str] = ()
     """Checks of readiness that fail."""

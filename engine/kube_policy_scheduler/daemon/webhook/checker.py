@@ -10,7 +10,7 @@ from kube_policy_scheduler.adapters.admission_review import ReviewError, decode_
 from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.worker_process import serve
 from kube_policy_scheduler.daemon.webhook.admission import judge
-from kube_policy_scheduler.daemon.webhook.checking import Result, Reviewed, ReviewWork
+from kube_policy_scheduler.daemon.webhook.checking import Result, ReviewResult, ReviewWork
 
 _decode = msgspec.msgpack.Decoder(ReviewWork).decode
 
@@ -20,16 +20,16 @@ def check(work: bytes) -> bytes:
     return msgspec.msgpack.encode(_reviewed(_decode(work)))
 
 
-def _reviewed(work: ReviewWork) -> Reviewed:
+def _reviewed(work: ReviewWork) -> ReviewResult:
     try:
         review = decode_review(work.body)
     except ReviewError as error:
-        return Reviewed("malformed", problem=str(error))
+        return ReviewResult("malformed", problem=str(error))
     key_file = Path(work.public_key_file) if work.public_key_file is not None else None
     verdict = judge(review, proof=PolicyProof(key_file) if work.proved else None)
     result: Result = "refused" if verdict.refusal is not None else "allowed"
     about = {"namespace": review.namespace, "configMap": review.name, "user": review.user, "hash": verdict.hash}
-    return Reviewed(
+    return ReviewResult(
         result if verdict.concerns_us else "not_policies",
         encode_answer(review.uid, refusal=verdict.refusal, warnings=verdict.warnings),
         about=about,

@@ -34,7 +34,7 @@ class ReviewWork(msgspec.Struct, array_like=True):
     public_key_file: str | None = None
 
 
-class Reviewed(msgspec.Struct, array_like=True):
+class ReviewResult(msgspec.Struct, array_like=True):
     """What comes of a review."""
 
     result: Result
@@ -71,7 +71,7 @@ class ReviewChecker:
         """End the process for good; may be called while another thread checks."""
         self._worker.stop()
 
-    def check(self, body: bytes, seconds: float) -> Reviewed:
+    def check(self, body: bytes, seconds: float) -> ReviewResult:
         """Return what comes of a review; blocks, and kills the process when the time is over.
 
         Raises:
@@ -83,4 +83,4 @@ class ReviewChecker:
         key_file = str(proof.public_key_file) if proof is not None and proof.public_key_file is not None else None
         work = ReviewWork(body, proof is not None, key_file)
         self._worker.ask(msgspec.msgpack.encode(work), within_seconds=seconds)
-        return msgspec.msgpack.decode(self._worker.receive(), type=Reviewed)
+        return msgspec.msgpack.decode(self._worker.receive(), type=ReviewResult)

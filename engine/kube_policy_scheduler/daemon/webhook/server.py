@@ -19,7 +19,7 @@ from kube_policy_scheduler.adapters.loops import Loops
 from kube_policy_scheduler.adapters.serving_certificate import ServingCertificate
 from kube_policy_scheduler.adapters.worker_process import WorkerExceeded, WorkerLate, WorkerLost
 from kube_policy_scheduler.daemon.webhook.bodies import Bodies, TooLarge, TooMany
-from kube_policy_scheduler.daemon.webhook.checking import ReviewChecker, Reviewed
+from kube_policy_scheduler.daemon.webhook.checking import ReviewChecker, ReviewResult
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class Webhook:
             logger.info("policies %s", reviewed.result, extra=reviewed.about)
         return web.Response(body=reviewed.answer, content_type="application/json")
 
-    async def _reviewed(self, request: web.Request) -> Reviewed:
+    async def _reviewed(self, request: web.Request) -> ReviewResult:
         async with self._bodies.one(self._answer_seconds) as body:
             await body.read(request)
             checker = await self._free.get()
@@ -175,7 +175,7 @@ class Webhook:
             checking.add_done_callback(partial(self._release, checker))
             return await asyncio.shield(checking)
 
-    def _release(self, checker: ReviewChecker, done: asyncio.Task[Reviewed]) -> None:
+    def _release(self, checker: ReviewChecker, done: asyncio.Task[ReviewResult]) -> None:
         """Let the next check begin, after one that killed its process in a new one."""
         if done.cancelled() or done.exception() is not None:
             if not self._is_stopping:

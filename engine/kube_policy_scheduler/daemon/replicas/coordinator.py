@@ -18,7 +18,7 @@ from kube_policy_scheduler.adapters.kube.reflector import Reflector
 from kube_policy_scheduler.adapters.kube.rivals import Rival, find_rival
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
-from kube_policy_scheduler.daemon.observing.live_metrics import Elected, Part
+from kube_policy_scheduler.daemon.observing.live_metrics import LeaseState, ShardState
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class ReplicaFence(Fence):
         """Whether there may be other replicas."""
         self.shares = shares
         self.held = HeldLease(renew_deadline_seconds=settings.renew_deadline)
-        """What opens it; `Leading` keeps it."""
+        """What opens it; `ReplicaCoordinator` keeps it."""
         self._slept_so_far = slept
         self._slept = slept()
         self._woke_at = 0.0
@@ -76,7 +76,7 @@ class ReplicaFence(Fence):
         return self.held.is_valid and self.held.renewed_at >= self._woke_at
 
 
-class Leading:
+class ReplicaCoordinator:
     """Keeps the fence of a replica open while it should be: by leader election, or by sharing the work."""
 
     def __init__(
@@ -146,20 +146,20 @@ class Leading:
         """Return who leads as far as is known, "" where nobody does or there is no election."""
         return self._elector.leader if self._elector is not None else ""
 
-    def elected(self) -> Elected | None:
+    def elected(self) -> LeaseState | None:
         """Return what is known of the lease; None where there is no election."""
         elector = self._elector
         if elector is None:
             return None
-        return Elected(self._lease.name, self._fence.allows(), holder=elector.leader, trouble=elector.trouble)
+        return LeaseState(self._lease.name, self._fence.allows(), holder=elector.leader, trouble=elector.trouble)
 
-    def part(self) -> Part | None:
+    def part(self) -> ShardState | None:
         """Return what this replica has of the work, None where it is not shared."""
         membership, scheduler = self._membership, self._scheduler
         if membership is None or (sharding := scheduler.context.sharding) is None:
             return None
         hand_over = scheduler.hand_over
-        return Part(
+        return ShardState(
             identity=self._identity,
             members=tuple(sorted(membership.members)),
             takes_part=membership.is_ready,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kube_policy_scheduler.daemon.configuration.settings import LeaderElectionSettings
-from kube_policy_scheduler.daemon.replicas.leading import Leading, ReplicaFence
+from kube_policy_scheduler.daemon.replicas.coordinator import ReplicaCoordinator, ReplicaFence
 from tests.simulation.api_server import ApiServer
 from tests.simulation.network import Connection
 from tests.simulation.virtual_time import run
@@ -29,7 +29,7 @@ def test_nothing_is_bound_after_a_sleep_before_the_lease_is_renewed(
         scheduler: Any = SimpleNamespace(lead=lambda leading: None)
         pods: Any = SimpleNamespace(position=0)
         connection: Any = Connection(server)
-        leading = Leading(
+        leading = ReplicaCoordinator(
             SETTINGS,
             identity="a",
             fence=fence,
