@@ -39,7 +39,7 @@ from kube_policy_scheduler.cluster.signal_join import NodeIndex, SignalColumns, 
 from kube_policy_scheduler.cluster.signals import Query, Reading, Signals
 from kube_policy_scheduler.daemon.configuration.settings import parse_settings
 from kube_policy_scheduler.daemon.modes.extender_routes import ExtenderRoutes
-from kube_policy_scheduler.daemon.watching.resources import OTHERS, attach
+from kube_policy_scheduler.daemon.watching.resources import attach
 from kube_policy_scheduler.daemon.webhook.admission import judge
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import parse_objects
@@ -79,7 +79,7 @@ def nothing_breaks() -> Iterator[None]:
 # --- watch lines ------------------------------------------------------------------------------------------
 
 _KIND = re.compile(rb'"kind"\s*:\s*"(\w+)"')
-RESOURCES = {resource.type.__name__: resource for resource in (resources.NODES, resources.PODS, *OTHERS)}
+RESOURCES = {resource.type.__name__: resource for resource in resources.WATCHED}
 _DECODERS = {name: ObjectDecoder(resource.type) for name, resource in RESOURCES.items()}
 _PROFILE = kubernetes_profile()
 MOST_LINES = 20

@@ -9,22 +9,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube import resources
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.decoding import ObjectDecoder
 from kube_policy_scheduler.adapters.kube.errors import Forbidden, Gone, KubeError, NotFound
 from kube_policy_scheduler.adapters.kube.pages import LIST_TIMEOUT_SECONDS, pages
-from kube_policy_scheduler.adapters.kube.resources import Resource
+from kube_policy_scheduler.adapters.kube.resources import PODS, RESOURCES, UNFINISHED_PODS, Read, Resource
 from kube_policy_scheduler.adapters.kube.transport import Transport
-
-_OPTIONAL: tuple[Resource[Any], ...] = (
-    *resources.READ_BY_RULES,
-    resources.PRIORITY_CLASSES,
-    resources.RESOURCE_CLAIM_TEMPLATES,
-)
-_GROUPS: tuple[Resource[Any], ...] = (resources.POD_GROUPS, resources.COSCHEDULING_POD_GROUPS)
-"""Most clusters have none of these kinds, which nobody has to be told, and to ask for one may be forbidden."""
-
 
 _FRESH_STARTS = 3
 """Lists restarted because the server forgot where it was: its place in a list lasts about five minutes."""
@@ -77,14 +67,14 @@ async def survey(*, kubeconfig: str | None, context: str | None, progress: Progr
     unlisted: list[Unlisted] = []
     malformed: list[str] = []
     try:
-        kinds: tuple[Resource[Any], ...] = (resources.NODES, resources.PODS, *_OPTIONAL)
-        kinds += tuple([one for one in _GROUPS if await _is_served(transport, one)])
-        for resource in kinds:
-            selector = resources.UNFINISHED_PODS if resource is resources.PODS else ""
+        for resource in RESOURCES:
+            if resource.read is Read.WHERE_SERVED and not await _is_served(transport, resource):
+                continue
+            selector = UNFINISHED_PODS if resource is PODS else ""
             try:
                 listed, broken = await _objects(transport, resource, field_selector=selector, progress=progress)
             except (Forbidden, NotFound) as error:
-                if resource in (resources.NODES, resources.PODS):
+                if resource.read is Read.FIRST:
                     raise
                 unlisted.append(Unlisted(str(resource), str(error), served=isinstance(error, Forbidden)))
                 continue

@@ -1,8 +1,9 @@
-"""Which API resources there are and where: group, version, plural, and the struct its objects decode into."""
+"""The API resources that the scheduler knows, in one table: where they are, what they decode into, who reads them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -20,6 +21,19 @@ class HasMetadata(Protocol):
 T = TypeVar("T", bound=HasMetadata)
 
 
+class Read(Enum):
+    """By whom all objects of a resource are read; a cluster without the resource has no such objects."""
+
+    FIRST = "first"
+    """The daemon watches it, and commands list it; nothing is decided without it."""
+    BY_RULES = "by rules"
+    """The daemon watches it, and commands list it: filters and scores look at it."""
+    WHERE_SERVED = "where served"
+    """As `BY_RULES`; but few clusters have it, and those without it may forbid to ask: discovery is asked first."""
+    BY_COMMANDS = "by commands"
+    """Commands list it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
     """One resource of the API; group "" is the core group."""
@@ -28,6 +42,9 @@ class Resource(Generic[T]):
     type: type[T]
     group: str = ""
     version: str = "v1"
+    read: Read = Read.BY_RULES
+    version_differs: bool = False
+    """It is alpha: each Kubernetes may serve it in another version."""
 
     @property
     def root(self) -> str:
@@ -52,45 +69,40 @@ class Resource(Generic[T]):
 UNFINISHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector: a pod that turns terminal arrives as DELETED, because it consumes nothing any more."""
 
-PODS = Resource("pods", objects.Pod)
-NODES = Resource("nodes", objects.Node)
-NAMESPACES = Resource("namespaces", objects.Namespace)
-SERVICES = Resource("services", objects.Service)
-REPLICATION_CONTROLLERS = Resource("replicationcontrollers", objects.ReplicationController)
-REPLICA_SETS = Resource("replicasets", objects.ReplicaSet, "apps")
-STATEFUL_SETS = Resource("statefulsets", objects.StatefulSet, "apps")
-POD_DISRUPTION_BUDGETS = Resource("poddisruptionbudgets", objects.PodDisruptionBudget, "policy")
-PRIORITY_CLASSES = Resource("priorityclasses", objects.PriorityClass, "scheduling.k8s.io")
+NODES = Resource("nodes", objects.Node, read=Read.FIRST)
+PODS = Resource("pods", objects.Pod, read=Read.FIRST)
 PERSISTENT_VOLUMES = Resource("persistentvolumes", objects.PersistentVolume)
 PERSISTENT_VOLUME_CLAIMS = Resource("persistentvolumeclaims", objects.PersistentVolumeClaim)
 STORAGE_CLASSES = Resource("storageclasses", objects.StorageClass, "storage.k8s.io")
-CSI_NODES = Resource("csinodes", objects.CSINode, "storage.k8s.io")
-CSI_DRIVERS = Resource("csidrivers", objects.CSIDriver, "storage.k8s.io")
-CSI_STORAGE_CAPACITIES = Resource("csistoragecapacities", objects.CSIStorageCapacity, "storage.k8s.io")
-VOLUME_ATTACHMENTS = Resource("volumeattachments", objects.VolumeAttachment, "storage.k8s.io")
-DEVICE_CLASSES = Resource("deviceclasses", objects.DeviceClass, "resource.k8s.io")
-RESOURCE_SLICES = Resource("resourceslices", objects.ResourceSlice, "resource.k8s.io")
 RESOURCE_CLAIMS = Resource("resourceclaims", objects.ResourceClaim, "resource.k8s.io")
-RESOURCE_CLAIM_TEMPLATES = Resource("resourceclaimtemplates", objects.ResourceClaimTemplate, "resource.k8s.io")
-POD_GROUPS = Resource("podgroups", objects.PodGroup, "scheduling.k8s.io", "v1alpha2")
-COSCHEDULING_POD_GROUPS = Resource("podgroups", objects.CoschedulingPodGroup, "scheduling.x-k8s.io", "v1alpha1")
+POD_GROUPS = Resource(
+    "podgroups", objects.PodGroup, "scheduling.k8s.io", "v1alpha2", Read.WHERE_SERVED, version_differs=True
+)
 
-READ_BY_RULES: tuple[Resource[Any], ...] = (
-    NAMESPACES,
-    SERVICES,
-    REPLICATION_CONTROLLERS,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-    POD_DISRUPTION_BUDGETS,
+RESOURCES: tuple[Resource[Any], ...] = (
+    NODES,
+    PODS,
+    Resource("namespaces", objects.Namespace),
+    Resource("services", objects.Service),
+    Resource("replicationcontrollers", objects.ReplicationController),
+    Resource("replicasets", objects.ReplicaSet, "apps"),
+    Resource("statefulsets", objects.StatefulSet, "apps"),
+    Resource("poddisruptionbudgets", objects.PodDisruptionBudget, "policy"),
     PERSISTENT_VOLUMES,
     PERSISTENT_VOLUME_CLAIMS,
     STORAGE_CLASSES,
-    CSI_NODES,
-    CSI_DRIVERS,
-    CSI_STORAGE_CAPACITIES,
-    VOLUME_ATTACHMENTS,
-    DEVICE_CLASSES,
-    RESOURCE_SLICES,
+    Resource("csinodes", objects.CSINode, "storage.k8s.io"),
+    Resource("csidrivers", objects.CSIDriver, "storage.k8s.io"),
+    Resource("csistoragecapacities", objects.CSIStorageCapacity, "storage.k8s.io"),
+    Resource("volumeattachments", objects.VolumeAttachment, "storage.k8s.io"),
+    Resource("deviceclasses", objects.DeviceClass, "resource.k8s.io"),
+    Resource("resourceslices", objects.ResourceSlice, "resource.k8s.io"),
     RESOURCE_CLAIMS,
+    Resource("priorityclasses", objects.PriorityClass, "scheduling.k8s.io", read=Read.BY_COMMANDS),
+    Resource("resourceclaimtemplates", objects.ResourceClaimTemplate, "resource.k8s.io", read=Read.BY_COMMANDS),
+    POD_GROUPS,
+    Resource("podgroups", objects.CoschedulingPodGroup, "scheduling.x-k8s.io", "v1alpha1", Read.WHERE_SERVED),
 )
-"""Beside nodes and pods: what filters and scores look at. A cluster without one of them has no such objects."""
+"""All, in the order in which they are read."""
+WATCHED = tuple(resource for resource in RESOURCES if resource.read is not Read.BY_COMMANDS)
+"""Those that the daemon watches, nodes and pods first."""

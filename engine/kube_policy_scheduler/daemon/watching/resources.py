@@ -5,32 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 from typing import Any, Generic, NoReturn, TypeVar
 
-from kube_policy_scheduler.adapters.kube import resources
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted
 from kube_policy_scheduler.adapters.kube.decoding import Malformed
 from kube_policy_scheduler.adapters.kube.discovery import served
 from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.adapters.kube.reflector import FEW_OBJECTS, Reflector
+from kube_policy_scheduler.adapters.kube.resources import PODS, UNFINISHED_PODS, WATCHED, Read
 from kube_policy_scheduler.adapters.kube.transport import Transport
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-OTHERS: tuple[resources.Resource[Any], ...] = (
-    *resources.READ_BY_RULES,
-    resources.POD_GROUPS,
-    resources.COSCHEDULING_POD_GROUPS,
-)
-"""Beside nodes and pods; a cluster without one of them (404, 403) has no such objects."""
-
-
-VERSIONS_DIFFER: tuple[resources.Resource[Any], ...] = (resources.POD_GROUPS,)
-"""Kinds that are alpha: each Kubernetes may serve them in another version."""
 PAUSE_SECONDS = 2.0
 
 
@@ -61,7 +50,7 @@ class Handler(Generic[T]):
 
 async def run(reflector: Reflector[Any], *, transport: Transport) -> NoReturn:
     """Mirror a resource for ever, in a version that is served where that differs between clusters."""
-    while reflector.resource in VERSIONS_DIFFER:
+    while reflector.resource.version_differs:
         try:
             reflector.resource = await served(transport, reflector.resource)
             break
@@ -78,11 +67,17 @@ def reflectors(
     few_objects: int = FEW_OBJECTS,
 ) -> list[Reflector[Any]]:
     """Return one reflector per watched resource, nodes and pods first; `attach` says whom they tell."""
-    make = partial(Reflector, transport, random=random, on_malformed=on_malformed, few_objects=few_objects)
     return [
-        make(resources.NODES),
-        make(resources.PODS, field_selector=resources.UNFINISHED_PODS),
-        *(make(resource, optional=True) for resource in OTHERS),
+        Reflector(
+            transport,
+            resource,
+            field_selector=UNFINISHED_PODS if resource is PODS else "",
+            optional=resource.read is not Read.FIRST,
+            random=random,
+            on_malformed=on_malformed,
+            few_objects=few_objects,
+        )
+        for resource in WATCHED
     ]
 
 
