@@ -10,21 +10,45 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, assert_never
+from typing import Annotated, Any, Literal, TypeAlias, assert_never
 
 from kube_policy_scheduler.adapters.kube.lease import JITTER
 from kube_policy_scheduler.adapters.loopback import is_loopback
-from kube_policy_scheduler.daemon.configuration.mode_settings import ExtenderSettings, ShadowSettings
-from kube_policy_scheduler.daemon.configuration.setting_types import Duration, Name, Port, PositiveDuration, Url
-from kube_policy_scheduler.daemon.configuration.tracing_settings import TracingSettings
 from kube_policy_scheduler.diagnostics import Diagnostic, Source
 from kube_policy_scheduler.documents.codes import MISSING_KEY, WRONG_VALUE
-from kube_policy_scheduler.documents.schema import DocumentSchema
-from kube_policy_scheduler.documents.shape import Shape, build, schema_of
+from kube_policy_scheduler.documents.http_url import PATTERN
+from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
+from kube_policy_scheduler.documents.shape import DURATION_SECONDS, Shape, build, schema_of
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError, parse_document, read_source
 
 API_VERSION = "policy-scheduler/v1alpha1"
 KIND = "PolicySchedulerConfiguration"
+
+Duration: TypeAlias = Annotated[float, DURATION_SECONDS]
+"""In seconds; written `15s`, `2min`."""
+PositiveDuration: TypeAlias = Annotated[
+    float,
+    DURATION_SECONDS,
+    Shape(
+        {"pattern": r"^(?=.*[1-9])(\d+(\.\d+)?(ms|s|min|h|d))+$", EXPECTED: "a duration above zero such as 15s or 2min"}
+    ),
+]
+Port: TypeAlias = Annotated[
+    int, Shape({"minimum": 0, "maximum": 65535, EXPECTED: "a port: 0 to 65535, 0 for a free one"})
+]
+Name: TypeAlias = Annotated[
+    str,
+    Shape(
+        {
+            "pattern": r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
+            EXPECTED: "a name as Kubernetes allows it: lower case letters, digits, - and .",
+        }
+    ),
+]
+Url: TypeAlias = Annotated[
+    str, Shape({"pattern": PATTERN, EXPECTED: "a URL such as http://prometheus.monitoring:9090"})
+]
+UrlPath: TypeAlias = Annotated[str, Shape({"pattern": r"^(/[-A-Za-z0-9_.~]+)+$", EXPECTED: "a path such as /extender"})]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +219,43 @@ class SchedulingSettings:
     recount_every: Duration = 5.0
     """Seconds between two looks at whether some nodes' columns are what a recount of their pods says, and pending pods
     where they should be. A look takes 2 ms: 0.04 % of a core. `0s` for never."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowSettings:
+    """With `mode: shadow`: whose pods are looked at."""
+
+    scheduler_names: Annotated[tuple[Name, ...], Shape({"minItems": 1, "uniqueItems": True})] = ("default-scheduler",)
+    """`spec.schedulerName` of the pods that another scheduler places. They are decided as though they asked for one of
+    the top level's `schedulerNames`."""
+    give_up_after: PositiveDuration = 600.0
+    """Seconds after which a pod that we would place and nobody does is counted as such, once."""
+    kept: Annotated[int, Shape({"minimum": 0, "maximum": 100_000})] = 1000
+    """Comparisons kept for `/debug/shadow`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderSettings:
+    """With `mode: extender`: how kube-scheduler asks."""
+
+    path: UrlPath = "/extender"
+    """The end of kube-scheduler's `urlPrefix`; behind it are the verbs `filter`, `prioritize`, `preempt`, `bind`."""
+    kubernetes_rules: bool = False
+    """On: Kubernetes' own filters and scores are asked too, as the policy has them. Off: kube-scheduler does that."""
+    max_request_mebibytes: Annotated[int, Shape({"minimum": 1, "maximum": 1024})] = 128
+    """Of one request. 5,000 names are 0.1 MiB; with `nodeCacheCapable: false` 5,000 nodes are 50 MiB and more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracingSettings:
+    """Attempts to schedule pods as OpenTelemetry traces; needs the extra `tracing`."""
+
+    endpoint: Url
+    """Of a collector that takes OTLP over HTTP; without a path, `/v1/traces`. Tokens and certificates are read from
+    OpenTelemetry's variables, such as OTEL_EXPORTER_OTLP_HEADERS."""
+    sampled_share: Annotated[float, Shape({"minimum": 0, "maximum": 1})] = 0.01
+    """Share of the pods that are traced, each with all of its attempts. One takes up to a millisecond, so no more than
+    50 a second are sent."""
 
 
 @dataclass(frozen=True, slots=True)

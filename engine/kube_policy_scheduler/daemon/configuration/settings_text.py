@@ -15,8 +15,13 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from kube_policy_scheduler.daemon.configuration.setting_types import Duration, PositiveDuration
-from kube_policy_scheduler.daemon.configuration.settings import API_VERSION, KIND, Settings
+from kube_policy_scheduler.daemon.configuration.settings import (
+    API_VERSION,
+    KIND,
+    Duration,
+    PositiveDuration,
+    Settings,
+)
 from kube_policy_scheduler.documents.shape import key_of
 from kube_policy_scheduler.times import duration_text
 
