@@ -5,26 +5,6 @@ kept (measured: 50,000 pods in 0.5 s and 250 MB). Field names are Kubernetes' ow
 maps may be null on the wire (Go writes nil slices so), hence the `| None`.
 """
 
-from kube_policy_scheduler.cluster.objects.affinity import (
-    Affinity,
-    NodeAffinity,
-    PodAffinity,
-    PodAffinityTerm,
-    PreferredSchedulingTerm,
-    Toleration,
-    TopologySpreadConstraint,
-    WeightedPodAffinityTerm,
-)
-from kube_policy_scheduler.cluster.objects.claims import (
-    PersistentVolume,
-    PersistentVolumeClaim,
-    PersistentVolumeClaimSpec,
-    PersistentVolumeClaimStatus,
-    PersistentVolumeSpec,
-    PersistentVolumeStatus,
-    VolumeNodeAffinity,
-)
-from kube_policy_scheduler.cluster.objects.disks import CSIVolumeSource, DiskSource
 from kube_policy_scheduler.cluster.objects.dynamic_resources import (
     AllocatedDeviceStatus,
     AllocationResult,
@@ -63,7 +43,6 @@ from kube_policy_scheduler.cluster.objects.dynamic_resources import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from kube_policy_scheduler.cluster.objects.metadata import ObjectMeta, ObjectReference, OwnerReference
 from kube_policy_scheduler.cluster.objects.nodes import (
     ContainerImage,
     Node,
@@ -74,60 +53,83 @@ from kube_policy_scheduler.cluster.objects.nodes import (
     NodeSystemInfo,
     Taint,
 )
-from kube_policy_scheduler.cluster.objects.pod_groups import (
-    CoschedulingPodGroup,
-    CoschedulingPodGroupSpec,
-    GangSchedulingPolicy,
-    PodGroup,
-    PodGroupConstraints,
-    PodGroupSchedulingPolicy,
-    PodGroupSpec,
-    PodGroupStatus,
-)
 from kube_policy_scheduler.cluster.objects.pods import (
+    Affinity,
     Container,
     ContainerPort,
     ContainerRestartRule,
     ContainerStatus,
+    NodeAffinity,
     Pod,
+    PodAffinity,
+    PodAffinityTerm,
     PodCondition,
     PodResourceClaim,
     PodResourceClaimStatus,
     PodSchedulingGroup,
     PodSpec,
     PodStatus,
+    PreferredSchedulingTerm,
     SchedulingGate,
+    Toleration,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
 )
-from kube_policy_scheduler.cluster.objects.resources import ResourceRequirements
-from kube_policy_scheduler.cluster.objects.selectors import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
 from kube_policy_scheduler.cluster.objects.storage import (
+    ClaimSource,
     CSIDriver,
     CSIDriverSpec,
     CSINode,
     CSINodeDriver,
     CSINodeSpec,
     CSIStorageCapacity,
+    CSIVolumeSource,
+    DiskSource,
+    EphemeralSource,
+    ImageSource,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeClaimStatus,
+    PersistentVolumeClaimTemplate,
+    PersistentVolumeSpec,
+    PersistentVolumeStatus,
     StorageClass,
     TopologySelectorRequirement,
     TopologySelectorTerm,
+    Volume,
     VolumeAttachment,
     VolumeAttachmentSource,
     VolumeAttachmentSpec,
+    VolumeNodeAffinity,
     VolumeNodeResources,
 )
-from kube_policy_scheduler.cluster.objects.structs import Labels, Quantity, Resources
-from kube_policy_scheduler.cluster.objects.volumes import (
-    ClaimSource,
-    EphemeralSource,
-    ImageSource,
-    PersistentVolumeClaimTemplate,
-    Volume,
+from kube_policy_scheduler.cluster.objects.structs import (
+    Labels,
+    LabelSelector,
+    NodeSelector,
+    NodeSelectorTerm,
+    ObjectMeta,
+    ObjectReference,
+    OwnerReference,
+    Quantity,
+    Requirement,
+    ResourceRequirements,
+    Resources,
 )
 from kube_policy_scheduler.cluster.objects.workloads import (
+    CoschedulingPodGroup,
+    CoschedulingPodGroupSpec,
+    GangSchedulingPolicy,
     Namespace,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
+    PodGroup,
+    PodGroupConstraints,
+    PodGroupSchedulingPolicy,
+    PodGroupSpec,
+    PodGroupStatus,
     PriorityClass,
     ReplicaSet,
     ReplicationController,

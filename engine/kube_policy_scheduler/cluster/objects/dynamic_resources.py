@@ -6,9 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType, field
 
-from kube_policy_scheduler.cluster.objects.metadata import ObjectMeta
-from kube_policy_scheduler.cluster.objects.selectors import NodeSelector
-from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Quantity
+from kube_policy_scheduler.cluster.objects.structs import ApiStruct, NodeSelector, ObjectMeta, Quantity
 
 
 class CELDeviceSelector(ApiStruct):

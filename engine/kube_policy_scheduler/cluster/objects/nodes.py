@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec import field
 
-from kube_policy_scheduler.cluster.objects.metadata import ObjectMeta
-from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Resources
+from kube_policy_scheduler.cluster.objects.structs import ApiStruct, ObjectMeta, Resources
 
 
 class Taint(ApiStruct):

@@ -1,12 +1,128 @@
-"""Where storage can be had: classes, CSI drivers, their capacity, and what is attached to nodes."""
+"""Volumes and what is behind them: disks, claims, PersistentVolumes, storage classes and CSI drivers."""
 
 from __future__ import annotations
 
 from msgspec import field
 
-from kube_policy_scheduler.cluster.objects.metadata import ObjectMeta
-from kube_policy_scheduler.cluster.objects.selectors import LabelSelector
-from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Quantity
+from kube_policy_scheduler.cluster.objects.structs import (
+    ApiStruct,
+    LabelSelector,
+    NodeSelector,
+    ObjectMeta,
+    ObjectReference,
+    Quantity,
+    ResourceRequirements,
+    Resources,
+)
+
+
+class DiskSource(ApiStruct):
+    """Inline volumes that can conflict or count: each kind uses some of these fields."""
+
+    pd_name: str = ""  # gcePersistentDisk
+    volume_id: str = field(default="", name="volumeID")  # awsElasticBlockStore, cinder, portworx
+    disk_name: str = ""  # azureDisk
+    disk_uri: str = field(default="", name="diskURI")  # azureDisk
+    kind: str = ""  # azureDisk
+    volume_path: str = ""  # vsphereVolume
+    iqn: str = ""  # iscsi
+    target_portal: str = ""  # iscsi
+    lun: int = 0  # iscsi
+    monitors: list[str] | None = None  # rbd
+    image: str = ""  # rbd
+    pool: str = ""  # rbd
+    read_only: bool | None = None
+    partition: int = 0
+    fs_type: str = ""
+
+
+class CSIVolumeSource(ApiStruct):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class PersistentVolumeClaimSpec(ApiStruct):
+    access_modes: list[str] | None = None
+    resources: ResourceRequirements | None = None
+    selector: LabelSelector | None = None
+    storage_class_name: str | None = None
+    volume_name: str = ""
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class PersistentVolumeClaimStatus(ApiStruct):
+    phase: str = ""
+
+
+class PersistentVolumeClaim(ApiStruct):
+    metadata: ObjectMeta
+    spec: PersistentVolumeClaimSpec = field(default_factory=PersistentVolumeClaimSpec)
+    status: PersistentVolumeClaimStatus = field(default_factory=PersistentVolumeClaimStatus)
+
+
+class VolumeNodeAffinity(ApiStruct):
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(ApiStruct):
+    capacity: Resources | None = None
+    access_modes: list[str] | None = None
+    claim_ref: ObjectReference | None = None
+    storage_class_name: str = ""
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CSIVolumeSource | None = None
+    gce_persistent_disk: DiskSource | None = None
+    aws_elastic_block_store: DiskSource | None = None
+    azure_disk: DiskSource | None = None
+    cinder: DiskSource | None = None
+    portworx_volume: DiskSource | None = None
+    vsphere_volume: DiskSource | None = None
+
+
+class PersistentVolumeStatus(ApiStruct):
+    phase: str = ""
+
+
+class PersistentVolume(ApiStruct):
+    metadata: ObjectMeta
+    spec: PersistentVolumeSpec = field(default_factory=PersistentVolumeSpec)
+    status: PersistentVolumeStatus = field(default_factory=PersistentVolumeStatus)
+
+
+class ClaimSource(ApiStruct):
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class ImageSource(ApiStruct):
+    reference: str = ""
+
+
+class PersistentVolumeClaimTemplate(ApiStruct):
+    metadata: ObjectMeta | None = None
+    spec: PersistentVolumeClaimSpec | None = None
+
+
+class EphemeralSource(ApiStruct):
+    volume_claim_template: PersistentVolumeClaimTemplate | None = None
+
+
+class Volume(ApiStruct):
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+    image: ImageSource | None = None
+    gce_persistent_disk: DiskSource | None = None
+    aws_elastic_block_store: DiskSource | None = None
+    azure_disk: DiskSource | None = None
+    cinder: DiskSource | None = None
+    portworx_volume: DiskSource | None = None
+    vsphere_volume: DiskSource | None = None
+    iscsi: DiskSource | None = None
+    rbd: DiskSource | None = None
 
 
 class TopologySelectorRequirement(ApiStruct):

@@ -1,4 +1,4 @@
-"""What owns pods, selects them or ranks them: namespaces, controllers, disruption budgets, priority classes."""
+"""What stands behind pods: namespaces, controllers, services, budgets, priority classes, and groups of pods."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Any
 
 from msgspec import field
 
-from kube_policy_scheduler.cluster.objects.metadata import ObjectMeta
-from kube_policy_scheduler.cluster.objects.selectors import LabelSelector
-from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Labels
+from kube_policy_scheduler.cluster.objects.pods import PodCondition
+from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Labels, LabelSelector, ObjectMeta
 
 
 class Namespace(ApiStruct):
@@ -67,3 +66,46 @@ class PriorityClass(ApiStruct):
     value: int = 0
     global_default: bool = False
     preemption_policy: str | None = None
+
+
+class GangSchedulingPolicy(ApiStruct):
+    min_count: int = 1
+
+
+class PodGroupSchedulingPolicy(ApiStruct):
+    """Without `basic`, which asks for nothing."""
+
+    gang: GangSchedulingPolicy | None = None
+
+
+class PodGroupConstraints(ApiStruct):
+    topology: list[dict[str, str]] | None = None
+
+
+class PodGroupSpec(ApiStruct):
+    scheduling_policy: PodGroupSchedulingPolicy = field(default_factory=PodGroupSchedulingPolicy)
+    scheduling_constraints: PodGroupConstraints | None = None
+
+
+class PodGroupStatus(ApiStruct):
+    conditions: list[PodCondition] | None = None
+
+
+class PodGroup(ApiStruct):
+    """scheduling.k8s.io/v1alpha2, Kubernetes 1.36 with the feature gate GenericWorkload."""
+
+    metadata: ObjectMeta
+    spec: PodGroupSpec = field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = field(default_factory=PodGroupStatus)
+
+
+class CoschedulingPodGroupSpec(ApiStruct):
+    min_member: int = 1
+    schedule_timeout_seconds: int | None = None
+
+
+class CoschedulingPodGroup(ApiStruct):
+    """scheduling.x-k8s.io/v1alpha1, a CustomResourceDefinition of the scheduler-plugins."""
+
+    metadata: ObjectMeta
+    spec: CoschedulingPodGroupSpec = field(default_factory=CoschedulingPodGroupSpec)
