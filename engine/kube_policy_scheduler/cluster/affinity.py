@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.label_errors import aggregate
+from kube_policy_scheduler.cluster.label_syntax import aggregate
 from kube_policy_scheduler.cluster.pod_sets import ANY, Anchor, Label, NamespaceLabels, PlainSet, Weighing
 from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.cluster.selectors import Selector, SelectorError, label_selector

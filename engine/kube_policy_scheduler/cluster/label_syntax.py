@@ -1,11 +1,14 @@
-"""What the API server accepts as a label key or value. Rules: `k8s.io/apimachinery/pkg/util/validation`."""
+"""What the API server accepts as a label key, a value or a requirement, and what it says where it does not."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
-_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
+_NAME_FORM = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_NAME = re.compile(_NAME_FORM, re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _MAX_NAME = 63
 _MAX_SUBDOMAIN = 253
@@ -32,3 +35,55 @@ def is_label_value(text: str) -> bool:
 @lru_cache(maxsize=4096)
 def _is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
+
+
+_CHARACTERS = (
+    "consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+)
+_KEY_FORM = (
+    f"must {_CHARACTERS} (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_NAME_FORM}')"
+)
+_VALUE_FORM = (
+    f"a valid label must be an empty string or {_CHARACTERS}"
+    f" (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '({_NAME_FORM})?')"
+)
+
+
+def requirement_error(key: str, operator: str, values: Sequence[str]) -> str | None:
+    """Return why the requirement of a label selector is not valid, or None where it is.
+
+    `operator` is one of In, NotIn, Exists and DoesNotExist.
+    """
+    errors = []
+    if not is_qualified_name(key):
+        errors.append(f"key: Invalid value: {_quoted(key)}: name part {_KEY_FORM}")
+    if operator in ("In", "NotIn") and not values:
+        errors.append("values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty")
+    if operator in ("Exists", "DoesNotExist") and values:
+        given = json.dumps(list(values), separators=(",", ":"))
+        errors.append(f"values: Invalid value: {given}: values set must be empty for exists and does not exist")
+    errors += [
+        f"values[{index}][{key}]: Invalid value: {_quoted(value)}: {_value_problem(value)}"
+        for index, value in enumerate(values)
+        if not is_label_value(value)
+    ]
+    return aggregate(errors)
+
+
+def aggregate(errors: Sequence[str]) -> str | None:
+    """Return several errors as one text (`utilerrors.Aggregate`), or None where there is none."""
+    unique = list(dict.fromkeys(errors))
+    if len(unique) > 1:
+        return f"[{', '.join(unique)}]"
+    return unique[0] if unique else None
+
+
+def _value_problem(value: str) -> str:
+    if len(value) <= _MAX_NAME:
+        return _VALUE_FORM
+    too_long = f"must be no more than {_MAX_NAME} bytes"
+    return too_long if is_label_value(value[:1] + value[-1:]) else f"{too_long}; {_VALUE_FORM}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from kube_policy_scheduler.cluster import objects
-from kube_policy_scheduler.cluster.label_errors import requirement_error
+from kube_policy_scheduler.cluster.label_syntax import requirement_error
 
 
 class SelectorError(ValueError):

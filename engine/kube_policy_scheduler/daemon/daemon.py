@@ -26,7 +26,6 @@ from kube_policy_scheduler.adapters.policy_proof import PolicyProof
 from kube_policy_scheduler.adapters.settable_clock import SettableClock
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.daemon.configuration.settings import PolicySettings, Settings
-from kube_policy_scheduler.daemon.dynamic_resources.claim_binder import ClaimBinder
 from kube_policy_scheduler.daemon.modes.selection import make_mode, make_scheduler
 from kube_policy_scheduler.daemon.observing.api_writers import ApiWriters
 from kube_policy_scheduler.daemon.observing.canaries import Canaries
@@ -45,6 +44,7 @@ from kube_policy_scheduler.daemon.replicas.coordinator import (
     own_namespace,
 )
 from kube_policy_scheduler.daemon.scheduling.cache_comparer import CacheComparer
+from kube_policy_scheduler.daemon.scheduling.claim_binder import ClaimBinder
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.scheduling.volumes import VolumeBinder

@@ -17,7 +17,7 @@ from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.choice import Ties, best, smallest_name, tie_break
 from kube_policy_scheduler.framework.device_choice import choose_devices
-from kube_policy_scheduler.framework.diagnosis import Diagnosis
+from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message
 from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.nominations import blocked_by_nominated
@@ -25,7 +25,6 @@ from kube_policy_scheduler.framework.plugin import FilterPlugin, Ready
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.preemption import Preemption, post_filter
 from kube_policy_scheduler.framework.profile import Profile
-from kube_policy_scheduler.framework.refusal_message import refusal_message
 from kube_policy_scheduler.framework.template_cache import TemplateCache, TemplateCaches
 
 NO_NODES = "no nodes available to schedule pods"

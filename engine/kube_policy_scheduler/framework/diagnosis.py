@@ -1,4 +1,4 @@
-"""Why nodes were refused: the first refusing plugin of every node, with its reasons."""
+"""Why nodes were refused: the first refusing plugin of every node, with its reasons, and the message that says so."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
+from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Refusal, Status, fit_message
 
 SUCCESS = Status(Code.SUCCESS)
@@ -134,3 +135,31 @@ class DiagnosisBuilder:
     def build(self, rejection: Status | None = None) -> Diagnosis:
         """Return what was collected."""
         return Diagnosis(tuple(self._plugins), self._first, tuple(self._refusals), rejection)
+
+
+CLAUSE_NAMED = "policy clause "
+"""Reasons that are made of a clause's source have this before it."""
+
+
+def refusing_clauses(diagnosis: Diagnosis, profile: Profile) -> list[str]:
+    """Return the names of the clauses that stand between the pod and a node, in the order in which they were asked."""
+    rejectors = diagnosis.rejectors()
+    return [plugin.name for plugin in profile.filters if plugin.name in rejectors and plugin.name in profile.clauses]
+
+
+def refusal_message(diagnosis: Diagnosis, profile: Profile, *, after: str = "") -> str:
+    """Return the message; `after` is what PostFilter said."""
+    clauses = refusing_clauses(diagnosis, profile)
+    if not clauses:
+        return diagnosis.message(after)
+    reasons = diagnosis.reasons()
+    unnamed = [name for name in clauses if not any(CLAUSE_NAMED in reason for reason in reasons.get(name, ()))]
+    who = by_policy("Refused", profile.name, unnamed)
+    return diagnosis.message(f"{who} {after}" if after else who)
+
+
+def by_policy(what: str, policy: str, clauses: list[str]) -> str:
+    """Return a sentence that names a policy, and clauses of it."""
+    names = ", ".join(f"`{name}`" for name in clauses)
+    which = "" if not clauses else f", clause {names}" if len(clauses) == 1 else f", clauses {names}"
+    return f"{what} by policy {policy}{which}."

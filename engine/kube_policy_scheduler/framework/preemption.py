@@ -15,14 +15,13 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.diagnosis import Diagnosis
+from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusing_clauses
 from kube_policy_scheduler.framework.evaluation import PreFiltered
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.nominations import REFUSED, Active
 from kube_policy_scheduler.framework.plugin import FilterPlugin
 from kube_policy_scheduler.framework.plugins.dynamic_resources import NO_CLAIMS, Deallocation, DynamicResources
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
-from kube_policy_scheduler.framework.refusal_message import refusing_clauses
 from kube_policy_scheduler.framework.status import Code, Status, reason_histogram
 from kube_policy_scheduler.framework.trial import Trial
 from kube_policy_scheduler.framework.victims import Budgets, Victims

@@ -8,16 +8,15 @@ beside this one; here is how pods come from one to the other.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count, islice
 from typing import assert_never
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.active_queue import ActiveQueue
-from kube_policy_scheduler.framework.attempt_events import AttemptEvents
 from kube_policy_scheduler.framework.backoff_queue import BackoffQueue, backoff_end
-from kube_policy_scheduler.framework.events import ClusterEvent, wake_events
+from kube_policy_scheduler.framework.events import ALWAYS, ClusterEvent, wake_events
 from kube_policy_scheduler.framework.permit import Group, Placed
 from kube_policy_scheduler.framework.queued_groups import GroupsMissingMembers, Membership, QueuedGroups
 from kube_policy_scheduler.framework.queued_pod import (
@@ -28,7 +27,6 @@ from kube_policy_scheduler.framework.queued_pod import (
     priority_sort,
     priority_turn,
 )
-from kube_policy_scheduler.framework.unschedulable_pods import UnschedulablePods
 
 __all__ = [
     "Membership",
@@ -460,3 +458,81 @@ class SchedulingQueue:
                 pass
             case _:
                 assert_never(queued.place)
+
+
+_REMEMBERED_EVENTS = 4096
+
+
+class AttemptEvents:
+    """The last events, numbered. Whose attempt began before the oldest of them is taken to be helped."""
+
+    def __init__(self) -> None:
+        self._events: deque[ClusterEvent] = deque(maxlen=_REMEMBERED_EVENTS)
+        self._count = 0
+
+    def note(self, event: ClusterEvent) -> None:
+        """Remember an event."""
+        self._events.append(event)
+        self._count += 1
+
+    def begin(self, queued: QueuedPod) -> None:
+        """Note that an attempt begins now."""
+        queued.seen_events = self._count
+
+    def may_help(self, queued: QueuedPod) -> bool:
+        """Return whether anything since the attempt began may help the pod."""
+        missed = self._count - queued.seen_events
+        recent = list(self._events)[-missed:] if missed else []
+        return missed > len(self._events) or any(_helps(queued, event) for event in recent)
+
+
+def _helps(queued: QueuedPod, event: ClusterEvent) -> bool:
+    return event in ALWAYS or queued.wake_events is None or event in queued.wake_events
+
+
+_NOBODY: Mapping[str, QueuedPod] = {}
+
+
+class UnschedulablePods:
+    """Pods by uid, and by the events that may help them."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, QueuedPod] = {}
+        self._by_event: dict[ClusterEvent | None, dict[str, QueuedPod]] = {}
+        """Under None those that any event may help."""
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        return iter(self._pods.values())
+
+    def add(self, queued: QueuedPod) -> None:
+        """Let a pod wait for the events that may help it."""
+        queued.place = Place.UNSCHEDULABLE
+        self._pods[queued.pod.uid] = queued
+        for event in _wake_keys(queued):
+            self._by_event.setdefault(event, {})[queued.pod.uid] = queued
+
+    def remove(self, queued: QueuedPod) -> None:
+        """Let a pod go."""
+        uid = queued.pod.uid
+        del self._pods[uid]
+        for event in _wake_keys(queued):
+            del self._by_event[event][uid]
+
+    def helped_by(self, event: ClusterEvent) -> list[QueuedPod]:
+        """Return the pods that an event may help."""
+        if event in ALWAYS:
+            return list(self._pods.values())
+        return [queued for key in (event, None) for queued in self._by_event.get(key, _NOBODY).values()]
+
+    def would_be_found(self, queued: QueuedPod) -> bool:
+        """Return whether a pod waits here, and each event that may help it would find it."""
+        uid = queued.pod.uid
+        return self._pods.get(uid) is queued and all(uid in self._by_event.get(e, ()) for e in _wake_keys(queued))
+
+    def uids(self) -> set[str]:
+        """Return who waits here."""
+        return set(self._pods)
+
+
+def _wake_keys(queued: QueuedPod) -> tuple[ClusterEvent | None, ...]:
+    return (None,) if queued.wake_events is None else tuple(queued.wake_events)

@@ -11,13 +11,13 @@ from kube_policy_scheduler.builtins.metrics import queries
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.device_choice import DeviceRule
+from kube_policy_scheduler.framework.diagnosis import CLAUSE_NAMED, by_policy
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kubernetes_scores
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Weighted
 from kube_policy_scheduler.framework.profile import PreemptionRule, Profile
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, QueuePosition, priority_sort, priority_turn
-from kube_policy_scheduler.framework.refusal_message import CLAUSE_NAMED, by_policy
 from kube_policy_scheduler.lang.checked import Canary, ClauseKind
 from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledClause,

@@ -19,11 +19,10 @@ import trustme
 import yaml
 
 from kube_policy_scheduler.adapters.kube import credentials as credentials_module
-from kube_policy_scheduler.adapters.kube.credentials import CredentialSource, find_credentials
+from kube_policy_scheduler.adapters.kube.credentials import CredentialSource, find_credentials, load_service_account
 from kube_policy_scheduler.adapters.kube.errors import CredentialsError
 from kube_policy_scheduler.adapters.kube.identity import Credentials
 from kube_policy_scheduler.adapters.kube.kubeconfig import load_kubeconfig
-from kube_policy_scheduler.adapters.kube.service_account import load_service_account
 
 
 def config(**changes: Any) -> dict[str, Any]:

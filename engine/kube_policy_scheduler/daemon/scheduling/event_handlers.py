@@ -12,14 +12,15 @@ from typing import Any
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import object_key
+from kube_policy_scheduler.cluster.object_store import key_of
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.resource_versions import version_number
-from kube_policy_scheduler.daemon.dynamic_resources.claimants import Claimants, is_freed
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.passed_on_pods import PassedOnPods
 from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
 from kube_policy_scheduler.daemon.watching.resources import Handler, take_each
+from kube_policy_scheduler.framework.dynamic_resources.pod_claims import claim_names
 from kube_policy_scheduler.framework.events import ClusterEvent, node_events
 from kube_policy_scheduler.framework.queue import Place, QueuedPod
 from kube_policy_scheduler.policy.pod_groups import COSCHEDULING, NATIVE
@@ -358,3 +359,37 @@ _EVENTS: Mapping[type, ClusterEvent] = {
     objects.ResourceSlice: ClusterEvent.RESOURCE_SLICE,
     objects.DeviceClass: ClusterEvent.DEVICE_CLASS,
 }
+
+
+class Claimants:
+    """Pending pods by the claims that they name. Who is gone is dropped when its claim is looked at."""
+
+    def __init__(self, is_pending: Callable[[str], bool]) -> None:
+        """is_pending: whether the pod with a uid still waits."""
+        self._is_pending = is_pending
+        self._by_claim: dict[str, dict[str, None]] = {}
+
+    def add(self, pod: PodInfo) -> None:
+        """Take note of a pod, or of its new state."""
+        if pod.template.spec.resource_claims:
+            for name in claim_names(pod):
+                self._by_claim.setdefault(key_of(pod.namespace, name), {})[pod.uid] = None
+
+    def of(self, key: str) -> list[str]:
+        """Return the uids of the pods that name a claim, `namespace/name`."""
+        uids = self._by_claim.get(key)
+        if uids is None:
+            return []
+        found = [uid for uid in uids if self._is_pending(uid)]
+        if not found:
+            del self._by_claim[key]
+        elif len(found) < len(uids):
+            self._by_claim[key] = dict.fromkeys(found)
+        return found
+
+
+def is_freed(before: objects.ResourceClaim | None, after: objects.ResourceClaim) -> bool:
+    """Return whether a change of a claim gave devices back."""
+    if before is None or before.status.allocation is None:
+        return False
+    return after.status.allocation is None or before.metadata.uid != after.metadata.uid

@@ -18,11 +18,11 @@ from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.gang_pacing import GangPacing
 from kube_policy_scheduler.daemon.scheduling.gang_trial import GangTrial
 from kube_policy_scheduler.framework.cycle import Decision
+from kube_policy_scheduler.framework.diagnosis import refusal_message
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
-from kube_policy_scheduler.framework.refusal_message import refusal_message
 from kube_policy_scheduler.policy.gang_state import GangState, gang_state
 from kube_policy_scheduler.policy.pod_groups import MissingPodGroupError
 

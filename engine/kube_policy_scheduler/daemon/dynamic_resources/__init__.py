@@ -1,1 +1,0 @@
-"""Devices that pods claim: what becomes of their claims beside the decisions."""
