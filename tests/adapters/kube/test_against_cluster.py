@@ -23,9 +23,8 @@ from kube_policy_scheduler.adapters.kube.events import EventRecorder
 from kube_policy_scheduler.adapters.kube.lease import HeldLease, LeaderElector, LeaseSettings
 from kube_policy_scheduler.adapters.kube.pod_status import PodStatusWriter
 from kube_policy_scheduler.adapters.kube.pod_view import PodNow, view_of
-from kube_policy_scheduler.adapters.kube.reflector import Reflector
+from kube_policy_scheduler.adapters.kube.reflector import Reflector, wait_synced
 from kube_policy_scheduler.adapters.kube.resources import NODES, PODS, UNFINISHED_PODS
-from kube_policy_scheduler.adapters.kube.synchronization import wait_synced
 from kube_policy_scheduler.adapters.kube.transport import MERGE_PATCH, Transport
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.embedded.cluster import EmbeddedCluster

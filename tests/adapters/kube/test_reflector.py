@@ -17,9 +17,8 @@ from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.changes import Added, Change, Deleted, Modified, Phase
 from kube_policy_scheduler.adapters.kube.decoding import LineBuffer
 from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
-from kube_policy_scheduler.adapters.kube.reflector import SHORT_WATCH_SECONDS, Reflector
+from kube_policy_scheduler.adapters.kube.reflector import SHORT_WATCH_SECONDS, Reflector, wait_synced
 from kube_policy_scheduler.adapters.kube.resources import PODS, UNFINISHED_PODS
-from kube_policy_scheduler.adapters.kube.synchronization import wait_synced
 from kube_policy_scheduler.adapters.kube.transport import Transport
 from kube_policy_scheduler.cluster.objects import Pod
 from tests.adapters.kube.scripted_server import Peer, Request, ScriptedServer, pod, pod_list, until

@@ -19,7 +19,7 @@ import numpy as np
 from kube_policy_scheduler.adapters.kube.connection import Answer, Connection
 from kube_policy_scheduler.cluster.objects import Pod
 from kube_policy_scheduler.daemon.main import main
-from kube_policy_scheduler.daemon.scheduling.assumed_pods import AssumedPod
+from kube_policy_scheduler.daemon.scheduling.context import AssumedPod
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
-from typing import Generic, NoReturn, assert_never
+from typing import Any, Generic, NoReturn, assert_never
 
 from kube_policy_scheduler.adapters.kube.backoff import Backoff
 from kube_policy_scheduler.adapters.kube.changes import TRANSITIONS, Added, Change, Handler, Phase, Status
@@ -550,3 +550,14 @@ class Reflector(Generic[T]):
         logger.warning("passed over a malformed object of %s: %s", self.resource, broken)
         if self._on_malformed is not None:
             self._on_malformed(broken)
+
+
+async def wait_synced(reflectors: Iterable[Reflector[Any]], *, timeout_seconds: float) -> list[Reflector[Any]]:
+    """Wait until all have delivered their first list; return those that have not within timeout_seconds."""
+    waits = {asyncio.ensure_future(reflector.synced.wait()): reflector for reflector in reflectors}
+    if not waits:
+        return []
+    _, pending = await asyncio.wait(waits, timeout=timeout_seconds)
+    for task in pending:
+        task.cancel()
+    return [reflector for task, reflector in waits.items() if task in pending]

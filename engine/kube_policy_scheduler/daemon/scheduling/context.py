@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -20,12 +20,14 @@ from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.scheduling.sharding import Sharding
 from kube_policy_scheduler.daemon.watching.freshness import AlwaysCurrent, ClusterView
 from kube_policy_scheduler.framework.claim_reservation import ClaimReservation
+from kube_policy_scheduler.framework.claim_reservation import undo as undo_claims
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.permit import GangRequirement
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.queue import QueuedPod, QueuePosition, SchedulingQueue
 from kube_policy_scheduler.framework.volume_reservation import VolumeReservation
+from kube_policy_scheduler.framework.volume_reservation import undo as undo_volumes
 from kube_policy_scheduler.policy.policy_set import FrameOf
 
 
@@ -224,3 +226,50 @@ class SchedulerContext:
     def wakeups(self) -> Wakeups:
         """Wakes pods and the loop."""
         return Wakeups(self.queue, self.clock)
+
+    def nominate(self, queued: QueuedPod, node_name: str) -> None:
+        """Keep a node for a pod in our own books, before anything is sent; "" for none any more.
+
+        Pods of lower priority that waited for the same node lose their nomination: they would count on room that
+        is gone.
+        """
+        cluster, pod = self.cluster, queued.pod
+        for other in list(cluster.nominated.get(node_name, {}).values()) if node_name else ():
+            if other.priority < pod.priority:
+                cluster.nominate(other, "")
+                self.reporter.nominated(other, "")
+        cluster.nominate(pod, node_name)
+        queued.pod = replace(pod, nominated_node=node_name)
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a decision rests on, as far as others can change it; equal ones mean that nobody has."""
+
+    losses: int
+    """How often the view of the cluster had ceased to be current."""
+    mark: int | None
+    """Of the node (`EventHandlers.mark`)."""
+    broken_gangs: int
+    """How often a member of a gang gave its place back; 0 for a pod that is in none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AssumedPod:
+    """A pod that counts on its node and is not bound yet."""
+
+    queued: QueuedPod
+    host: str
+    began: float
+    """When its attempt began, for measurements."""
+    volumes: VolumeReservation | None
+    requirements: tuple[GangRequirement, ...]
+    basis: Basis
+    devices: ClaimReservation | None = None
+
+    def unreserve(self, cluster: Cluster) -> None:
+        """Take back what was reserved in memory; nothing of it was written."""
+        if self.volumes is not None:
+            undo_volumes(self.volumes, cluster)
+        if self.devices is not None:
+            undo_claims(self.devices, cluster)

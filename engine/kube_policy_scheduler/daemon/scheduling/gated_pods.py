@@ -13,10 +13,8 @@ from functools import partial
 from kube_policy_scheduler.daemon.observing.observers import Held
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
-from kube_policy_scheduler.daemon.scheduling.preemption import nominate
 from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
 from kube_policy_scheduler.framework.events import ClusterEvent
-from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.framework.queue import Place, QueuedPod, gates
 
 logger = logging.getLogger(__name__)
@@ -118,7 +116,7 @@ class GatedPods:
         """Keep no room for a pod that will not come to take it."""
         pod = queued.pod
         if pod.nominated_node:
-            nominate(self._context, queued, Preemption())
+            self._context.nominate(queued, "")
             self._reporter.nominated(pod, "")
             self._algorithm.forget_refusals()
             self._wakeups.move_on_event(ClusterEvent.POD_DELETE)

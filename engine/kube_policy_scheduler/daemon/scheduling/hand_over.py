@@ -10,9 +10,7 @@ from kube_policy_scheduler.adapters.kube.pod_status import NotPassedOn, PassedOn
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
 from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
-from kube_policy_scheduler.daemon.scheduling.preemption import nominate
 from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
-from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.framework.queue import QueuedPod
 
 logger = logging.getLogger(__name__)
@@ -112,5 +110,5 @@ class HandOver:
             return
         self.given_back += 1
         logger.info("Gave a pod back", extra={"pod": pod.key, "node": pod.nominated_node})
-        nominate(self._context, queued, Preemption())
+        self._context.nominate(queued, "")
         self._context.reporter.nominated(pod, "")

@@ -19,18 +19,17 @@ from uuid import uuid4
 import numpy as np
 
 from kube_policy_scheduler.adapters.kube.binding import Bound, Outcome, Outdated, Refused, Unknown
+from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.cluster.devices import ANNOTATION, annotation
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Signals
 from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, PodBound
 from kube_policy_scheduler.daemon.scheduling.algorithm import NO_POLICY, Algorithm
-from kube_policy_scheduler.daemon.scheduling.assumed_pods import AssumedPod, Basis
-from kube_policy_scheduler.daemon.scheduling.context import Policies, SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, Basis, Policies, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.event_handlers import EventHandlers
 from kube_policy_scheduler.daemon.scheduling.gated_pods import TELL_AFTER_SECONDS, GatedPods
 from kube_policy_scheduler.daemon.scheduling.hand_over import HandOver
 from kube_policy_scheduler.daemon.scheduling.in_flight import InFlight
-from kube_policy_scheduler.daemon.scheduling.preemption import evict_all, nominate
 from kube_policy_scheduler.daemon.scheduling.waiting_pods import WaitingPods
 from kube_policy_scheduler.daemon.watching.freshness import STALE_POLL_SECONDS
 from kube_policy_scheduler.framework.claim_reservation import has_claims
@@ -482,7 +481,7 @@ class Scheduler:
     def _requeue_or_preempt(self, queued: QueuedPod, decision: Decision) -> None:
         found = decision.preemption
         if found is not None and not found.keeps_nomination and (found.nominated_node or queued.pod.nominated_node):
-            nominate(self.context, queued, found)
+            self.context.nominate(queued, found.nominated_node or "")
             self.algorithm.forget_refusals()
         if found is not None and found.victims:
             found = self._without_waiting(queued, found)
@@ -515,10 +514,32 @@ class Scheduler:
         """
         if found.claims is not None:
             await self._deallocate(found.claims)
-        if await evict_all(self.context, queued, found):
+        if await self._evict_all(queued.pod, found):
             self._requeue(queued, rejectors)
         else:
             self.queue.failed(queued, self._clock())
+
+    async def _evict_all(self, pod: PodInfo, found: Preemption) -> bool:
+        """Evict the victims; return whether all are on their way out."""
+        victims = [victim for victim in found.victims if not victim.terminating]
+        results = await asyncio.gather(*(self._evict(pod, victim) for victim in victims))
+        for victim, gone in zip(victims, results, strict=True):
+            if gone:
+                self._reporter.preempted(victim, by=pod, node_name=found.nominated_node or "")
+        return all(results)
+
+    async def _evict(self, pod: PodInfo, victim: PodInfo) -> bool:
+        told = {"pod": pod.key, "victim": victim.key}
+        try:
+            await self.context.evictor.evict(victim)
+        except KubeError as error:
+            logger.warning("a victim could not be evicted", extra={**told, "why": str(error)})
+            return False
+        except Exception:
+            logger.exception("unexpected error in an eviction", extra=told)
+            return False
+        logger.info("Preempted pod", extra=told)
+        return True
 
     async def _deallocate(self, given_up: Deallocation) -> None:
         """Take the devices of one claim away, and delete claims that earlier attempts have left."""

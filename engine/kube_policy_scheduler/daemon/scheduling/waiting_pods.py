@@ -13,8 +13,7 @@ from dataclasses import replace
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.scheduling.algorithm import Algorithm
-from kube_policy_scheduler.daemon.scheduling.assumed_pods import AssumedPod
-from kube_policy_scheduler.daemon.scheduling.context import SchedulerContext
+from kube_policy_scheduler.daemon.scheduling.context import AssumedPod, SchedulerContext
 from kube_policy_scheduler.daemon.scheduling.gang_pacing import GangPacing
 from kube_policy_scheduler.daemon.scheduling.gang_trial import GangTrial
 from kube_policy_scheduler.framework.cycle import Decision
