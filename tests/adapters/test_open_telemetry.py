@@ -11,7 +11,7 @@ import pytest
 
 from kube_policy_scheduler.adapters import open_telemetry
 from kube_policy_scheduler.adapters.open_telemetry import FinishedSpan, SpanExporter, TracingUnavailable
-from tests.otlp_collector import Collector
+from tests.fakes.otlp_collector import Collector
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 

@@ -29,7 +29,7 @@ from kube_policy_scheduler.adapters.policy_sources import (
     read_policies,
     subpath_mounts,
 )
-from tests.configmap_volume import ConfigMapVolume
+from tests.fakes.configmap_volume import ConfigMapVolume
 
 
 class Delivered:

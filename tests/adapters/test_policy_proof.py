@@ -20,7 +20,7 @@ from kube_policy_scheduler.adapters.policy_sources import (
     policies_of_config_map,
     read_policies,
 )
-from tests.configmap_volume import ConfigMapVolume
+from tests.fakes.configmap_volume import ConfigMapVolume
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 POLICIES = {"a.policy": b"filter node.ready\n", "b.policy": b"score 10\n"}

@@ -24,7 +24,7 @@ from kube_policy_scheduler.adapters.prometheus import (
     QueryRefusedError,
 )
 from kube_policy_scheduler.cluster.signals import Query, Reading, SeriesColumns
-from tests.prometheus_server import PrometheusServer
+from tests.fakes.prometheus_server import PrometheusServer
 
 
 @pytest.fixture(scope="module")

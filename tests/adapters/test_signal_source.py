@@ -24,7 +24,7 @@ from kube_policy_scheduler.adapters.prometheus import (
 from kube_policy_scheduler.adapters.signal_source import SignalSource
 from kube_policy_scheduler.cluster.signal_join import SignalColumns
 from kube_policy_scheduler.cluster.signals import Query, Reading, Series, Signals
-from tests.prometheus_server import PrometheusServer
+from tests.fakes.prometheus_server import PrometheusServer
 
 ENDPOINT = PrometheusEndpoint("http://127.0.0.1:1")
 

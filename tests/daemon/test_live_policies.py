@@ -18,8 +18,8 @@ from kube_policy_scheduler.adapters.signal_source import SignalSource
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.policies.reload import Accepted, PolicyReloader, Refused, ReloadRecord
-from tests.configmap_volume import ConfigMapVolume
-from tests.prometheus_server import PrometheusServer
+from tests.fakes.configmap_volume import ConfigMapVolume
+from tests.fakes.prometheus_server import PrometheusServer
 
 
 @dataclass(frozen=True)

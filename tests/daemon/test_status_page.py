@@ -26,10 +26,10 @@ from kube_policy_scheduler.pages.heat_map import Nodes, Use, heat_map
 from kube_policy_scheduler.pages.status import content_security_policy, render
 from kube_policy_scheduler.policy.gang_state import GangState
 from kube_policy_scheduler.times import ago, duration
-from tests.browser import Browser
-from tests.browser import browser as browser
 from tests.daemon.deciding_stage import NOW
 from tests.daemon.status_stage import Scene
+from tests.fakes.browser import Browser
+from tests.fakes.browser import browser as browser
 
 
 @contextmanager

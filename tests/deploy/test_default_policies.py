@@ -13,8 +13,8 @@ from kube_policy_scheduler.cluster.objects import NodeAddress
 from kube_policy_scheduler.documents.yaml_document import read_source
 from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
 from tests.deploy.manifests import BASE, DEPLOY
+from tests.fakes.prometheus_server import PrometheusServer
 from tests.framework.worlds import make_node, make_pod
-from tests.prometheus_server import PrometheusServer
 
 ADDRESSES = {"blade-a": "10.0.0.1", "blade-b": "10.0.0.2"}
 

@@ -12,13 +12,13 @@ import pytest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tests.configmap_volume import ConfigMapVolume
+from tests.fakes.configmap_volume import ConfigMapVolume
+from tests.fakes.prometheus_server import PrometheusServer
 from tests.integration.api import Api
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
 from tests.integration.objects import node, pod
-from tests.prometheus_server import PrometheusServer
 
 pytestmark = pytest.mark.needs("prometheus", "promtool")
 

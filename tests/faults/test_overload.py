@@ -14,7 +14,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from kube_policy_scheduler.embedded import EmbeddedCluster
-from tests.configmap_volume import ConfigMapVolume
+from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.faults.accounts import books_right
 from tests.faults.conftest import Size
 from tests.integration.conditions import eventually

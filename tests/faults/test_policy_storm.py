@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.configmap_volume import ConfigMapVolume
+from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.faults.accounts import books_right, recovery, sound, wait_all_bound
 from tests.faults.conftest import Size
 from tests.integration.cluster import Cluster

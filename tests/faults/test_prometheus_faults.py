@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.configmap_volume import ConfigMapVolume
+from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.faults.accounts import books_right, recovery, sound
 from tests.faults.conftest import Size
 from tests.integration.cluster import Cluster

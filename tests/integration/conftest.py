@@ -9,7 +9,7 @@ import pytest
 
 from kube_policy_scheduler.embedded import EmbeddedCluster
 from kube_policy_scheduler.embedded.access import SecuritySettings
-from tests.configmap_volume import ConfigMapVolume
+from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster, Embedded, Real
 from tests.integration.control_plane import ControlPlane, assets
 from tests.integration.front import Front

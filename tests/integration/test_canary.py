@@ -8,7 +8,7 @@ import pytest
 
 from kube_policy_scheduler.adapters.kube import config_maps
 from kube_policy_scheduler.cli.main import run
-from tests.configmap_volume import ConfigMapVolume
+from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler

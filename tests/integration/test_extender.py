@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.configmap_volume import ConfigMapVolume
 from tests.deploy.manifests import DEPLOY
+from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.configmap_volume import ConfigMapVolume
 from tests.deploy.manifests import BASE, objects
+from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import ALL_GOOD, StartScheduler

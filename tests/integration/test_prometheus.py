@@ -8,13 +8,13 @@ from pathlib import Path
 import prometheus_client
 import pytest
 
-from tests.configmap_volume import ConfigMapVolume
+from tests.fakes.configmap_volume import ConfigMapVolume
+from tests.fakes.prometheus_server import PrometheusServer
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
 from tests.integration.objects import node, pod
 from tests.integration.process import SchedulerProcess
-from tests.prometheus_server import PrometheusServer
 
 pytestmark = pytest.mark.needs("prometheus", "promtool")
 

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from kube_policy_scheduler.cli.main import run
-from tests.configmap_volume import ConfigMapVolume
 from tests.deploy.manifests import NAMESPACE
+from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import ALL_GOOD, StartScheduler

@@ -13,8 +13,9 @@ import requests
 import yaml
 
 from kube_policy_scheduler.tooling.decision_record import Outcome, decode_lines
-from tests.configmap_volume import ConfigMapVolume
 from tests.deploy.manifests import DEPLOY
+from tests.fakes.configmap_volume import ConfigMapVolume
+from tests.fakes.prometheus_server import PrometheusServer
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
@@ -23,7 +24,6 @@ from tests.integration.kubectl import kubectl
 from tests.integration.objects import node, pod
 from tests.integration.process import SchedulerProcess
 from tests.integration.test_permissions import ACCOUNT, HOME, secure_front, used
-from tests.prometheus_server import PrometheusServer
 
 __all__ = ["secure_front"]
 

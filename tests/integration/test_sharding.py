@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.configmap_volume import ConfigMapVolume
+from tests.fakes.configmap_volume import ConfigMapVolume
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler

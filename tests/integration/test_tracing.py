@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.otlp_collector import Collector
 from tests.integration.cluster import Cluster
 from tests.integration.conditions import eventually
 from tests.integration.conftest import StartScheduler
 from tests.integration.objects import node, pod
-from tests.otlp_collector import Collector
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 """Pages are opened in a browser."""
 
-from tests.browser import browser
+from tests.fakes.browser import browser
 
 __all__ = ["browser"]

@@ -18,7 +18,7 @@ from kube_policy_scheduler.pages.charts import (
     line_chart,
 )
 from kube_policy_scheduler.pages.environment import page
-from tests.browser import Browser
+from tests.fakes.browser import Browser
 
 CHARTS: dict[str, Callable[[], Chart]] = {
     "line": lambda: line_chart(

@@ -11,7 +11,7 @@ import pytest
 
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.tooling.short_forms import node_object, pod_object
-from tests.browser import Browser
+from tests.fakes.browser import Browser
 
 POLICIES = {
     "old": "filter fits(cpu, mem)\nscore 20 if label disk=ssd\n",

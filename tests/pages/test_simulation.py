@@ -10,7 +10,7 @@ from kube_policy_scheduler.tooling.simulation.results import Result, data, summa
 from kube_policy_scheduler.tooling.simulation.run import run
 from kube_policy_scheduler.tooling.simulation.scenario import Arrival, PolicyVariant, Scenario
 from kube_policy_scheduler.tooling.simulation.trace import Experiment
-from tests.browser import Browser
+from tests.fakes.browser import Browser
 from tests.tooling.simulation.scenarios import node, pod, variant
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kube_policy_scheduler.cli.main import run
-from tests.browser import Browser
+from tests.fakes.browser import Browser
 
 CLUSTER: dict[str, Any] = {
     "kind": "List",

@@ -22,7 +22,7 @@ from kube_policy_scheduler.adapters.kube.transport import Transport
 from tests.benchmarks.end_to_end.api import PODS, Api
 from tests.benchmarks.end_to_end.processes import Process, Scene, scene
 from tests.benchmarks.end_to_end.workloads import ZONES, node_name, pod, zone_of
-from tests.configmap_volume import ConfigMapVolume
+from tests.fakes.configmap_volume import ConfigMapVolume
 
 PATIENCE_SECONDS = 60.0
 HEARTBEAT_SECONDS = 300.0

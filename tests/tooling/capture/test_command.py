@@ -13,9 +13,9 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.embedded import EmbeddedCluster
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome, encode
 from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
+from tests.fakes.prometheus_server import PrometheusServer
 from tests.framework.worlds import make_node, make_pod
 from tests.integration.objects import node, pod
-from tests.prometheus_server import PrometheusServer
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.embedded import EmbeddedCluster, SecuritySettings, User
 from tests.deploy.manifests import objects
 from tests.embedded.refusals import Refusals
+from tests.fakes.prometheus_server import PrometheusServer
 from tests.integration.objects import ZONE, node, pod
-from tests.prometheus_server import PrometheusServer
 
 ROBOT = User("system:serviceaccount:policy-scheduler:policy-scheduler")
 POLICY = """\

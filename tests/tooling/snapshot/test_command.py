@@ -16,8 +16,8 @@ from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.documents.fixtures import read_objects
 from kube_policy_scheduler.embedded import EmbeddedCluster, SecuritySettings, User
 from tests.embedded.refusals import Refusals
+from tests.fakes.prometheus_server import PrometheusServer
 from tests.integration.objects import ZONE, node, pod
-from tests.prometheus_server import PrometheusServer
 
 POLICY = 'score -promql("load") ?? 0\nscore 10 if node.label.disk == "ssd"\n'
 SECRET = "correct-horse"

@@ -1,0 +1,1 @@
+"""What tests put in the place of the world: servers, a browser, a volume."""
