@@ -84,7 +84,7 @@ MAY_USE: dict[str, set[str]] = {
         "aiohttp", "cryptography", "httptools", "kubernetes", "msgspec", "numpy", "opentelemetry", "orjson",
         "prometheus_api_client", "prometheus_client", "promql_parser", "requests", "urllib3", "watchdog", "yaml",
     },
-    "embedded": {"aiohttp", "cryptography", "msgspec", "orjson", "yaml"},
+    "embedded": {"aiohttp", "msgspec", "orjson", "yaml"},
     "daemon": {"aiohttp", "click", "msgspec", "numpy", "orjson", "prometheus_client", "rich"},
     "cli": {"click", "rich"},
     "demo": {"aiohttp", "click", "msgspec", "rich", "yaml"},

@@ -10,25 +10,24 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_policy_scheduler.embedded import EmbeddedCluster, SecuritySettings, User, service_account
+from kube_policy_scheduler.embedded import User, service_account
 from tests.embedded.rest import Answer, Client
+from tests.fakes.secure_cluster import SecureCluster
 
 ROBOT = service_account("kube-system", "robot")
 
 
 @pytest.fixture
-def cluster() -> Iterator[EmbeddedCluster]:
-    security = SecuritySettings(tls=True, rbac=True)
-    with EmbeddedCluster(kubelets=None, security=security).in_thread() as running:
+def cluster() -> Iterator[SecureCluster]:
+    with SecureCluster(kubelets=None).in_thread() as running:
         yield running
 
 
 class Asker:
     """Sends requests with a token, or a client certificate, or neither."""
 
-    def __init__(self, cluster: EmbeddedCluster, *, token: str = "", certificate: Path | None = None) -> None:
+    def __init__(self, cluster: SecureCluster, *, token: str = "", certificate: Path | None = None) -> None:
         authority = cluster.certificate_authority
-        assert authority is not None
         context = ssl.create_default_context(cadata=authority.decode())
         if certificate is not None:
             context.load_cert_chain(certificate)
@@ -38,7 +37,7 @@ class Asker:
         return self._client.send(method, path, body=body)
 
 
-def allow(cluster: EmbeddedCluster, user: User, namespace: str = "", **rule: list[str]) -> None:
+def allow(cluster: SecureCluster, user: User, namespace: str = "", **rule: list[str]) -> None:
     group = "rbac.authorization.k8s.io"
     kind = "Role" if namespace else "ClusterRole"
     meta = {"name": "granted"} | ({"namespace": namespace} if namespace else {})
@@ -57,13 +56,13 @@ def allow(cluster: EmbeddedCluster, user: User, namespace: str = "", **rule: lis
     )
 
 
-def test_without_a_credential_nobody_gets_in(cluster: EmbeddedCluster) -> None:
+def test_without_a_credential_nobody_gets_in(cluster: SecureCluster) -> None:
     answer = Asker(cluster).send("GET", "/api/v1/pods")
     assert (answer.code, answer.body["reason"]) == (401, "Unauthorized")
     assert Asker(cluster, token="guessed").send("GET", "/api/v1/pods").code == 401
 
 
-def test_what_no_role_allows_is_refused_in_the_words_people_know(cluster: EmbeddedCluster) -> None:
+def test_what_no_role_allows_is_refused_in_the_words_people_know(cluster: SecureCluster) -> None:
     robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
     answer = robot.send("GET", "/api/v1/namespaces/default/pods")
     assert answer.code == 403
@@ -77,7 +76,7 @@ def test_what_no_role_allows_is_refused_in_the_words_people_know(cluster: Embedd
     assert robot.send("GET", "/api/v1/nodes").body["message"].endswith("at the cluster scope")
 
 
-def test_a_role_allows_what_it_says_where_it_says_it(cluster: EmbeddedCluster) -> None:
+def test_a_role_allows_what_it_says_where_it_says_it(cluster: SecureCluster) -> None:
     robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
     allow(cluster, ROBOT, "default", resources=["pods"], verbs=["list"])
     assert robot.send("GET", "/api/v1/namespaces/default/pods").code == 200
@@ -86,21 +85,21 @@ def test_a_role_allows_what_it_says_where_it_says_it(cluster: EmbeddedCluster) -
     assert robot.send("GET", "/api/v1/namespaces/default/pods/p").code == 403
 
 
-def test_a_resource_does_not_include_its_subresources(cluster: EmbeddedCluster) -> None:
+def test_a_resource_does_not_include_its_subresources(cluster: SecureCluster) -> None:
     robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
     allow(cluster, ROBOT, resources=["pods"], verbs=["*"])
     assert robot.send("POST", "/api/v1/namespaces/default/pods/p/binding", {}).code == 403
     assert robot.send("GET", "/api/v1/namespaces/default/pods/p").code == 404
 
 
-def test_names_narrow_a_rule(cluster: EmbeddedCluster) -> None:
+def test_names_narrow_a_rule(cluster: SecureCluster) -> None:
     robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
     allow(cluster, ROBOT, resources=["configmaps"], verbs=["get"], resourceNames=["mine"])
     assert robot.send("GET", "/api/v1/namespaces/default/configmaps/mine").code == 404
     assert robot.send("GET", "/api/v1/namespaces/default/configmaps/other").code == 403
 
 
-def test_a_field_selector_that_lets_one_name_pass_is_about_that_name(cluster: EmbeddedCluster) -> None:
+def test_a_field_selector_that_lets_one_name_pass_is_about_that_name(cluster: SecureCluster) -> None:
     robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
     allow(cluster, ROBOT, resources=["configmaps"], verbs=["list", "watch"], resourceNames=["mine"])
     path = "/api/v1/namespaces/default/configmaps"
@@ -110,13 +109,13 @@ def test_a_field_selector_that_lets_one_name_pass_is_about_that_name(cluster: Em
     assert robot.send("GET", path).code == 403
 
 
-def test_everybody_known_may_ask_what_there_is(cluster: EmbeddedCluster) -> None:
+def test_everybody_known_may_ask_what_there_is(cluster: SecureCluster) -> None:
     robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
     assert robot.send("GET", "/api/v1").code == 200
     assert robot.send("GET", "/version").code == 200
 
 
-def test_reviews_say_what_requests_would(cluster: EmbeddedCluster) -> None:
+def test_reviews_say_what_requests_would(cluster: SecureCluster) -> None:
     robot = Asker(cluster, token=cluster.tokens.issue(ROBOT))
     allow(cluster, ROBOT, resources=["pods"], verbs=["list"])
     review = {"spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}}
@@ -127,7 +126,7 @@ def test_reviews_say_what_requests_would(cluster: EmbeddedCluster) -> None:
     assert robot.send("POST", path, review).body["status"] == {"allowed": False}
 
 
-def test_a_client_certificate_says_who_somebody_is(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_a_client_certificate_says_who_somebody_is(cluster: SecureCluster, tmp_path: Path) -> None:
     config = yaml.safe_load(cluster.kubeconfig(user=User("system:kube-scheduler"), certificate=True))
     user = config["users"][0]["user"]
     assert "token" not in user
@@ -140,7 +139,7 @@ def test_a_client_certificate_says_who_somebody_is(cluster: EmbeddedCluster, tmp
     assert "system:kube-scheduler" in scheduler.send("DELETE", "/api/v1/nodes/n").body["message"]
 
 
-def test_a_revoked_token_is_worthless(cluster: EmbeddedCluster) -> None:
+def test_a_revoked_token_is_worthless(cluster: SecureCluster) -> None:
     token = cluster.tokens.issue(ROBOT)
     robot = Asker(cluster, token=token)
     assert robot.send("GET", "/version").code == 200
@@ -148,7 +147,7 @@ def test_a_revoked_token_is_worthless(cluster: EmbeddedCluster) -> None:
     assert robot.send("GET", "/version").code == 401
 
 
-def test_a_token_request_gives_a_token_of_the_service_account(cluster: EmbeddedCluster) -> None:
+def test_a_token_request_gives_a_token_of_the_service_account(cluster: SecureCluster) -> None:
     admin = Asker(cluster, token=yaml.safe_load(cluster.kubeconfig())["users"][0]["user"]["token"])
     admin.send("POST", "/api/v1/namespaces/kube-system/serviceaccounts", {"metadata": {"name": "robot"}})
     answer = admin.send("POST", "/api/v1/namespaces/kube-system/serviceaccounts/robot/token", {"spec": {}})

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from kube_policy_scheduler.embedded import EmbeddedCluster
 from kube_policy_scheduler.embedded.access import User, service_account
+from tests.fakes.secure_cluster import SecureCluster
 from tests.integration.api import Api, ApiRefusal, Endpoint
 from tests.integration.conditions import PATIENCE_SECONDS, eventually
 from tests.integration.control_plane import ControlPlane
@@ -218,11 +218,11 @@ class Embedded(Cluster):
 
     has_kubelets = True
 
-    def __init__(self, cluster: EmbeddedCluster, directory: Path) -> None:
+    def __init__(self, cluster: SecureCluster, directory: Path) -> None:
         self._cluster = cluster
         self._directory = directory
         ca_file = directory / "ca.crt"
-        ca_file.write_bytes(cluster.certificate_authority or b"")
+        ca_file.write_bytes(cluster.certificate_authority)
         certificate, key = self.certificate("admin", group="system:masters")
         super().__init__(Endpoint(cluster.url, ca_file, certificate, key))
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kube_policy_scheduler.embedded import EmbeddedCluster
-from kube_policy_scheduler.embedded.access import SecuritySettings
 from tests.fakes.configmap_volume import ConfigMapVolume
+from tests.fakes.secure_cluster import SecureCluster
 from tests.integration.cluster import Cluster, Embedded, Real
 from tests.integration.control_plane import ControlPlane, assets
 from tests.integration.front import Front
@@ -42,7 +41,7 @@ def cluster(control_plane: ControlPlane | None, tmp_path: Path) -> Iterator[Clus
         return
     folder = tmp_path / "cluster"
     folder.mkdir()
-    with EmbeddedCluster(security=SecuritySettings(tls=True, rbac=True)).in_thread() as served:
+    with SecureCluster().in_thread() as served:
         embedded = Embedded(served, folder)
         yield embedded
         embedded.api.close()

@@ -10,7 +10,7 @@ no webhooks, custom resources or quotas, keeps no field ownership (server-side a
 JSON only (protobuf is read), and its controllers do no rolling updates.
 """
 
-from kube_policy_scheduler.embedded.access import SecuritySettings, User, service_account
+from kube_policy_scheduler.embedded.access import User, service_account
 from kube_policy_scheduler.embedded.cluster import ClusterThread, EmbeddedCluster
 from kube_policy_scheduler.embedded.controllers import ControllerSettings
 from kube_policy_scheduler.embedded.kubelets import KubeletSettings
@@ -21,7 +21,6 @@ __all__ = [
     "ControllerSettings",
     "EmbeddedCluster",
     "KubeletSettings",
-    "SecuritySettings",
     "ServerSettings",
     "User",
     "service_account",

@@ -12,7 +12,6 @@ from kube_policy_scheduler.embedded import (
     ControllerSettings,
     EmbeddedCluster,
     KubeletSettings,
-    SecuritySettings,
     ServerSettings,
 )
 
@@ -24,10 +23,6 @@ def _arguments() -> argparse.Namespace:
                         help="YAML or JSON file of objects to begin with; may be given more than once")  # fmt: skip
     parser.add_argument("--kubeconfig", type=Path, help="where to write a kubeconfig")
     parser.add_argument("--start-seconds", type=float, default=0.0, help="from binding to Running")
-    parser.add_argument("--tls", action="store_true", help="HTTPS, with a certificate authority made for this cluster")
-    parser.add_argument(
-        "--rbac", action="store_true", help="roles decide who may do what; the kubeconfig is the administrator's"
-    )
     parser.add_argument("--no-kubelets", action="store_true", help="leave objects as the API server would")
     return parser.parse_args()
 
@@ -38,7 +33,6 @@ async def _serve(arguments: argparse.Namespace) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     cluster = EmbeddedCluster(
-        security=SecuritySettings(tls=arguments.tls, rbac=arguments.rbac),
         server=ServerSettings(port=arguments.port),
         controllers=None if arguments.no_kubelets else ControllerSettings(),
         kubelets=None if arguments.no_kubelets else KubeletSettings(start_seconds=arguments.start_seconds),

@@ -1,18 +1,16 @@
-"""Who asks, what they may do, and the reviews that answer just that: identities, tokens, role-based access control."""
+"""Who asks, and the reviews that answer what they may do: here everyone is the administrator, and may do everything."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from kube_policy_scheduler.embedded import errors
-from kube_policy_scheduler.embedded.errors import ApiError, Json
+from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.requests import NonResource, Target
-from kube_policy_scheduler.embedded.store import Store
 
-AUTHENTICATED, UNAUTHENTICATED, MASTERS = "system:authenticated", "system:unauthenticated", "system:masters"
+AUTHENTICATED, MASTERS = "system:authenticated", "system:masters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,24 +22,13 @@ class User:
 
 
 ADMIN = User("kubernetes-admin", (MASTERS, AUTHENTICATED))
-"""May do everything; everybody is it where no authentication is configured."""
-ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
+"""May do everything."""
 
 
 def service_account(namespace: str, name: str) -> User:
     """Return the identity of a pod that runs under a service account."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
     return User(f"system:serviceaccount:{namespace}:{name}", groups)
-
-
-def of_certificate(certificate: Any) -> User | None:
-    """Return the identity in a client certificate, as `SSLObject.getpeercert` gives it; None without one."""
-    if not certificate:
-        return None
-    parts = [pair for name in certificate.get("subject", ()) for pair in name]
-    names = [value for key, value in parts if key == "commonName"]
-    groups = [value for key, value in parts if key == "organizationName"]
-    return User(names[0], (*groups, AUTHENTICATED)) if names else None
 
 
 class Tokens:
@@ -71,10 +58,6 @@ def impersonated(user: User, name: str | None, groups: Sequence[str]) -> User:
     return user if not name else User(name, (*groups, AUTHENTICATED))
 
 
-_GROUP = "rbac.authorization.k8s.io"
-_KINDS = ("clusterrolebindings", "rolebindings", "clusterroles", "roles")
-
-
 @dataclass(frozen=True, slots=True)
 class Attributes:
     """What is asked for. `namespace` is empty at the cluster scope; a `path` is no resource."""
@@ -93,212 +76,14 @@ class Attributes:
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-class Authorizer:
-    """Decides from roles and bindings in a store, read again whenever one of them has changed."""
-
-    def __init__(self, store: Store) -> None:
-        self._collections = {kind: store.collection(f"{_GROUP}/{kind}") for kind in _KINDS}
-        self._read_at: tuple[int, ...] = ()
-        self._roles: dict[tuple[str, str], list[Json]] = {}
-        self._bindings: list[tuple[str, Json]] = []
-
-    def allows(self, user: User, asked: Attributes) -> bool:
-        """Whether a user may do what is asked."""
-        if MASTERS in user.groups:
-            return True
-        self._refresh()
-        for namespace, binding in self._bindings:
-            if namespace and namespace != asked.namespace:
-                continue
-            if not any(_is_subject(subject, user, namespace) for subject in binding.get("subjects") or ()):
-                continue
-            if any(rule_allows(rule, asked) for rule in self._rules(binding["roleRef"], namespace)):
-                return True
-        return False
-
-    def rules_of(self, user: User, namespace: str) -> Iterator[Json]:
-        """Yield the rules that hold for a user in a namespace."""
-        self._refresh()
-        for bound_in, binding in self._bindings:
-            if bound_in in ("", namespace) and any(
-                _is_subject(subject, user, bound_in) for subject in binding.get("subjects") or ()
-            ):
-                yield from self._rules(binding["roleRef"], bound_in)
-
-    def _rules(self, reference: Json, namespace: str) -> Iterable[Json]:
-        scope = namespace if reference.get("kind") == "Role" else ""
-        return self._roles.get((scope, reference.get("name", "")), ())
-
-    def _refresh(self) -> None:
-        versions = tuple(collection.version for collection in self._collections.values())
-        if versions == self._read_at:
-            return
-        self._read_at = versions
-        self._roles = {
-            entry.key: entry.decode().get("rules") or []
-            for kind in ("clusterroles", "roles")
-            for entry in self._collections[kind].scan()
-        }
-        self._bindings = [
-            (entry.key[0], entry.decode())
-            for kind in ("clusterrolebindings", "rolebindings")
-            for entry in self._collections[kind].scan()
-        ]
-
-
-def _is_subject(subject: Json, user: User, namespace: str) -> bool:
-    name = subject.get("name", "")
-    match subject.get("kind"):
-        case "User":
-            return bool(name == user.name)
-        case "Group":
-            return name in user.groups
-        case "ServiceAccount":
-            return user.name == f"system:serviceaccount:{subject.get('namespace') or namespace}:{name}"
-        case _:
-            return False
-
-
-def rule_allows(rule: Json, asked: Attributes) -> bool:
-    """Whether one policy rule allows what is asked."""
-    if not _covers(rule.get("verbs"), asked.verb):
-        return False
-    if asked.path:
-        return any(_path_covers(path, asked.path) for path in rule.get("nonResourceURLs") or ())
-    if not _covers(rule.get("apiGroups"), asked.group):
-        return False
-    resources = rule.get("resources") or ()
-    named = asked.full_resource in resources or "*" in resources
-    if not named and not (asked.subresource and f"*/{asked.subresource}" in resources):
-        return False
-    names = rule.get("resourceNames") or ()
-    return not names or asked.name in names
-
-
-def _covers(values: Iterable[str] | None, wanted: str) -> bool:
-    return any(value in ("*", wanted) for value in values or ())
-
-
-def _path_covers(rule: str, path: str) -> bool:
-    return path.startswith(rule[:-1]) if rule.endswith("*") else path == rule
-
-
-def refusal(user: User, asked: Attributes) -> ApiError:
-    """Return the answer to a request that is not allowed."""
-    if asked.path:
-        text = f'User "{user.name}" cannot {asked.verb} path "{asked.path}"'
-        return ApiError(403, "Forbidden", f"forbidden: {text}", details={})
-    scope = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
-    text = (
-        f'User "{user.name}" cannot {asked.verb} resource "{asked.full_resource}" in API group "{asked.group}" {scope}'
-    )
-    return errors.forbidden(text, name=asked.name, group=asked.group, plural=asked.resource)
-
-
-_API = "rbac.authorization.k8s.io/v1"
-_READ = ["get", "list", "watch"]
-
-
-def _role(name: str, *rules: Json) -> Json:
-    return {"apiVersion": _API, "kind": "ClusterRole", "metadata": {"name": name}, "rules": list(rules)}
-
-
-def _rule(groups: Iterable[str], resources: Iterable[str], verbs: Iterable[str], **more: list[str]) -> Json:
-    return {"apiGroups": list(groups), "resources": list(resources), "verbs": list(verbs), **more}
-
-
-def _binding(name: str, role: str, *subjects: tuple[str, str]) -> Json:
-    return {
-        "apiVersion": _API,
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [
-            {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": subject} for kind, subject in subjects
-        ],
-    }
-
-
-_DISCOVERY = ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]
-_HEALTH = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
-_SCHEDULER_READS = {
-    "": [
-        "namespaces",
-        "nodes",
-        "persistentvolumeclaims",
-        "persistentvolumes",
-        "pods",
-        "replicationcontrollers",
-        "services",
-    ],
-    "apps": ["replicasets", "statefulsets"],
-    "policy": ["poddisruptionbudgets"],
-    "resource.k8s.io": ["deviceclasses", "resourceclaims", "resourceslices"],
-    "storage.k8s.io": ["csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments"],
-}
-
-OBJECTS: tuple[Json, ...] = (
-    _role("cluster-admin", _rule(["*"], ["*"], ["*"]), {"nonResourceURLs": ["*"], "verbs": ["*"]}),
-    _role("system:discovery", {"nonResourceURLs": [*_DISCOVERY, *_HEALTH], "verbs": ["get"]}),
-    _role("system:public-info-viewer", {"nonResourceURLs": _HEALTH, "verbs": ["get"]}),
-    _role(
-        "system:basic-user",
-        _rule(["authorization.k8s.io"], ["selfsubjectaccessreviews", "selfsubjectrulesreviews"], ["create"]),
-        _rule(["authentication.k8s.io"], ["selfsubjectreviews"], ["create"]),
-    ),
-    _role(
-        "system:auth-delegator",
-        _rule(["authentication.k8s.io"], ["tokenreviews"], ["create"]),
-        _rule(["authorization.k8s.io"], ["subjectaccessreviews"], ["create"]),
-    ),
-    _role(
-        "system:kube-scheduler",
-        *(_rule([group], resources, _READ) for group, resources in _SCHEDULER_READS.items()),
-        _rule(["", "events.k8s.io"], ["events"], ["create", "patch", "update"]),
-        _rule([""], ["pods"], ["delete"]),
-        _rule([""], ["bindings", "pods/binding"], ["create"]),
-        _rule([""], ["pods/status"], ["patch", "update"]),
-        _rule(["coordination.k8s.io"], ["leases"], ["create"]),
-        _rule(["coordination.k8s.io"], ["leases"], [*_READ, "update"], resourceNames=["kube-scheduler"]),
-        _rule([""], ["persistentvolumeclaims", "persistentvolumes"], ["patch", "update"]),
-    ),
-    _binding("cluster-admin", "cluster-admin", ("Group", MASTERS)),
-    _binding("system:discovery", "system:discovery", ("Group", AUTHENTICATED)),
-    _binding("system:basic-user", "system:basic-user", ("Group", AUTHENTICATED)),
-    _binding(
-        "system:public-info-viewer", "system:public-info-viewer", ("Group", AUTHENTICATED), ("Group", UNAUTHENTICATED)
-    ),
-    _binding("system:kube-scheduler", "system:kube-scheduler", ("User", "system:kube-scheduler")),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class SecuritySettings:
-    """How the cluster tells its clients apart."""
-
-    tls: bool = False
-    """HTTPS with a certificate authority made for this cluster; client certificates are then understood."""
-    authenticate: bool = False
-    """Whether clients must have a token or certificate; without it everybody is the administrator."""
-    rbac: bool = False
-    """Whether the stored roles decide who may do what; implies `authenticate`."""
-    anonymous: bool = False
-    """Whether clients without any credential are `system:anonymous` instead of refused."""
-
-
 class Guard:
-    """Lets requests in."""
+    """Takes everyone for the administrator. A subclass may tell clients apart, and refuse what they ask for."""
 
-    def __init__(self, settings: SecuritySettings, authorizer: Authorizer) -> None:
+    authenticates: ClassVar[bool] = False
+    """Whether clients have to say who they are."""
+
+    def __init__(self) -> None:
         self.tokens = Tokens()
-        self.authorizer = authorizer
-        self._settings = settings
-        self._authenticates = settings.authenticate or settings.rbac
-
-    @property
-    def authenticates(self) -> bool:
-        """Whether clients have to say who they are."""
-        return self._authenticates
 
     def identify(self, headers: Mapping[str, str], certificate: Any, *, groups: Sequence[str] = ()) -> User:
         """Return who sends a request; `groups` are those of an `Impersonate-User`.
@@ -306,30 +91,7 @@ class Guard:
         Raises:
             ApiError: 401.
         """
-        if not self._authenticates:
-            user = ADMIN
-        else:
-            user = self._authenticated(headers.get("Authorization", ""), certificate)
-        name = headers.get("Impersonate-User")
-        if not name:
-            return user
-        if self._settings.rbac:
-            asked = Attributes("impersonate", resource="users", name=name)
-            if not self.authorizer.allows(user, asked):
-                raise refusal(user, asked)
-        return impersonated(user, name, groups)
-
-    def _authenticated(self, authorization: str, certificate: Any) -> User:
-        user = of_certificate(certificate)
-        if user is None and authorization:
-            user = self.tokens.user_of(authorization)
-            if user is None:
-                raise errors.unauthorized()
-        if user is None:
-            if not self._settings.anonymous:
-                raise errors.unauthorized()
-            user = ANONYMOUS
-        return user
+        return impersonated(ADMIN, headers.get("Impersonate-User"), groups)
 
     def check(self, user: User, target: Target | NonResource) -> None:
         """Refuse what a user may not do.
@@ -337,26 +99,14 @@ class Guard:
         Raises:
             ApiError: 403.
         """
-        if not self._settings.rbac:
-            return
-        asked = attributes(target)
-        if not self.authorizer.allows(user, asked):
-            raise refusal(user, asked)
 
     def allows(self, user: User, asked: Attributes) -> bool:
-        """Whether a user may do what is asked."""
-        return not self._settings.rbac or self.authorizer.allows(user, asked)
+        """Return whether a user may do what is asked."""
+        return True
 
-
-def attributes(target: Target | NonResource) -> Attributes:
-    """Return what a request asks for, as rules describe it."""
-    if isinstance(target, NonResource):
-        return Attributes(target.verb, path=target.path)
-    resource, name = target.resource, target.name or target.selected_name
-    namespace = target.namespace or ""
-    if resource.plural == "namespaces" and target.name:
-        namespace = target.name
-    return Attributes(target.verb, resource.group, resource.plural, target.subresource, namespace, name)
+    def rules_of(self, user: User, namespace: str) -> Iterable[Json]:
+        """Return the rules that hold for a user in a namespace, beside that which allows everything."""
+        return ()
 
 
 def answer(review: Json, user: User, guard: Guard) -> Json:
@@ -396,7 +146,7 @@ def _verdict(user: User, guard: Guard, spec: Json) -> Json:
 
 def _rules(user: User, guard: Guard, namespace: str) -> Json:
     everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-    rules = list(guard.authorizer.rules_of(user, namespace))
+    rules = list(guard.rules_of(user, namespace))
     if guard.allows(user, Attributes("*", "*", "*")):
         rules.append(everything)
     return {

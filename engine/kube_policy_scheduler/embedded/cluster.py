@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,13 +14,14 @@ import orjson
 import yaml
 
 from kube_policy_scheduler.cluster import defaulting
-from kube_policy_scheduler.embedded import access, certificates, fixtures
-from kube_policy_scheduler.embedded.access import ADMIN, Authorizer, Guard, SecuritySettings, Tokens, User
+from kube_policy_scheduler.embedded import fixtures
+from kube_policy_scheduler.embedded.access import Guard
 from kube_policy_scheduler.embedded.api import Api
-from kube_policy_scheduler.embedded.certificates import CertificateAuthority
 from kube_policy_scheduler.embedded.controllers import Controllers, ControllerSettings
+from kube_policy_scheduler.embedded.errors import Json
 from kube_policy_scheduler.embedded.kubelets import KubeletSettings, SimulatedKubelets
 from kube_policy_scheduler.embedded.server import Intercept, Server, ServerSettings
+from kube_policy_scheduler.embedded.store import Store
 
 Result = TypeVar("Result")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -31,7 +33,8 @@ class EmbeddedCluster:
 
     Use it as an async context manager in the loop that is to serve it, or call `in_thread` from code that
     has no loop. `kubelets=None` and `controllers=None` leave objects as the API server alone would. `intercept` sees
-    each request for a resource before it is carried out, and may refuse it.
+    each request for a resource before it is carried out, and may refuse it. `guard` makes what tells clients apart;
+    by default everyone is the administrator. With an `ssl_context` the server speaks HTTPS.
     """
 
     def __init__(
@@ -40,28 +43,26 @@ class EmbeddedCluster:
         server: ServerSettings | None = None,
         kubelets: KubeletSettings | None = KubeletSettings(),  # noqa: B008 - frozen
         controllers: ControllerSettings | None = ControllerSettings(),  # noqa: B008 - frozen
-        security: SecuritySettings = SecuritySettings(),  # noqa: B008 - frozen
         intercept: Intercept | None = None,
+        guard: Callable[[Store], Guard] = lambda _: Guard(),
+        ssl_context: ssl.SSLContext | None = None,
         history_limit: int = 20_000,
     ) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self.api = Api(history_limit=history_limit)
-        self._guard = Guard(security, Authorizer(self.api.store))
-        self._authority = CertificateAuthority() if security.tls else None
+        self.guard = guard(self.api.store)
         self._server = Server(
             self.api,
             server or ServerSettings(),
-            guard=self._guard,
+            guard=self.guard,
             intercept=intercept,
-            ssl_context=self._authority.server_context() if self._authority is not None else None,
+            ssl_context=ssl_context,
         )
         self._kubelets = SimulatedKubelets(self.api, kubelets) if kubelets else None
         self._controllers = Controllers(self.api, controllers) if controllers else None
         self.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES])
         self.load(defaulting.BUILTIN_PRIORITY_CLASSES.values())
-        if security.rbac:
-            self.load(access.OBJECTS)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -90,16 +91,6 @@ class EmbeddedCluster:
                 await part.stop()
         await self._server.stop()
         self._loop = None
-
-    @property
-    def tokens(self) -> Tokens:
-        """The bearer tokens the server knows; issue and revoke them here."""
-        return self._guard.tokens
-
-    @property
-    def certificate_authority(self) -> bytes | None:
-        """The certificate clients have to trust, PEM; None without TLS."""
-        return self._authority.certificate if self._authority is not None else None
 
     @property
     def url(self) -> str:
@@ -134,26 +125,9 @@ class EmbeddedCluster:
         with path.open(encoding="utf-8") as file:
             return self.load([item for item in yaml.load_all(file, Loader=_LOADER) if item])
 
-    def kubeconfig(
-        self, path: Path | None = None, *, user: User = ADMIN, certificate: bool = False, namespace: str = "default"
-    ) -> str:
-        """Return a kubeconfig for a user, and write it to `path` (readable by its owner only) if one is given.
-
-        Where clients have to say who they are it holds a new token, or a client certificate if asked for.
-        """
-        authenticates = self._guard.authenticates
-        client = self._authority.client(user) if certificate and self._authority is not None else None
-        text = certificates.render(
-            self.url,
-            authority=self._authority,
-            token=self._guard.tokens.issue(user) if authenticates and client is None else None,
-            client=client,
-            namespace=namespace,
-        )
-        if path is not None:
-            path.touch(mode=0o600)
-            path.write_text(text, encoding="utf-8")
-        return text
+    def kubeconfig(self, path: Path | None = None, *, namespace: str = "default") -> str:
+        """Return a kubeconfig, and write it to `path` (readable by its owner only) if one is given."""
+        return kubeconfig_text(path, cluster={"server": self.url}, user={}, namespace=namespace)
 
     def in_thread(self) -> ClusterThread:
         """Return a context manager that serves this cluster from a thread of its own."""
@@ -183,3 +157,24 @@ class ClusterThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def kubeconfig_text(path: Path | None, *, cluster: Json, user: Json, namespace: str) -> str:
+    """Return a kubeconfig with one context, and write it to `path` (readable by its owner only) if one is given."""
+    text = yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "embedded", "cluster": cluster}],
+            "users": [{"name": "embedded", "user": user}],
+            "contexts": [
+                {"name": "embedded", "context": {"cluster": "embedded", "user": "embedded", "namespace": namespace}}
+            ],
+            "current-context": "embedded",
+        },
+        sort_keys=False,
+    )
+    if path is not None:
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="utf-8")
+    return text

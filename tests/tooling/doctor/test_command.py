@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from kube_policy_scheduler.cli.main import run
-from kube_policy_scheduler.embedded import EmbeddedCluster, SecuritySettings, User
+from kube_policy_scheduler.embedded import User
 from tests.deploy.manifests import objects
 from tests.embedded.refusals import Refusals
 from tests.fakes.prometheus_server import PrometheusServer
+from tests.fakes.secure_cluster import SecureCluster
 from tests.integration.objects import ZONE, node, pod
 
 ROBOT = User("system:serviceaccount:policy-scheduler:policy-scheduler")
@@ -30,9 +31,8 @@ REFUSALS = Refusals()
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    secured = SecuritySettings(tls=True, rbac=True)
-    with EmbeddedCluster(kubelets=None, controllers=None, security=secured, intercept=REFUSALS).in_thread() as running:
+def cluster() -> Iterator[SecureCluster]:
+    with SecureCluster(kubelets=None, controllers=None, intercept=REFUSALS).in_thread() as running:
         running.load(node(f"n{i}", labels={ZONE: "ab"[i % 2], "disk": "ssd" if i else "hdd"}) for i in range(3))
         running.load([pod("web"), pod("other", scheduler="default-scheduler")])
         running.load(one for one in objects() if one["kind"] in ("ClusterRole", "ClusterRoleBinding"))
@@ -40,7 +40,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.fixture
-def kubeconfig(cluster: EmbeddedCluster, tmp_path: Path) -> str:
+def kubeconfig(cluster: SecureCluster, tmp_path: Path) -> str:
     path = tmp_path / "kubeconfig"
     cluster.kubeconfig(path)
     return str(path)
@@ -93,7 +93,7 @@ def test_a_real_prometheus_is_asked_and_each_illness_is_told(
 
 
 def test_the_deployed_role_allows_all_and_another_account_is_told_what_it_lacks(
-    cluster: EmbeddedCluster, policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: SecureCluster, policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     robot = tmp_path / "robot"
     cluster.kubeconfig(robot, user=ROBOT)
@@ -122,7 +122,7 @@ def test_the_deployed_role_allows_all_and_another_account_is_told_what_it_lacks(
 
 
 def test_a_server_that_cannot_be_asked_is_no_pass(
-    cluster: EmbeddedCluster, kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: SecureCluster, kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policy = tmp_path / "b.policy"
     policy.write_text("filter node.ready\nscore node.free.cpu\n")

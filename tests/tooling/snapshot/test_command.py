@@ -14,9 +14,10 @@ import pytest
 
 from kube_policy_scheduler.cli.main import run
 from kube_policy_scheduler.documents.fixtures import read_objects
-from kube_policy_scheduler.embedded import EmbeddedCluster, SecuritySettings, User
+from kube_policy_scheduler.embedded import User
 from tests.embedded.refusals import Refusals
 from tests.fakes.prometheus_server import PrometheusServer
+from tests.fakes.secure_cluster import SecureCluster
 from tests.integration.objects import ZONE, node, pod
 
 POLICY = 'score -promql("load") ?? 0\nscore 10 if node.label.disk == "ssd"\n'
@@ -25,9 +26,8 @@ REFUSALS = Refusals()
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    secured = SecuritySettings(tls=True, rbac=True)
-    with EmbeddedCluster(kubelets=None, controllers=None, security=secured, intercept=REFUSALS).in_thread() as running:
+def cluster() -> Iterator[SecureCluster]:
+    with SecureCluster(kubelets=None, controllers=None, intercept=REFUSALS).in_thread() as running:
         shape = {"memory": "64Gi", "pods": "200"}
         disks = ["ssd", "ssd", "ssd", "hdd", "hdd"]
         running.load(node(f"blade-{i}", labels={ZONE: "ab"[i % 2], "disk": disks[i]}, **shape) for i in range(5))
@@ -42,7 +42,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.fixture
-def kubeconfig(cluster: EmbeddedCluster, tmp_path: Path) -> str:
+def kubeconfig(cluster: SecureCluster, tmp_path: Path) -> str:
     path = tmp_path / "kubeconfig"
     cluster.kubeconfig(path)
     return str(path)
@@ -117,7 +117,7 @@ def test_the_same_cluster_gives_the_same_bytes_but_for_the_time(kubeconfig: str,
 
 
 def test_a_list_that_the_server_forgot_is_begun_anew(
-    cluster: EmbeddedCluster, kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: SecureCluster, kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     REFUSALS.add("list", "pods", code=410, skip=1)  # the second page
     file = tmp_path / "cluster.json"
@@ -129,7 +129,7 @@ def test_a_list_that_the_server_forgot_is_begun_anew(
     assert len(names) == len(set(names)) == 522
 
 
-def viewer(cluster: EmbeddedCluster, path: Path, *resources: str) -> str:
+def viewer(cluster: SecureCluster, path: Path, *resources: str) -> str:
     group, name = "rbac.authorization.k8s.io", path.name
     user = User(name)
     meta = {"metadata": {"name": name}}
@@ -147,7 +147,7 @@ def viewer(cluster: EmbeddedCluster, path: Path, *resources: str) -> str:
 
 
 def test_a_kind_that_may_not_be_listed_is_named(
-    cluster: EmbeddedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: SecureCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = viewer(cluster, tmp_path / "half", "nodes", "pods", "namespaces", "services")
     file = tmp_path / "cluster.json"
@@ -163,7 +163,7 @@ def test_a_kind_that_may_not_be_listed_is_named(
 
 
 def test_without_nodes_or_pods_nothing_is_written(
-    cluster: EmbeddedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: SecureCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = viewer(cluster, tmp_path / "blind", "nodes")
     file = tmp_path / "cluster.json"
