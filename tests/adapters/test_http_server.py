@@ -73,7 +73,7 @@ async def test_a_check_that_breaks_is_a_failing_check(session: ClientSession, ca
         status, text = await get(session, f"{running.url}/livez")
     assert status == 500
     assert text == "[-]loop failed: the check itself failed: RuntimeError\nlivez check failed\n"
-    assert "unforeseen" in caplog.text
+    assert "unexpected error" in caplog.text
 
 
 async def test_metrics_are_served_in_the_format_that_the_scraper_asks_for(session: ClientSession) -> None:
