@@ -85,7 +85,7 @@ class RoleGuard(Guard):
         """
         user = of_certificate(certificate) or self.tokens.user_of(headers.get("Authorization", ""))
         if user is None:
-            raise errors.unauthorized()
+            raise ApiError(401, "Unauthorized", "Unauthorized")
         name = headers.get("Impersonate-User")
         if name:
             asked = Attributes("impersonate", resource="users", name=name)
@@ -212,7 +212,7 @@ def rule_allows(rule: Json, asked: Attributes) -> bool:
     if not _covers(rule.get("apiGroups"), asked.group):
         return False
     resources = rule.get("resources") or ()
-    named = asked.full_resource in resources or "*" in resources
+    named = _full_resource(asked) in resources or "*" in resources
     if not named and not (asked.subresource and f"*/{asked.subresource}" in resources):
         return False
     names = rule.get("resourceNames") or ()
@@ -227,15 +227,18 @@ def _path_covers(rule: str, path: str) -> bool:
     return path.startswith(rule[:-1]) if rule.endswith("*") else path == rule
 
 
+def _full_resource(asked: Attributes) -> str:
+    """Return the resource as rules name it: `pods/binding`."""
+    return f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+
+
 def refusal(user: User, asked: Attributes) -> ApiError:
     """Return the answer to a request that is not allowed."""
     if asked.path:
         text = f'User "{user.name}" cannot {asked.verb} path "{asked.path}"'
         return ApiError(403, "Forbidden", f"forbidden: {text}", details={})
     scope = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
-    text = (
-        f'User "{user.name}" cannot {asked.verb} resource "{asked.full_resource}" in API group "{asked.group}" {scope}'
-    )
+    text = f'User "{user.name}" cannot {asked.verb} resource "{_full_resource(asked)}" in API group "{asked.group}" {scope}'
     return errors.forbidden(text, name=asked.name, group=asked.group, plural=asked.resource)
 
 

@@ -10,14 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cel.selector import Match, Selector, problem_of
 from kube_policy_scheduler.cluster.exact_quantity import Quantity, QuantityError, parse
 from kube_policy_scheduler.cluster.journal import Journal
 from kube_policy_scheduler.cluster.node_selectors import NodeSelector, node_selector
-from kube_policy_scheduler.cluster.nodes import BoolArray, NodeTable
+from kube_policy_scheduler.cluster.nodes import NodeTable
 
 
 class DeviceID(NamedTuple):
@@ -265,14 +263,6 @@ class ResourceSlices:
         if "" in names:
             return None
         return [row for name in names if (row := self._nodes.rows.get(name)) is not None]
-
-    def rows_with_devices(self) -> BoolArray:
-        """Return `bool[nodes]`: the nodes that may see any device."""
-        if self._shared:
-            return np.ones(self._nodes.size, np.bool_)
-        result = np.zeros(self._nodes.size, np.bool_)
-        result[[row for name in self._by_node if (row := self._nodes.rows.get(name)) is not None]] = True
-        return result
 
     # --- the pools of a node -------------------------------------------------------------------------
 

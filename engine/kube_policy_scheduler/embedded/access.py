@@ -70,11 +70,6 @@ class Attributes:
     name: str = ""
     path: str = ""
 
-    @property
-    def full_resource(self) -> str:
-        """Return the resource as rules name it: `pods/binding`."""
-        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-
 
 class Guard:
     """Takes everyone for the administrator. A subclass may tell clients apart, and refuse what they ask for."""

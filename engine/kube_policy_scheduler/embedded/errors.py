@@ -87,11 +87,6 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
-def unauthorized() -> ApiError:
-    """401: no identity could be established."""
-    return ApiError(401, "Unauthorized", "Unauthorized")
-
-
 def forbidden(
     message: str, *, name: str = "", group: str = "", plural: str = "", causes: Iterable[Cause] = ()
 ) -> ApiError:

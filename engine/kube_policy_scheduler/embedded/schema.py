@@ -9,8 +9,6 @@ from importlib import resources
 
 import orjson
 
-META = "io.k8s.apimachinery.pkg.apis.meta.v1"
-
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
