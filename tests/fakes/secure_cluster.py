@@ -238,7 +238,8 @@ def refusal(user: User, asked: Attributes) -> ApiError:
         text = f'User "{user.name}" cannot {asked.verb} path "{asked.path}"'
         return ApiError(403, "Forbidden", f"forbidden: {text}", details={})
     scope = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
-    text = f'User "{user.name}" cannot {asked.verb} resource "{_full_resource(asked)}" in API group "{asked.group}" {scope}'
+    what = f'resource "{_full_resource(asked)}" in API group "{asked.group}"'
+    text = f'User "{user.name}" cannot {asked.verb} {what} {scope}'
     return errors.forbidden(text, name=asked.name, group=asked.group, plural=asked.resource)
 
 
