@@ -41,7 +41,7 @@ Examples:
   policyctl test policies/              # every .test.yaml file below a folder
 
 \b
-Exit codes: 0 all is well; 1 something was found; 2 it could not run.
+Exit codes: 0 no problem; 1 a problem was found; 2 the command could not run.
 """
 
 

@@ -68,10 +68,10 @@ def cluster_options(command: _CommandT) -> _CommandT:
     """Add `--cluster` (as `clusters`), `--kubeconfig` and `--context`."""
     for option in (
         click.option("--context", help="Context of the kubeconfig."),
-        click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl."),
+        click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig file.  [default: as kubectl]"),
         click.option(
             "--cluster", "clusters", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-            help="A recorded cluster, instead of a live one; may be repeated.",
+            help="Use a saved cluster instead of a live one; may be repeated.",
         ),
     ):  # fmt: skip
         command = option(command)
@@ -82,15 +82,15 @@ def decision_options(command: _CommandT) -> _CommandT:
     """Add `--metrics`, `--prometheus-url`, `--seed` and `--now`."""
     for option in (
         click.option(
-            "--now", type=Moment(), help="When it is decided.  [default: when the snapshot was taken, or the clock]"
+            "--now", type=Moment(), help="Time of the decision.  [default: of the snapshot, or now]"
         ),
-        click.option("--seed", default=0, show_default=True, help="Draws among nodes that are equally good."),
+        click.option("--seed", default=0, show_default=True, help="Seed of the tie-break between equal nodes."),
         click.option(
-            "--prometheus-url", type=Url(), help="Where metrics are asked, instead of --metrics."
+            "--prometheus-url", type=Url(), help="Query metrics from this Prometheus, instead of --metrics."
         ),
         click.option(
             "--metrics", type=click.Path(path_type=Path), metavar="FILE",
-            help="Metrics, as under `metrics` of policy tests.",
+            help="Metrics, in the format of `metrics` in policy tests.",
         ),
     ):  # fmt: skip
         command = option(command)
@@ -102,7 +102,7 @@ def output_options(command: _CommandT) -> _CommandT:
     for option in (
         format_option(),
         click.option(
-            "--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write a report: one HTML file."
+            "--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write an HTML report to this file."
         ),
     ):  # fmt: skip
         command = option(command)

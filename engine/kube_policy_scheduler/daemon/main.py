@@ -71,13 +71,13 @@ Examples:
   policy-scheduler --policies ./policies                       # your current kubectl context
   policy-scheduler --config /etc/policy-scheduler/config.yaml  # as the manifests in deploy/ do
   policy-scheduler --policies ./policies --prometheus-url http://localhost:9090
-  policy-scheduler --policies ./policies --shadow              # what would it do with kube-scheduler's pods?
-  policy-scheduler config --print-defaults > config.yaml       # every setting, with what it means
-  policy-scheduler config config.yaml                          # is it right, and what is in force
+  policy-scheduler --policies ./policies --shadow              # report what it would do with kube-scheduler's pods
+  policy-scheduler config --print-defaults > config.yaml       # every setting with its meaning
+  policy-scheduler config config.yaml                          # check the file and print the active settings
 
 \b
-Exit codes: 0 ended by SIGTERM, SIGHUP or Ctrl-C; 1 the lease was lost, something broke, or a second signal came;
-2 a wrong flag, configuration or kubeconfig.
+Exit codes: 0 stopped by SIGTERM, SIGHUP or Ctrl-C; 1 the lease was lost, an error occurred, or a second signal
+arrived; 2 a wrong flag, configuration or kubeconfig.
 """
 
 
@@ -102,40 +102,40 @@ class _Commands(click.Group):
 )
 @click.version_option(package_name=DISTRIBUTION)
 @click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="Configuration file (YAML).")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl, or the service account.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    help="Path of the kubeconfig. Default: as kubectl, or the service account.",
+)
 @click.option("--context", help="Context of the kubeconfig.")
 @click.option("--policies", type=click.Path(path_type=Path), help="Directory of .policy files, or one file.")
-@click.option("--prometheus-url", help="Where promql(…) is asked, such as http://prometheus:9090.")
-@click.option("--scheduler-name", multiple=True, help="spec.schedulerName to serve; may be given more than once.")
-@click.option(
-    "--http-address", metavar="HOST:PORT", help="Where probes and metrics are served; port 0 takes a free one."
-)
+@click.option("--prometheus-url", help="Prometheus for promql(…), such as http://prometheus:9090.")
+@click.option("--scheduler-name", multiple=True, help="spec.schedulerName to serve; may be repeated.")
+@click.option("--http-address", metavar="HOST:PORT", help="Address of probes and metrics; port 0 selects a free port.")
 @click.option(
     "--http-secure/--http-plain",
     default=None,
-    help="HTTPS (with a certificate made at the start, where the configuration names none), and tokens for all but"
-    " probes, as with kube-scheduler's port; or HTTP, for everyone who can connect. Default: secure unless only this"
-    " machine can connect.",
+    help="--http-secure: HTTPS, and tokens for everything except probes, as on kube-scheduler's port; the"
+    " scheduler creates a certificate if the configuration names none. --http-plain: HTTP, for everybody who"
+    " can connect. Default: secure, unless only this machine can connect.",
 )
-@click.option("--http-address-file", type=click.Path(path_type=Path), help="Write the real HOST:PORT here.")
+@click.option("--http-address-file", type=click.Path(path_type=Path), help="Write the actual HOST:PORT to this file.")
+@click.option("--leader-election/--no-leader-election", default=None, help="Elect a leader; only the leader schedules.")
 @click.option(
-    "--leader-election/--no-leader-election", default=None, help="Whether replicas agree on one that decides."
-)
-@click.option(
-    "--sharding/--no-sharding", default=None, help="Whether replicas share the work instead of electing a leader."
+    "--sharding/--no-sharding", default=None, help="Let replicas share the work instead of electing a leader."
 )
 @click.option(
     "--mode",
     type=click.Choice(["scheduler", "shadow", "extender"]),
-    help="scheduler (default): place pods. shadow: decide what another scheduler places, and report. extender: answer"
-    " kube-scheduler.",
+    help="scheduler (default): place pods. shadow: decide the pods of another scheduler, and report differences."
+    " extender: answer kube-scheduler.",
 )
-@click.option("--shadow", "mode", flag_value="shadow", help="Short for --mode shadow: binds nothing, writes nothing.")
+@click.option("--shadow", "mode", flag_value="shadow", help="Same as --mode shadow: bind nothing, write nothing.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Default: info.")
 @click.pass_context
 def main(ctx: click.Context, /, config: Path | None, http_address_file: Path | None, **flags: Any) -> None:
-    """Schedule pods by policies: watch the cluster, decide, bind."""
+    """Schedule pods by policies."""
     if ctx.invoked_subcommand is not None:
         ctx.obj = partial(override, **flags)  # flags before a subcommand count there too
         if config is not None or http_address_file is not None:

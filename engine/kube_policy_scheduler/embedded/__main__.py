@@ -18,12 +18,12 @@ from kube_policy_scheduler.embedded import (
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m kube_policy_scheduler.embedded", description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one")
+    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 selects a free port")
     parser.add_argument("--nodes", "--objects", dest="objects", type=Path, action="append", default=[],
-                        help="YAML or JSON file of objects to begin with; may be given more than once")  # fmt: skip
+                        help="YAML or JSON file with initial objects; may be repeated")  # fmt: skip
     parser.add_argument("--kubeconfig", type=Path, help="where to write a kubeconfig")
-    parser.add_argument("--start-seconds", type=float, default=0.0, help="from binding to Running")
-    parser.add_argument("--no-kubelets", action="store_true", help="leave objects as the API server would")
+    parser.add_argument("--start-seconds", type=float, default=0.0, help="seconds from binding to Running")
+    parser.add_argument("--no-kubelets", action="store_true", help="do not simulate kubelets")
     return parser.parse_args()
 
 

@@ -22,22 +22,22 @@ _GROUP_EPILOG = """
 \b
 Examples:
   policyctl canary list policies/
-  policyctl canary promote policies/ --dry-run    # show what would change, change nothing
-  policyctl canary promote policies/              # all pods are decided by the canary's rules
-  policyctl canary abort --config-map policy-scheduler/policies   # in the cluster: back to the old rules at once
+  policyctl canary promote policies/ --dry-run    # show what would change; change nothing
+  policyctl canary promote policies/              # apply the rules of the canary to all pods
+  policyctl canary abort --config-map policy-scheduler/policies   # in the cluster: restore the old rules
 
 \b
-Exit codes: 0 done; 1 there is no canary; 2 it could not be done, and nothing is changed.
+Exit codes: 0 success; 1 there is no canary; 2 the command failed and changed nothing.
 """
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
 
 @click.group(epilog=_GROUP_EPILOG)
 def command() -> None:
-    """End a canary: the next version of a policy that decides some of its pods.
+    """List canaries, promote them, or remove them.
 
-    Policies are a folder of files, or a ConfigMap of the live cluster. A canary is a file with a line such as
-    `canary of web for 10%`.
+    A canary is the next version of a policy, which governs some of its pods: a file with a line such as `canary of web
+    for 10%`. The policies are in a folder, or in a ConfigMap of the live cluster.
     """
 
 
@@ -45,7 +45,7 @@ def _where(subcommand: _CommandT) -> _CommandT:
     """Add what says where the policies are."""
     for option in (
         click.option("--context", help="Context of the kubeconfig."),
-        click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl."),
+        click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig file.  [default: as kubectl]"),
         click.option("--config-map", metavar="NAMESPACE/NAME", help="A ConfigMap of the cluster, instead of a folder."),
         click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[FOLDER]"),
     ):
@@ -56,8 +56,8 @@ def _where(subcommand: _CommandT) -> _CommandT:
 def _change(subcommand: _CommandT) -> _CommandT:
     """Add what every change needs."""
     for option in (
-        click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing."),
-        click.option("--canary", "name", metavar="NAME", help="Which one, where there are several."),
+        click.option("--dry-run", is_flag=True, help="Show what would change; change nothing."),
+        click.option("--canary", "name", metavar="NAME", help="Name of the canary, if there are several."),
     ):
         subcommand = option(subcommand)
     return _where(subcommand)
@@ -66,7 +66,7 @@ def _change(subcommand: _CommandT) -> _CommandT:
 @command.command("list", epilog="\b\nExamples:\n  policyctl canary list policies/")
 @_where
 def list_(folder: Path | None, config_map: str | None, kubeconfig: Path | None, context: str | None) -> int:
-    """Print each canary, and which pods it decides."""
+    """List each canary and the pods that it governs."""
     from kube_policy_scheduler.tooling.canary import canaries
 
     pairs = canaries(_place(folder, config_map, kubeconfig, context).policies())
@@ -87,9 +87,10 @@ def promote(
     name: str | None,
     dry_run: bool,
 ) -> int:
-    """Make the canary's rules those of its stable policy, and remove the canary.
+    """Apply the rules of the canary to all pods of its stable policy, and remove the canary.
 
-    The stable policy's file gets the canary's text; its name, scheduler, `for pods` and priority stay.
+    The file of the stable policy gets the text of the canary. Its name, scheduler, `for pods` and priority stay the
+    same.
     """
     from kube_policy_scheduler.tooling.canary import promoted
 
@@ -106,9 +107,9 @@ def abort(
     name: str | None,
     dry_run: bool,
 ) -> int:
-    """Remove the canary: its stable policy decides all of its pods again.
+    """Remove the canary, so that its stable policy governs all pods again.
 
-    Pods that are placed stay where they are.
+    Placed pods stay where they are.
     """
     from kube_policy_scheduler.tooling.canary import aborted
 

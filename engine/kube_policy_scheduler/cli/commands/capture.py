@@ -33,31 +33,31 @@ Examples:
   policyctl test incident-42.test.yaml
 
 \b
-Exit codes: 0 the test is written, and passes; 2 nothing is written.
+Exit codes: 0 the test is written and passes; 2 nothing was written.
 """
 _TEST, _FIXTURE = ".test.yaml", ".cluster.yaml"
 
 
 @click.command(epilog=EPILOG)
 @click.argument("pod", metavar="POD")
-@click.option("-n", "--namespace", help="The pod's namespace, where several have a pod of that name.")
+@click.option("-n", "--namespace", help="Namespace of the pod, if several namespaces have a pod of that name.")
 @click.option(
     "--policies", multiple=True, required=True, type=click.Path(path_type=Path), metavar="PATH",
-    help="Policies that decide: a file, or a folder; may be repeated.",
+    help="Policies: a file or a folder; may be repeated.",
 )  # fmt: skip
-@click.option("--policy", metavar="NAME", help="Decide by this policy, whichever governs the pod.")
+@click.option("--policy", metavar="NAME", help="Use this policy, no matter which one governs the pod.")
 @worlds.cluster_options
 @click.option(
     "--record", type=click.Path(path_type=Path), metavar="FILE",
-    help="Take the pod, its clock and seed from its last decision in this decision log.",
+    help="Use the pod, time and seed of its last decision in this decision log.",
 )  # fmt: skip
 @worlds.decision_options
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
-    help=f"Where to write.  [default: the pod's name with {_TEST}]",
+    help=f"Output file.  [default: the name of the pod, with {_TEST}]",
 )  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace files that are there.")
-@click.option("--anonymise", is_flag=True, help="Replace names by pseudonyms, as `policyctl snapshot` does.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@click.option("--anonymise", is_flag=True, help="Replace names with pseudonyms, as `policyctl snapshot` does.")
 @click.option("--keep", multiple=True, metavar="LABEL", help="Keep the values of this label; may be repeated.")
 def command(
     pod: str,
@@ -77,11 +77,11 @@ def command(
     anonymise: bool,
     keep: tuple[str, ...],
 ) -> int:
-    """Freeze the decision about one pod into a test that needs no cluster.
+    """Save the decision about one pod as a test that needs no cluster.
 
-    Nodes, pods, other objects, and fields that do not matter are left out, one after the other; each step is
-    verified by deciding again. What stays is the same node, the next best and how far it is behind (or the same
-    reason), and for each filter that refused any node one that it refuses. The file is run before it is written.
+    The command removes nodes, pods, other objects and fields that do not matter, one by one, and checks each step with
+    a new decision. The test has the same node, the second best node and its margin (or the same reason), and one
+    rejected node for each filter that rejects any. The command runs the test before it writes the file.
     """
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.capture.freeze import NotReproduced

@@ -22,28 +22,30 @@ if TYPE_CHECKING:
 EPILOG = """
 \b
 Examples:
-  policyctl conformance cases.jsonl.gz                    # every case, a line per family
+  policyctl conformance cases.jsonl.gz                    # all cases, one line for each family
   policyctl conformance cases.jsonl.gz --case taints-12   # one case, with all its differences
   policyctl conformance *.jsonl --format json             # for scripts
 
 \b
-Exit codes: 0 full agreement; 1 something was decided otherwise; 2 a file cannot be read, or holds no case.
+Exit codes: 0 no differences; 1 a difference; 2 a file cannot be read, or contains no case.
 """
 _SHOWN = 3
 
 
 @click.command(epilog=EPILOG)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--case", "ids", multiple=True, metavar="ID", help="Only the case with this id; may be repeated.")
-@click.option("--family", "families", multiple=True, metavar="NAME", help="Only this family; may be repeated.")
-@click.option("--show", default=_SHOWN, show_default=True, metavar="N", help="Disagreeing cases to show per family.")
+@click.option("--case", "ids", multiple=True, metavar="ID", help="Run only the case with this ID; may be repeated.")
+@click.option("--family", "families", multiple=True, metavar="NAME", help="Run only this family; may be repeated.")
+@click.option(
+    "--show", default=_SHOWN, show_default=True, metavar="N", help="Number of differing cases to show for each family."
+)
 @format_option()
 def command(files: tuple[Path, ...], ids: tuple[str, ...], families: tuple[str, ...], show: int, form: str) -> int:
-    """Decide recorded scheduling cases with Kubernetes' default rules.
+    """Compare decisions with recorded decisions of kube-scheduler.
 
-    Each line of a FILE (JSON Lines, plain or gzip, - for standard input) holds a cluster, a pod, and what
-    kube-scheduler said: verdicts and reasons of every node, scores, preemption, message. Whatever is decided
-    otherwise here is reported.
+    Each line of a FILE (JSON Lines, plain or gzip, - for standard input) contains a cluster, a pod, and the decision of
+    kube-scheduler: the status and reasons for every node, scores, preemption, and message. The command decides each
+    case with Kubernetes' default rules and reports differences.
     """
     from kube_policy_scheduler.adapters.conformance_files import CaseFileError
     from kube_policy_scheduler.tooling.conformance import report

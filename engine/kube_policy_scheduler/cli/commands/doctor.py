@@ -24,20 +24,20 @@ Examples:
   policyctl doctor --policies policies/ --format json | jq '.findings[] | select(.status == "problem")'
 
 \b
-Exit codes: 0 nothing was found; 1 a warning or a problem was found; 2 it could not run. What could not be checked is
-shown as that; with --strict it counts as found.
+Exit codes: 0 no findings; 1 a warning or a problem; 2 the command could not run. The report lists what could not be
+checked; with --strict, this counts as a finding.
 """
 
 
 @click.command(epilog=EPILOG)
 @click.option(
     "--policies", multiple=True, required=True, type=click.Path(path_type=Path), metavar="PATH",
-    help="Policies: a file, or a folder; may be repeated.",
+    help="Policies: a file or a folder; may be repeated.",
 )  # fmt: skip
 @worlds.cluster_options
 @worlds.decision_options
-@click.option("-q", "--quiet", is_flag=True, help="Leave out what is well.")
-@click.option("--strict", is_flag=True, help="End with 1 also where something could not be checked.")
+@click.option("-q", "--quiet", is_flag=True, help="Show only problems.")
+@click.option("--strict", is_flag=True, help="Exit with 1 also if something could not be checked.")
 @worlds.output_options
 def command(
     policies: tuple[Path, ...],
@@ -53,11 +53,11 @@ def command(
     form: str,
     html: Path | None,
 ) -> int:
-    """Examine policies against a cluster and its metrics.
+    """Check policies against a cluster and its metrics.
 
-    Labels that are on no node or pod and what was probably meant; metrics that fail, are old, or belong to no node;
-    filters that refuse every node; scores that decide nothing; policies that govern no pod, and pods that no policy
-    governs; what this account may do, and the clocks.
+    The command reports labels that no node or pod has, with similar labels; metrics that fail, are stale, or match no
+    node; filters that reject every node; scores without effect; policies that govern no pod, and pods that no policy
+    governs; missing permissions; and clock differences.
     """
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError

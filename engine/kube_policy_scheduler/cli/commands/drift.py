@@ -23,14 +23,14 @@ Examples:
   policyctl drift --policies policies/                     # your current kubectl context
   policyctl drift --policies policies/ --cluster cluster.json.gz --margin 25
   policyctl drift --policies a.policy -n shop -l app=web,tier!=test --format json
-  policyctl drift --cluster cluster.yaml                   # by Kubernetes' own rules
+  policyctl drift --cluster cluster.yaml                   # with Kubernetes' own rules
 
 \b
-A pod has drifted where its node would refuse it now (a taint, a label, a metric that went up), or where another
-node would be better by more than --margin, in points of the policy's scores. Nothing is moved or evicted.
+A pod has drifted if its node would now be rejected (a taint, a label, a metric), or if another node is better by
+more than --margin, in points of the policy's scores. The command moves and evicts nothing.
 
 \b
-Exit codes: 0 nothing drifted; 1 something did; 2 it could not be told.
+Exit codes: 0 no pod has drifted; 1 a pod has drifted; 2 the command could not run.
 """
 
 
@@ -40,15 +40,17 @@ Exit codes: 0 nothing drifted; 1 something did; 2 it could not be told.
     "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
     help="Policies that decide: a file, a folder, or a ConfigMap; may be repeated.  [default: Kubernetes' own rules]",
 )  # fmt: skip
-@click.option("-n", "--namespace", "namespaces", multiple=True, help="Look at pods of this namespace; may be repeated.")
-@click.option("-l", "--selector", default="", metavar="LABELS", help="Look at pods with these labels, as kubectl does.")
+@click.option(
+    "-n", "--namespace", "namespaces", multiple=True, help="Check only pods of this namespace; may be repeated."
+)
+@click.option(
+    "-l", "--selector", default="", metavar="LABELS", help="Check only pods with these labels, as in kubectl."
+)
 @click.option(
     "--margin", type=click.FloatRange(0), default=10.0, show_default=True, metavar="POINTS",
-    help="By how much another node must be better; a margin keeps pods from being sent to and fro.",
+    help="Report a pod only if another node is better by more than this margin.",
 )  # fmt: skip
-@click.option(
-    "--refused-only", is_flag=True, help="Report only what nodes would refuse, however much better others are."
-)
+@click.option("--refused-only", is_flag=True, help="Report only pods whose node would now be rejected.")
 @worlds.decision_options
 @click.option("--all", "whole", is_flag=True, help="List all pods, not only the first 20.")
 @worlds.output_options
@@ -69,11 +71,10 @@ def command(
     form: str,
     html: Path | None,
 ) -> int:
-    """List pods that are where the policies would not put them any more.
+    """List running pods that the policies would now place elsewhere.
 
-    Each pod on a node is taken off it and decided again, while all others stay: would its node refuse it now, or is
-    another node better by a margin? Left out are finished pods, pods that are being deleted, pods of daemon sets and
-    of the node itself, and pods that no policy governs.
+    The command removes each pod from its node and decides it again, while all other pods stay. It ignores finished
+    pods, pods that are being deleted, DaemonSet pods, static pods, and pods that no policy governs.
     """
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 EPILOG = """
 \b
 Examples:
-  policyctl explain-code             # every code in a line
-  policyctl explain-code P0102       # what it means, an example, and what to write instead
+  policyctl explain-code             # list all codes
+  policyctl explain-code P0102       # its meaning, an example, and the correction
 """
 
 
 @click.command(epilog=EPILOG)
 @click.argument("ids", nargs=-1, metavar="[CODE]...", shell_complete=completing(lambda: all_codes()))
 def command(ids: tuple[str, ...]) -> int:
-    """Explain the codes of diagnostics: what is wrong, why, and what to write instead."""
+    """Explain diagnostic codes: what is wrong, why, and what to write instead."""
     from kube_policy_scheduler.diagnostics import closest
     from kube_policy_scheduler.lang.codes import page
 

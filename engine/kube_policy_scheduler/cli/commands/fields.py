@@ -9,8 +9,8 @@ from kube_policy_scheduler.cli.listing import Entry, completing, show
 EPILOG = """
 \b
 Examples:
-  policyctl fields                  # all of them
-  policyctl fields node.free        # one, in full
+  policyctl fields                  # list all
+  policyctl fields node.free        # show one
 """
 
 

@@ -23,18 +23,19 @@ Examples:
   policyctl fmt - < draft.policy       # standard input to standard output
 
 \b
-Exit codes: 0 done, or nothing to do; 1 with --check or --diff: something would change; 2 a file cannot be used.
+Exit codes: 0 success; 1 with --check or --diff: a file would change; 2 a file cannot be used.
 """
 
 
 @click.command(epilog=EPILOG)
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True), metavar="PATH...")
-@click.option("--check", is_flag=True, help="Write nothing, name the files that would change.")
-@click.option("--diff", is_flag=True, help="Write nothing, show what would change.")
+@click.option("--check", is_flag=True, help="Write nothing; list the files that would change.")
+@click.option("--diff", is_flag=True, help="Write nothing; show what would change.")
 def command(paths: tuple[Path, ...], check: bool, diff: bool) -> int:
-    """Format policies: one form for everyone, comments kept, and never another meaning.
+    """Format policies in the standard style, without changing their meaning.
 
-    The formatted text is parsed again before anything is written: it must say exactly the same.
+    Comments are kept. Before it writes a file, the command parses the formatted text and checks that its meaning is the
+    same.
     """
     changed, unusable = 0, 0
     for path in files.expanded(paths, suffix=SUFFIX):

@@ -9,8 +9,8 @@ from kube_policy_scheduler.cli.listing import Entry, completing, show
 EPILOG = """
 \b
 Examples:
-  policyctl functions           # all of them
-  policyctl functions clamp     # one, in full
+  policyctl functions           # list all
+  policyctl functions clamp     # show one
 """
 
 
@@ -25,5 +25,5 @@ def _entries() -> list[Entry]:
     "names", nargs=-1, metavar="[NAME]...", shell_complete=completing(lambda: [one.name for one in _entries()])
 )
 def command(names: tuple[str, ...]) -> int:
-    """Show the functions of the policy language, with what they take and give."""
+    """Show the functions of the policy language, with their parameters and results."""
     return show(_entries(), names, kind="function")

@@ -23,18 +23,18 @@ EPILOG = """
 \b
 Examples:
   policyctl impact policies/ new-policies/ --cluster cluster.json.gz
-  policyctl impact kubernetes first.policy          # your current kubectl context, as if it had policies
+  policyctl impact kubernetes first.policy          # your current kubectl context, with and without a policy
   policyctl impact old.policy new.policy --cluster c.yaml --max-moved 5% --html impact.html
   policyctl impact old.yaml new.yaml --cluster c.yaml     # ConfigMaps
   policyctl impact old/ new/ --record decisions.jsonl --cluster c.json.gz   # the pods of a decision log
 
 \b
 OLD and NEW: a .policy file, a folder of them, a ConfigMap (.yaml), or `kubernetes` for Kubernetes' own rules.
-The pods that either governs are taken out of the cluster and placed again one after another, those on nodes by
-age, then those that wait. Nobody is evicted, and members of a gang are decided one by one.
+The command removes the pods that either set governs and places them again one after another: first the pods that
+have a node, oldest first, then the pending pods. It evicts no pods, and decides the members of a gang one by one.
 
 \b
-Exit codes: 0 within the limits; 1 a limit is exceeded; 2 it could not be told.
+Exit codes: 0 within the limits; 1 a limit is exceeded; 2 the command could not run.
 """
 
 
@@ -62,16 +62,16 @@ class MovedLimit(click.ParamType):  # type: ignore[type-arg]
     help="Decide the pods of a decision log, in its order and at its times.",
 )  # fmt: skip
 @click.option(
-    "--by", default="", metavar="LABEL", help="Pod label whose groups are compared.  [default: the namespace]"
+    "--by", default="", metavar="LABEL", help="Compare groups of pods by this label.  [default: the namespace]"
 )
-@click.option("--max-moved", type=MovedLimit(), help="End with 1 if more pods move, or a larger share.")
+@click.option("--max-moved", type=MovedLimit(), help="Exit with 1 if more pods move (a number or a percentage).")
 @click.option(
     "--max-unschedulable", type=click.IntRange(0), default=0, show_default=True, metavar="N",
-    help="End with 1 if more pods lose their node.",
+    help="Exit with 1 if more pods lose their node.",
 )  # fmt: skip
 @worlds.decision_options
 @click.option("--all", "whole", is_flag=True, help="List all pods, not only the first 20.")
-@click.option("--summary", is_flag=True, help="Also write Markdown to the file that $GITHUB_STEP_SUMMARY names.")
+@click.option("--summary", is_flag=True, help="Also append Markdown to the file in $GITHUB_STEP_SUMMARY.")
 @worlds.output_options
 def command(
     old: str,
@@ -92,11 +92,11 @@ def command(
     form: str,
     html: Path | None,
 ) -> int:
-    """Show what a change of policies does to the pods of a cluster.
+    """Show what a policy change would do to the pods of a cluster.
 
-    The same pods are decided under OLD and under NEW, in sequence: each placement changes the cluster for the pods
-    that follow. Shown are the pods that move and the clause that moved them, those that lose or get a node, and
-    what becomes of the load, of the zones, and of the groups.
+    The command decides the same pods with OLD and with NEW, one after another: each placement changes the cluster for
+    the following pods. The report shows the pods that move and the clause that moves them, the pods that lose or get a
+    node, and the effect on load, zones and groups.
     """
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.cluster_state import cluster_state

@@ -22,21 +22,21 @@ Examples:
   kubectl -n kube-system get configmap scheduler-config -o jsonpath='{.data.config\\.yaml}' | policyctl import -
 
 \b
-Exit codes: 0 all was translated; 1 something is not the same, and is said in the policy and on standard error;
-2 the configuration cannot be used.
+Exit codes: 0 everything was converted; 1 something could not be converted exactly: see the comments in the policy and
+standard error; 2 the configuration cannot be used.
 """
 
 
 @click.command("import", epilog=EPILOG)
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for the policies.")
-@click.option("--force", is_flag=True, help="Write over files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def command(file: Path, output: Path | None, force: bool) -> int:
-    """Turn a KubeSchedulerConfiguration into policies.
+    """Convert a KubeSchedulerConfiguration to policies.
 
-    FILE is the YAML that kube-scheduler is started with, `-` standard input. Each profile becomes a policy that serves
-    its schedulerName: plugins that are switched off, weights, scoring strategies, added affinity, and the arguments of
-    Trimaran's TargetLoadPacking and LoadVariationRiskBalancing.
+    FILE is the configuration of kube-scheduler in YAML; `-` is standard input. Each profile becomes a policy that
+    serves its schedulerName. The command converts disabled plugins, weights, scoring strategies, added affinity, and
+    the arguments of Trimaran's TargetLoadPacking and LoadVariationRiskBalancing.
     """
     from kube_policy_scheduler.documents.yaml_document import DocumentError, parse_document
     from kube_policy_scheduler.tooling.importing.translation import import_configuration

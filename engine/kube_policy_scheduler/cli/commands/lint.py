@@ -25,13 +25,13 @@ Examples:
   policyctl lint spread.policy                 # one file
   policyctl lint policies/                     # every .policy file below a folder
   policyctl lint - < draft.policy              # standard input
-  policyctl lint --fix policies/               # correct what can be corrected without changing decisions
+  policyctl lint --fix policies/               # apply fixes that do not change decisions
   policyctl lint --diff policies/              # show what --fix would change, write nothing
-  policyctl lint policies/ --format github     # in a workflow: beside the lines of a pull request
+  policyctl lint policies/ --format github     # in a workflow: annotate the lines of a pull request
   policyctl lint policies/ --format sarif > policies.sarif
 
 \b
-Exit codes: 0 nothing as bad as --fail-level; 1 found, or --diff would change a file; 2 a file cannot be used.
+Exit codes: 0 no finding of --fail-level; 1 a finding, or --diff would change a file; 2 a file cannot be used.
 """
 _NEVER = "never"
 
@@ -79,14 +79,14 @@ FORMATS: dict[str, Callable[[Sequence[Diagnostic]], str]] = {
     type=click.Choice([*(severity.value for severity in Severity), _NEVER]),
     default=Severity.ERROR.value,
     show_default=True,
-    help="Exit with 1 from this severity on.",
+    help="Exit with 1 if a finding has at least this severity.",
 )
-@click.option("--fix", is_flag=True, help="Make the fixes that are safe, then say what is left.")
-@click.option("--diff", is_flag=True, help="Show what --fix would change, write nothing.")
+@click.option("--fix", is_flag=True, help="Apply the safe fixes, then report the remaining findings.")
+@click.option("--diff", is_flag=True, help="Show what --fix would change; write nothing.")
 def command(paths: tuple[Path, ...], form: str, fail_level: str, fix: bool, diff: bool) -> int:
     """Check policies: syntax, names, types, units, and likely mistakes.
 
-    Policies of one folder are one set, as in a ConfigMap: they are also held against each other.
+    The policies of one folder are one set, as in a ConfigMap, and are also checked against each other.
     """
     from kube_policy_scheduler.cli.policies import linted
     from kube_policy_scheduler.documents.yaml_document import DocumentError

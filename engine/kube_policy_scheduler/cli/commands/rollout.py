@@ -23,30 +23,30 @@ if TYPE_CHECKING:
 GROUP_EPILOG = """
 \b
 Examples:
-  policyctl rollout status --watch      # until all replicas decide by what was written
-  policyctl rollout history             # the last ten versions that were in use
-  policyctl rollout undo                # back to the one before
+  policyctl rollout status --watch      # wait until all replicas use the new policies
+  policyctl rollout history             # list the last ten accepted versions
+  policyctl rollout undo                # go back to the previous version
 """
 EPILOG = """
 \b
 Examples:
   policyctl rollout status                                     # your kubectl context
-  kubectl apply -k mine && policyctl rollout status --watch    # until all replicas have them
+  kubectl apply -k mine && policyctl rollout status --watch    # wait until all replicas use them
   policyctl rollout status --config-map team-a/policies --watch --timeout 5min
   policyctl rollout status --format json | jq '.states[] | select(.state != "live")'
 
 \b
-Exit codes: 0 all replicas decide by them; 1 not yet, or they are refused; 2 it could not be found out.
+Exit codes: 0 all replicas use them; 1 not yet, or a replica rejects them; 2 the command could not run.
 """
 UNDO_EPILOG = """
 \b
 Examples:
-  policyctl rollout undo --dry-run            # what would change
+  policyctl rollout undo --dry-run            # show what would change
   policyctl rollout undo && policyctl rollout status --watch
   policyctl rollout undo --to-revision 3
 
 \b
-Exit codes: 0 done; 1 there is no such version, or it is in the ConfigMap already; 2 it could not be done.
+Exit codes: 0 success; 1 the version does not exist, or the ConfigMap already contains it; 2 the command failed.
 """
 LOOK_EVERY_SECONDS = 1.0
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
@@ -54,17 +54,17 @@ _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
 @click.group(epilog=GROUP_EPILOG)
 def command() -> None:
-    """Follow new policies to the replicas of a scheduler, and go back to former ones."""
+    """Show the rollout of policies to the replicas, or go back to an earlier version."""
 
 
 def _where(subcommand: _CommandT) -> _CommandT:
     """Add what says which ConfigMap of which cluster."""
     for option in (
         click.option("--context", help="Context of the kubeconfig."),
-        click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl."),
+        click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig file.  [default: as kubectl]"),
         click.option(
             "--config-map", default="policy-scheduler/policies", show_default=True, metavar="NAMESPACE/NAME",
-            help="Where the policies are.",
+            help="ConfigMap with the policies.",
         ),
     ):  # fmt: skip
         subcommand = option(subcommand)
@@ -74,11 +74,16 @@ def _where(subcommand: _CommandT) -> _CommandT:
 @command.command(epilog=EPILOG)
 @_where
 @click.option(
-    "--lease", default="policy-scheduler-status", show_default=True, help="Where replicas say what they have."
+    "--lease",
+    default="policy-scheduler-status",
+    show_default=True,
+    help="Lease in which replicas report their policies.",
 )
-@click.option("--deployment", default="policy-scheduler", show_default=True, help="Says how many replicas there are.")
-@click.option("--watch", is_flag=True, help="Wait until all replicas decide by them, or one refuses them.")
-@click.option("--timeout", default="2min", show_default=True, metavar="DURATION", help="With --watch: for how long.")
+@click.option("--deployment", default="policy-scheduler", show_default=True, help="Deployment of the scheduler.")
+@click.option("--watch", is_flag=True, help="Wait until all replicas use the policies, or one rejects them.")
+@click.option(
+    "--timeout", default="2min", show_default=True, metavar="DURATION", help="With --watch: the longest time to wait."
+)
 @format_option()
 def status(
     config_map: str,
@@ -90,10 +95,10 @@ def status(
     timeout: str,
     form: str,
 ) -> int:
-    """Compare the policies in the API server with those that each replica decides by.
+    """Compare the policies in the API server with those of each replica.
 
-    Each replica says so once a minute and at every change, in annotations of one Lease. Asks three reads of you: the
-    ConfigMap, the Lease, and the Deployment.
+    Each replica reports its policies in an annotation of a Lease, once a minute and after every change. You need
+    permission to read the ConfigMap, the Lease, and the Deployment.
     """
     from kube_policy_scheduler.adapters.kube.errors import KubeError
     from kube_policy_scheduler.adapters.kube.rollout_view import RolloutPlaces
@@ -118,9 +123,9 @@ def status(
 @command.command(epilog="\b\nExamples:\n  policyctl rollout history --config-map team-a/policies")
 @_where
 def history(config_map: str, kubeconfig: Path | None, context: str | None) -> int:
-    """List the versions of the policies that were in use, the newest last.
+    """List the accepted versions of the policies, newest last.
 
-    The scheduler keeps the last ten that it has accepted, each once, as ControllerRevisions beside the ConfigMap.
+    The scheduler stores the last ten accepted versions as ControllerRevisions beside the ConfigMap.
     """
     now, revisions = _read(config_map, kubeconfig, context)
     live = _policy_set(now)
@@ -134,13 +139,18 @@ def history(config_map: str, kubeconfig: Path | None, context: str | None) -> in
 
 @command.command(epilog=UNDO_EPILOG)
 @_where
-@click.option("--to-revision", type=click.IntRange(min=1), metavar="N", help="Default: the newest that is another.")
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option(
+    "--to-revision",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Revision to restore.  [default: the newest revision that differs]",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
 def undo(config_map: str, kubeconfig: Path | None, context: str | None, to_revision: int | None, dry_run: bool) -> int:
-    """Make the ConfigMap what it was in a former version.
+    """Restore an earlier version of the ConfigMap.
 
-    Pods that are placed stay where they are. Where the ConfigMap comes from Git, revert it there too: it is written
-    again by the next apply.
+    Placed pods stay where they are. If the ConfigMap comes from Git, also revert the commit; otherwise the next apply
+    writes the ConfigMap again.
     """
     from kube_policy_scheduler.adapters.kube.config_maps import change_config_map
 

@@ -25,7 +25,7 @@ EPILOG = """
 Examples:
   kubectl get nodes,pods -A -o yaml > cluster.yaml
   policyctl simulate kubernetes policies/ --cluster cluster.yaml --pods pods.yaml --html report.html
-  policyctl simulate a.policy b.policy --cluster nodes.csv --pods pods.csv        # a trace, as it went
+  policyctl simulate a.policy b.policy --cluster nodes.csv --pods pods.csv        # a trace with its own times
   policyctl simulate policies/gpu/*.policy --cluster nodes.csv --pods pods.csv --until 130% --seeds 10
 
 \b
@@ -35,7 +35,7 @@ pods.yaml lists pods in the short form of policy tests, with times:
   - {name: train, cpu: 8, mem: 32Gi, resources: {nvidia.com/gpu: 2}, at: 10min, lasts: 1d}
 
 \b
-Exit codes: 0 simulated; 2 it could not be.
+Exit codes: 0 success; 2 the command could not run.
 """
 _KUBERNETES = "kubernetes"
 
@@ -57,26 +57,33 @@ class _Share(click.ParamType[float]):
 @click.argument("policies", nargs=-1, metavar="POLICY...", shell_complete=files.complete_path)
 @click.option(
     "--cluster", "clusters", multiple=True, required=True, type=click.Path(path_type=Path), metavar="FILE",
-    help="A recorded cluster, or the nodes of a trace (.csv); recorded ones may be several.",
+    help="A saved cluster, or the nodes of a trace (.csv). Saved clusters may be repeated.",
 )  # fmt: skip
 @click.option(
     "--pods", type=click.Path(path_type=Path), metavar="FILE",
-    help="The pods that come: YAML, or those of a trace (.csv).  [default: the cluster's own pending pods]",
+    help="Pods that arrive: YAML, or the pods of a trace (.csv).  [default: the pending pods of the cluster]",
 )  # fmt: skip
 @click.option(
     "--until", type=_Share(),
-    help="The experiment with a trace: its pods one by one, in random order, as many as it takes to ask for so much"
-    " of the cluster's GPUs; none leaves, and what does not fit is dropped.",
+    help="Run the experiment with a trace: pods arrive one by one in random order until they request this share of"
+        " the cluster's GPUs. No pod leaves; pods that do not fit are dropped.",
 )  # fmt: skip
-@click.option("--all-nodes", is_flag=True, help="With --until: also nodes without GPUs.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the first run.")
+@click.option("--all-nodes", is_flag=True, help="With --until: include nodes without GPUs.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the first run.")
 @click.option(
-    "--seeds", default=1, show_default=True, type=click.IntRange(1, 1000), help="Runs, each with a seed of its own."
+    "--seeds",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Number of runs, each with a different seed.",
 )
 @click.option(
-    "--metrics", type=click.Path(path_type=Path), metavar="FILE", help="Metrics, as under `metrics` of policy tests."
+    "--metrics",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Metrics, in the format of `metrics` in policy tests.",
 )
-@click.option("--now", type=worlds.Moment(), default=0.0, help="When it begins.  [default: 1970]")
+@click.option("--now", type=worlds.Moment(), default=0.0, help="Start time.  [default: 1970]")
 @worlds.output_options
 def command(
     policies: tuple[str, ...],
@@ -91,13 +98,13 @@ def command(
     form: str,
     html: Path | None,
 ) -> int:
-    """Simulate what policies do with a stream of pods.
+    """Simulate policies with a stream of pods.
 
-    Each POLICY is compared with the others: a file, a folder whose policies work together, or the word `kubernetes`
-    for Kubernetes' own rules. Pods come and leave in virtual time and go through the queue and the cycle of the real
-    scheduler; those that fit nowhere wait for room. Pods of a scheduler that the policies do not serve count as theirs.
-    Results: how much is in use, how evenly, how much of the free
-    room on GPUs is of no use, who waits for how long; mean and standard deviation where there are several seeds.
+    The command compares each POLICY with the others: a file, a folder whose policies work together, or the word
+    `kubernetes` for Kubernetes' own rules. Pods arrive and leave in virtual time, and use the scheduling queue and the
+    scheduling cycle of the scheduler. Unschedulable pods wait. Pods of a scheduler that the policies do not serve count
+    as theirs. The results are: the utilization and its balance, the free GPU capacity that cannot be used, and the
+    waiting times. With several seeds, the results are mean and standard deviation.
     """
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.simulation import results as telling

@@ -23,22 +23,22 @@ EPILOG = """
 \b
 Examples:
   policyctl snapshot -o cluster.json.gz                      # your current kubectl context
-  policyctl snapshot --anonymise -o cluster.yaml             # fit to be shown to others
-  policyctl snapshot --anonymise --policies policies/ -o cluster.json   # and the policies still mean the same
+  policyctl snapshot --anonymise -o cluster.yaml             # without names, to share it
+  policyctl snapshot --anonymise --policies policies/ -o cluster.json   # keep what the policies need
   policyctl snapshot --policies policies/ --prometheus-url http://prometheus:9090 -o now.json.gz
   policyctl why web-7f9 --cluster now.json.gz --metrics now.metrics.yaml --policies policies/
-  policyctl snapshot --cluster dump.yaml --anonymise         # of what kubectl get -o yaml printed
+  policyctl snapshot --cluster dump.yaml --anonymise         # from the output of kubectl get -o yaml
 
 \b
-What is written: only what scheduling reads. Never environment, commands, secrets, configuration, messages, or
-annotations (but those that --policies read). With --anonymise also no names of nodes, namespaces, pods, owners,
-images, volumes, no values of labels and taints, and of owners' kinds and of conditions only Kubernetes' own words.
-Kept are: keys of labels, names of resources, schedulers and drivers, numbers of up to five digits, numbers in labels
-of nodes that an affinity compares (Gt, Lt), texts that the policies themselves hold, and the values of the labels of
-zone, region, architecture, operating system and instance type, and of each --keep.
+The file contains only what scheduling reads. It never contains environment, commands, secrets, configuration,
+messages, or annotations (except those that --policies read). With --anonymise, it also contains no names of nodes,
+namespaces, pods, owners, images and volumes, and no values of labels and taints. For kinds of owners and for
+conditions, it keeps only the words of Kubernetes. It keeps: label keys; names of resources, schedulers and drivers;
+numbers of up to five digits; numbers in node labels that an affinity compares (Gt, Lt); texts in the policies; and
+the label values of zone, region, architecture, operating system, instance type, and each --keep.
 
 \b
-Exit codes: 0 all is written; 1 written, but something could not be read; 2 nothing is written.
+Exit codes: 0 success; 1 written, but some objects could not be read; 2 nothing was written.
 """
 _METRICS_SUFFIX = ".metrics.yaml"
 
@@ -46,25 +46,25 @@ _METRICS_SUFFIX = ".metrics.yaml"
 @click.command(epilog=EPILOG)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
-    help="Where to write: .yaml, .json, each also with .gz.  [default: standard output, as JSON]",
+    help="Output file: .yaml or .json, also with .gz.  [default: standard output, as JSON]",
 )  # fmt: skip
 @worlds.cluster_options
-@click.option("--anonymise", is_flag=True, help="Replace names by pseudonyms; every reference stays.")
+@click.option("--anonymise", is_flag=True, help="Replace names with pseudonyms; references stay valid.")
 @click.option("--keep", multiple=True, metavar="LABEL", help="Keep the values of this label; may be repeated.")
 @click.option(
     "--key-file", type=click.Path(path_type=Path), metavar="FILE",
-    help="Pseudonyms follow from this secret: the same in each snapshot.  [default: they are numbered]",
+    help="Derive pseudonyms from this secret, so that they are the same in each snapshot.  [default: numbers]",
 )  # fmt: skip
 @click.option(
     "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
-    help="Keep what these read: annotations, texts, and with --prometheus-url metrics; may be repeated.",
+    help="Keep what these policies read: annotations, texts, and with --prometheus-url metrics; may be repeated.",
 )  # fmt: skip
-@click.option("--prometheus-url", type=worlds.Url(), help="Ask the metrics that --policies read, too.")
+@click.option("--prometheus-url", type=worlds.Url(), help="Also save the metrics that --policies read.")
 @click.option(
     "--metrics-output", type=click.Path(path_type=Path), metavar="FILE",
-    help=f"Where to write the metrics.  [default: beside the output, {_METRICS_SUFFIX}]",
+    help=f"Output file for metrics.  [default: beside the output, with {_METRICS_SUFFIX}]",
 )  # fmt: skip
-@click.option("--allow-missing", is_flag=True, help="End with 0 also where kinds could not be read.")
+@click.option("--allow-missing", is_flag=True, help="Exit with 0 even if some kinds could not be read.")
 def command(
     output: Path | None,
     kubeconfig: Path | None,
@@ -78,10 +78,10 @@ def command(
     metrics_output: Path | None,
     allow_missing: bool,
 ) -> int:
-    """Take a cluster into a file that `why`, `test`, `simulate` and all others can read.
+    """Save a live cluster to a file that `why`, `test`, `simulate` and the other commands read.
 
-    The file is a plain Kubernetes List, as kubectl prints it, with nodes, unfinished pods, and whatever else
-    scheduling looks at. A kind that you may not list is named, and left out.
+    The file is a Kubernetes List, as kubectl prints it. It contains nodes, unfinished pods, and all other objects that
+    scheduling depends on. If you have no permission to list a kind, the command names it and omits it.
     """
     from kube_policy_scheduler.cli.policies import compiled
     from kube_policy_scheduler.documents.yaml_document import DocumentError

@@ -28,22 +28,22 @@ Examples:
   policyctl test spread.test.yaml              # one file
   policyctl test policies/                     # every .test.yaml file below a folder
   policyctl test policies/ --run 'hot node'    # the cases whose name matches a regular expression
-  policyctl test policies/ -o report.xml       # for people, and JUnit for the CI system
-  policyctl test policies/ --update            # write the scores and placements that came
-  policyctl test policies/ --coverage --threshold 90   # what no case decides with; 1 below 90%
-  policyctl test policies/ --mutate -q         # changes of the policies that no case notices
-  policyctl test --init spread.policy          # a first test file, spread.test.yaml; -o FILE, or -o - to look at it
+  policyctl test policies/ -o report.xml       # text, and a JUnit report for the CI system
+  policyctl test policies/ --update            # write the actual scores and placements
+  policyctl test policies/ --coverage --threshold 90   # what no case tests; exit with 1 below 90%
+  policyctl test policies/ --mutate -q         # changes of the policies that no case detects
+  policyctl test --init spread.policy          # write spread.test.yaml; or use -o FILE, or -o - to print it
   policyctl test --schema > policy-test.schema.json
 
 \b
-Exit codes: 0 every case passed; 1 a case failed, or it is less than --threshold; 2 a file cannot be used, or
-there was nothing to run.
+Exit codes: 0 every case passed; 1 a case failed, or the result is below --threshold; 2 a file cannot be used, or
+there is nothing to run.
 """
 
 
 @click.command(epilog=EPILOG)
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
-@click.option("--run", "pattern", metavar="REGEX", help="Only cases whose name matches.")
+@click.option("--run", "pattern", metavar="REGEX", help="Run only the cases whose name matches.")
 @format_option(*FORMATS)
 @click.option(
     "-o",
@@ -51,36 +51,41 @@ there was nothing to run.
     "outputs",
     multiple=True,
     metavar="[FORMAT=]FILE",
-    help="Also write a file; .xml is JUnit, .json and .tap what they say. May be given several times.",
+    help="Also write a report file; the suffix .xml means JUnit, .json and .tap mean these formats. May be repeated.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Show only cases that did not pass, and the last line.")
+@click.option("-q", "--quiet", is_flag=True, help="Show only the cases that did not pass, and the last line.")
 @click.option(
     "--shuffle/--no-shuffle",
     default=None,
-    help="Decide every case a second time with the nodes in another order; on where the environment has CI.",
+    help="Decide every case a second time with the nodes in another order. On if the environment variable CI is set.",
 )
 @click.option(
     "--root",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Test files may name files below it.  [default: the working directory; of tests elsewhere, their folder]",
+    help="Folder that test files may refer to.  [default: the working directory, or the folder of a test file"
+    " elsewhere]",
 )
-@click.option("--no-skip", is_flag=True, help="Skipped and todo cases are failures.")
-@click.option("--update", is_flag=True, help="Write the scores and placements that came into the files.")
-@click.option("--diff", is_flag=True, help="Show what --update would write, and write nothing.")
-@click.option("--coverage", is_flag=True, help="Show which clauses and branches of the policies no case decides with.")
-@click.option("--coverage-out", type=click.Path(path_type=Path), metavar="FILE", help="Write it as Cobertura XML.")
-@click.option("--mutate", is_flag=True, help="Change the policies in small ways and show what no case notices.")
+@click.option("--no-skip", is_flag=True, help="Count skipped and todo cases as failures.")
+@click.option("--update", is_flag=True, help="Write the actual scores and placements into the files.")
+@click.option("--diff", is_flag=True, help="Show what --update would write; write nothing.")
+@click.option("--coverage", is_flag=True, help="Show the clauses and branches of the policies that no case tests.")
+@click.option(
+    "--coverage-out", type=click.Path(path_type=Path), metavar="FILE", help="Write the coverage as Cobertura XML."
+)
+@click.option(
+    "--mutate", is_flag=True, help="Make small changes to the policies and show the changes that no case detects."
+)
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 100),
     metavar="PERCENT",
-    help="With --coverage, or --mutate: end with 1 where it is less.",
+    help="With --coverage or --mutate: exit with 1 if the result is lower.",
 )
 @click.option(
-    "--init", "init", type=click.Path(path_type=Path), metavar="POLICY", help="Write a first test file for it."
+    "--init", "init", type=click.Path(path_type=Path), metavar="POLICY", help="Write a first test file for this policy."
 )
-@click.option("--schema", is_flag=True, help="Print the JSON schema of test files, for editors, and end.")
+@click.option("--schema", is_flag=True, help="Print the JSON schema of test files, for editors, and exit.")
 def command(
     paths: tuple[Path, ...],
     pattern: str | None,
@@ -99,10 +104,10 @@ def command(
     init: Path | None,
     schema: bool,
 ) -> int:
-    """Decide the cases of test files and compare with what they expect.
+    """Run policy tests.
 
-    A test file names its policies, a cluster and cases: a pod each, and where it should go, or why nowhere. The
-    cases are decided by the scheduler's own cycle.
+    A test file names its policies, a cluster and cases. Each case has a pod, and its expected node or the expected
+    reason why no node fits. The command decides the cases with the scheduling cycle of the scheduler.
     """
     if schema:
         from kube_policy_scheduler.tooling.tester.suite_file import schema_text

@@ -23,42 +23,47 @@ EPILOG = """
 \b
 Examples:
   kubectl get nodes,pods -A -o yaml > cluster.yaml
-  policyctl why web-7f9 --cluster cluster.yaml                    # by Kubernetes' own rules
+  policyctl why web-7f9 --cluster cluster.yaml                    # with Kubernetes' own rules
   policyctl why shop/web-7f9 --cluster cluster.yaml --policies policies/
-  policyctl why pod.yaml --cluster cluster.yaml --policies a.policy   # a pod that is not there yet
+  policyctl why pod.yaml --cluster cluster.yaml --policies a.policy   # a pod that does not exist yet
   policyctl why web-7f9 -n shop --policies policies/              # your current kubectl context
 
 \b
-What was decided in the past, by the scheduler's decision log or by what it still knows:
+To explain an earlier decision, use the decision log or the memory of a running scheduler:
   policyctl why web-7f9 --record decisions.jsonl
   policyctl why shop/web-7f9 --daemon http://127.0.0.1:10351
   policyctl why web-7f9 --record decisions.jsonl --cluster then.json.gz --policies policies/   # decided again
 
 \b
-Exit codes: 0 the pod fits; 1 it fits nowhere; 2 it could not be told.
+Exit codes: 0 the pod fits; 1 no node fits; 2 the command could not run.
 """
 
 
 @click.command(epilog=EPILOG)
 @click.argument("pod", metavar="POD", shell_complete=files.complete_path)
 @worlds.cluster_options
-@click.option("-n", "--namespace", help="The pod's namespace, where several have a pod of that name.")
+@click.option("-n", "--namespace", help="Namespace of the pod, if several namespaces have a pod of that name.")
 @click.option(
     "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
     help="Policies that decide: a file, or a folder; may be repeated.  [default: Kubernetes' own rules]",
 )  # fmt: skip
-@click.option("--policy", metavar="NAME", help="Decide by this policy, whichever governs the pod.")
+@click.option("--policy", metavar="NAME", help="Use this policy, no matter which one governs the pod.")
 @click.option(
     "--record", type=click.Path(path_type=Path), metavar="FILE",
-    help="Tell what was decided last, from a decision log; with --cluster, decide that pod again at that time.",
+    help="Explain the pod's last decision in a file of the decision log. With --cluster, decide the pod again at"
+        " that time.",
 )  # fmt: skip
-@click.option("--daemon", metavar="URL", help="The same from a running scheduler's HTTP port.")
+@click.option(
+    "--daemon",
+    metavar="URL",
+    help="Explain the pod's last decision in the memory of a running scheduler, at its HTTP port.",
+)
 @click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Bearer token for --daemon.")
 @click.option(
-    "--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="Certificate authorities to trust for --daemon."
+    "--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="CA certificates to trust for --daemon."
 )
 @worlds.decision_options
-@click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="How many nodes to show.")
+@click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Number of nodes to show.")
 @worlds.output_options
 def command(
     pod: str,
@@ -82,10 +87,10 @@ def command(
 ) -> int:
     """Explain the decision about one pod.
 
-    POD is the name of a pod of the cluster (or NAMESPACE/NAME), or a file with a pod. Of a pod that fits nowhere
-    it is said what stands in the way most, what each rule refuses, what the closest nodes lack, and which single
-    changes would make it fit; each of these was decided again with the change made. Of a pod that fits, or is on a
-    node: why this node and not the next.
+    POD is the name of a pod in the cluster (or NAMESPACE/NAME), or a file with a pod. If no node fits, the report shows
+    the main cause, the nodes that each rule rejects, what the closest nodes lack, and single changes that would help;
+    each change was tried with a new decision. If the pod fits or has a node, the report shows why this node is better
+    than the others.
     """
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.pages.reports import why_page

@@ -18,22 +18,22 @@ EPILOG = """
 \b
 Examples:
   policy-scheduler config --print-defaults > config.yaml
-  policy-scheduler config config.yaml                    # complains, or prints what is in force
-  policy-scheduler --http-plain config config.yaml       # with flags, as the Deployment gives them
+  policy-scheduler config config.yaml                    # print errors, or the active settings
+  policy-scheduler --http-plain config config.yaml       # with the flags of the Deployment
 
 \b
-Exit codes: 0 all is well; 2 the file cannot be used: each problem has its line.
+Exit codes: 0 the file is valid; 2 the file cannot be used, and each problem is printed with its line.
 """
 
 
 @click.command(epilog=EPILOG, short_help="Check a configuration file, or print every setting.")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--print-defaults", is_flag=True, help="Print a file with every setting, its default and its meaning.")
+@click.option("--print-defaults", is_flag=True, help="Print every setting with its default and meaning.")
 @click.pass_obj
 def config(given: Callable[[Settings], Settings], file: Path | None, print_defaults: bool) -> None:
-    """Check a configuration file and print the settings in force; a password in a URL is left out.
+    """Check a configuration file and print the active settings, without passwords in URLs.
 
-    What is printed is a configuration file itself.
+    The output is a valid configuration file.
     """
     if print_defaults == (file is not None):
         raise click.UsageError("give a FILE to check, or --print-defaults")

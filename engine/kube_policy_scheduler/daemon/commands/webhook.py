@@ -35,15 +35,16 @@ EPILOG = """
 \b
 Examples:
   policy-scheduler webhook --certificate-file tls.crt --key-file tls.key     # from cert-manager, for example
-  policy-scheduler webhook --self-managed-certificate                        # made, stored and renewed by itself
+  policy-scheduler webhook --self-managed-certificate                        # created, stored and renewed by the
+  webhook
 
 \b
-The manifests are in deploy/components/webhook-self-managed and webhook-cert-manager. Both files are read again when
-they change.
+The manifests are in deploy/components/webhook-self-managed and webhook-cert-manager. The webhook reads both files
+again when they change.
 
 \b
-Exit codes: 0 ended by SIGTERM, SIGHUP or Ctrl-C; 1 the API server refuses what a self-managed certificate needs;
-2 a wrong flag or certificate.
+Exit codes: 0 stopped by SIGTERM, SIGHUP or Ctrl-C; 1 the API server rejects a request for the self-managed
+certificate; 2 a wrong flag or certificate.
 """
 NAME = "policy-scheduler-webhook"
 FIRST_TRY_SECONDS = 60.0
@@ -58,23 +59,36 @@ class _Options:
     proof: PolicyProof | None
 
 
-@click.command(epilog=EPILOG, short_help="Refuse ConfigMaps whose policies have errors.")
-@click.option("--address", default="0.0.0.0:8443", show_default=True, metavar="HOST:PORT", help="Where to listen.")
-@click.option("--address-file", type=click.Path(path_type=Path), help="Write the real HOST:PORT here.")
-@click.option("--certificate-file", type=click.Path(path_type=Path), help="PEM; needs --key-file.")
-@click.option("--key-file", type=click.Path(path_type=Path), help="PEM, without a password.")
+@click.command(epilog=EPILOG, short_help="Reject ConfigMaps whose policies contain errors.")
+@click.option("--address", default="0.0.0.0:8443", show_default=True, metavar="HOST:PORT", help="Address to listen on.")
+@click.option("--address-file", type=click.Path(path_type=Path), help="Write the actual HOST:PORT to this file.")
+@click.option("--certificate-file", type=click.Path(path_type=Path), help="Certificate in PEM; requires --key-file.")
+@click.option("--key-file", type=click.Path(path_type=Path), help="Private key in PEM, without a password.")
 @click.option(
     "--self-managed-certificate",
     is_flag=True,
-    help="Make a certificate, keep it in a Secret, renew it, and tell the API server to trust it.",
+    help="Create a certificate, store it in a Secret, renew it, and let the API server trust it.",
 )
-@click.option("--namespace", help="Of Secret and Service; default: the pod's own.")
-@click.option("--secret", default=f"{NAME}-tls", show_default=True, help="Has to be there; may be empty.")
-@click.option("--service", default=NAME, show_default=True, help="The certificate is for its names.")
-@click.option("--configuration", default=NAME, show_default=True, help="The ValidatingWebhookConfiguration.")
-@click.option("--checksums", is_flag=True, help="As `policies.checksums` of the scheduler's configuration.")
-@click.option("--public-key-file", type=click.Path(path_type=Path), help="As `policies.publicKeyFile`.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: as kubectl, or the service account.")
+@click.option("--namespace", help="Namespace of the Secret and the Service. Default: the namespace of the pod.")
+@click.option(
+    "--secret",
+    default=f"{NAME}-tls",
+    show_default=True,
+    help="Secret for the certificate. It must exist, and may be empty.",
+)
+@click.option("--service", default=NAME, show_default=True, help="Service whose names the certificate contains.")
+@click.option("--configuration", default=NAME, show_default=True, help="Name of the ValidatingWebhookConfiguration.")
+@click.option("--checksums", is_flag=True, help="Same as `policies.checksums` of the scheduler's configuration.")
+@click.option(
+    "--public-key-file",
+    type=click.Path(path_type=Path),
+    help="Same as `policies.publicKeyFile` of the scheduler's configuration.",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    help="Path of the kubeconfig. Default: as kubectl, or the service account.",
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def webhook(
     address: str,
@@ -91,9 +105,9 @@ def webhook(
     kubeconfig: Path | None,
     log_format: Literal["text", "json"],
 ) -> None:
-    """Answer API servers that ask whether a ConfigMap may be written: not if its policies have errors.
+    """Serve an admission webhook that rejects ConfigMaps whose policies contain errors.
 
-    What is wrong with them is shown by kubectl; warnings are shown, too, and hinder nothing.
+    kubectl shows the errors. It also shows warnings, which do not reject the ConfigMap.
     """
     from kube_policy_scheduler.adapters.kube.webhook_certificate import WebhookNames
 

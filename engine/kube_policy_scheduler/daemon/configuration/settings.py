@@ -53,29 +53,29 @@ UrlPath: TypeAlias = Annotated[str, Shape({"pattern": r"^(/[-A-Za-z0-9_.~]+)+$",
 
 @dataclass(frozen=True, slots=True)
 class KubernetesSettings:
-    """How to reach the API server."""
+    """Connection to the API server."""
 
     kubeconfig: Path | None = None
-    """None: the service account inside a pod; outside it $KUBECONFIG, then ~/.kube/config, as kubectl does."""
+    """None: in a pod, the service account; elsewhere $KUBECONFIG, then ~/.kube/config, as in kubectl."""
     context: str | None = None
-    """A context of the kubeconfig; None: its current one."""
+    """Context of the kubeconfig. None: the current context."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
-    """Where policies come from."""
+    """Source of the policies."""
 
     path: Path = Path("/etc/policy-scheduler/policies")
-    """A directory of `.policy` files, usually a ConfigMap's volume (the whole volume: with subPath nothing is ever
-    updated), or one file."""
+    """A directory of `.policy` files, usually the volume of a ConfigMap, or one file. Mount the whole volume: the
+    kubelet never updates a subPath mount."""
     config_map: str | None = None
-    """`NAMESPACE/NAME` of the ConfigMap behind the path: a broken reload becomes an Event on it, and each replica says
-    what it decides by, for `policyctl rollout status`. None: neither."""
+    """`NAMESPACE/NAME` of the ConfigMap behind the path. The scheduler writes events about reloads on it, stores
+    accepted versions, and reports its policies for `policyctl rollout status`. None: nothing of this."""
     checksums: bool = False
-    """Take policies over only with a file `SHA256SUMS` beside them that lists exactly these, as sha256sum writes it."""
+    """Accept policies only if a file `SHA256SUMS` beside them, as sha256sum writes it, lists exactly these files."""
     public_key_file: Path | None = None
-    """Take policies over only where `SHA256SUMS.sig` beside them is the signature of `SHA256SUMS` by this Ed25519 key,
-    in PEM; implies `checksums`. Keep it where who writes policies cannot write."""
+    """Accept policies only if `SHA256SUMS.sig` beside them is the signature of `SHA256SUMS` by this Ed25519 key, in
+    PEM. Implies `checksums`. Store the key where policy authors cannot write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +83,22 @@ class PrometheusSettings:
     """Where `promql("…")` is asked. How often, and how fresh answers must be, each policy says itself."""
 
     url: Url
-    """Base of the HTTP API: Prometheus, Thanos, Mimir, VictoriaMetrics."""
+    """Base URL of the HTTP API of Prometheus, Thanos, Mimir or VictoriaMetrics."""
     bearer_token_file: Path | None = None
-    """Read again for every request, because projected tokens change about hourly."""
+    """File with a bearer token. It is read for every request, because projected tokens change about every hour."""
     ca_file: Path | None = None
-    """Certificate authorities to trust instead of the system's."""
+    """CA certificates to trust instead of those of the system."""
     client_certificate_file: Path | None = None
-    """For mutual TLS; needs `clientKeyFile`."""
+    """Client certificate for mutual TLS; requires `clientKeyFile`."""
     client_key_file: Path | None = None
-    """For mutual TLS; needs `clientCertificateFile`."""
+    """Client key for mutual TLS; requires `clientCertificateFile`."""
     timeout: PositiveDuration = 5.0
-    """Seconds for one query. Decisions never wait for it; five are long for an instant query over all nodes."""
+    """Timeout of one query. Decisions never wait for it; 5 s is long for an instant query over all nodes."""
     node_label: str | None = None
-    """The label that names the node, for queries that do not say `by`; None: found by itself, from `node`,
+    """The label that names the node, for queries without `by`. None: the scheduler finds it, from `node`,
     `kubernetes_node`, … to `instance` with an address."""
     prime_timeout: Duration = 3.0
-    """Seconds that new policies wait for the first values of their new metrics before they are used without."""
+    """Time that new policies wait for the first values of new metrics before they are used without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,33 +107,34 @@ class TlsSettings:
     keeps tokens from being read on the way, but clients cannot check it."""
 
     certificate_file: Path | None = None
-    """PEM, with the certificates of authorities between behind it; read again when it changes. Needs `keyFile`."""
+    """Certificate in PEM, followed by intermediate CA certificates; read again when it changes. Requires `keyFile`."""
     key_file: Path | None = None
-    """PEM, without a password. Needs `certificateFile`."""
+    """Key in PEM, without a password. Requires `certificateFile`."""
     client_ca_file: Path | None = None
-    """Authorities of clients' certificates, in PEM; read again when it changes. With `mode: extender` the verbs are
-    then for clients with such a certificate (kube-scheduler's `tlsConfig`), or a token where `authentication` is on."""
+    """CA certificates for client certificates, in PEM; read again when it changes. With `mode: extender`, a client of
+    the verbs then needs such a certificate (kube-scheduler's `tlsConfig`), or a token if `authentication` is on."""
     client_names: tuple[str, ...] = ()
-    """Common names of certificates that are let in, such as `system:kube-scheduler`; empty: every one of the
-    authorities. Name them where the authority is the cluster's own: it also signs for nodes and users."""
+    """Allowed common names of client certificates, such as `system:kube-scheduler`; empty: all. Set them if you use the
+    CA of the cluster, because it also signs for nodes and users."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Where probes, metrics and the status page are served."""
+    """Address and security of probes, metrics and the status page."""
 
     host: str = "127.0.0.1"
-    """`0.0.0.0` in a pod, so that the kubelet and Prometheus can reach it. Where others can connect, the port speaks
-    HTTPS and asks for tokens, unless `authentication: none` says otherwise."""
+    """In a pod, use `0.0.0.0`, so that the kubelet and Prometheus can connect. If other machines can connect, the port
+    uses HTTPS and requires tokens, unless you set `authentication: none`."""
     port: Port = 10259
-    """As kube-scheduler's."""
+    """The port of kube-scheduler."""
     tls: TlsSettings | None = None
-    """None: with authentication a certificate that is made at the start, as `{}`; without it plain HTTP."""
+    """None: with authentication, a certificate that the scheduler creates when it starts, as for `{}`; without
+    authentication, plain HTTP."""
     authentication: Literal["none", "kubernetes"] | None = None
-    """`kubernetes`: who asks for anything but the probes needs a token that the API server knows (TokenReview) and the
-    right to `get` the path (SubjectAccessReview of nonResourceURLs), as with kube-scheduler. Needs the ClusterRole
-    `system:auth-delegator` for ourselves. `none`: everyone who can connect sees pods, nodes and policies. None:
-    `kubernetes` where others can connect to `host`, `none` where only this machine can."""
+    """`kubernetes`: for everything except probes, a client needs a token that the API server accepts (TokenReview) and
+    permission to `get` the path (SubjectAccessReview of nonResourceURLs), as in kube-scheduler. The scheduler needs the
+    ClusterRole `system:auth-delegator` for this. `none`: everybody who can connect sees pods, nodes and policies. None:
+    `kubernetes` if other machines can connect to `host`, otherwise `none`."""
 
     def in_force(self) -> HttpSettings:
         """Return what is in force where nothing was said."""
@@ -144,106 +145,107 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True)
 class DecisionLogSettings:
-    """What is kept of decisions, for `/debug/decisions`, the status page, `policyctl why`, `impact` and `capture`."""
+    """The decision log, for `/debug/decisions`, the status page, `policyctl why`, `impact` and `capture`."""
 
     kept: Annotated[int, Shape({"minimum": 0, "maximum": 1_000_000})] = 10_000
-    """Decisions kept in memory, about 1 KB each; 0 for none."""
+    """Number of decisions in memory, about 1 KB each; 0 for none."""
     directory: Path | None = None
-    """Also written to `decisions.jsonl` in this folder, which only this process may use. None: memory only."""
+    """Also write decisions to `decisions.jsonl` in this folder, which only this process may use. None: memory only."""
     file_mebibytes: Annotated[int, Shape({"minimum": 1, "maximum": 4096})] = 64
-    """Size at which the next file is begun: about 100,000 decisions."""
+    """Maximum size of a file, enough for about 100,000 decisions."""
     files: Annotated[int, Shape({"minimum": 1, "maximum": 1000})] = 5
-    """Files kept, the current one included."""
+    """Number of files, including the current one."""
     repeat_after: Duration = 300.0
-    """For so long a pod's refusal for the same reason is counted and not logged again."""
+    """If a pod is rejected again for the same reason within this time, the decision is counted but not logged."""
     detail_share: Annotated[float, Shape({"minimum": 0, "maximum": 1})] = 0.01
-    """Share of the time that may be spent on scores by clause and node: all decisions of a quiet cluster, up to 15 a
-    second at 5,000 nodes, whose bindings wait 0.7 ms for it. 0 for none."""
+    """Share of the time for details (scores by clause and node): enough for all decisions of a quiet cluster, up to 15
+    per second at 5,000 nodes. They delay the binding by 0.7 ms. 0 for none."""
     best_nodes: Annotated[int, Shape({"minimum": 1, "maximum": 100})] = 3
-    """Nodes whose scores are kept, the chosen one included."""
+    """Number of nodes whose scores are logged, including the chosen one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How to log."""
+    """Log format and level."""
 
     format: Literal["text", "json"] = "text"
-    """`json` for collectors: one object a line."""
+    """`text` for people; `json` for log collectors: one object per line."""
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """`debug` shows every decision: too much for a busy cluster."""
+    """`debug` logs every decision, which is too much for a busy cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderElectionSettings:
-    """One replica decides, the others stand by with warm caches."""
+    """One replica schedules; the others stand by with warm caches."""
 
     enabled: bool = True
-    """Off only where there is never a second replica: two that decide would fight over nodes."""
+    """Disable this only if there is never a second replica: two active replicas would compete for nodes."""
     lease_name: Name = "policy-scheduler"
-    """Replicas with the same name compete; schedulers of different names need different ones."""
+    """Name of the lease. Replicas with the same lease elect one leader; different schedulers need different leases."""
     lease_namespace: Name | None = None
-    """None: the pod's own namespace; outside a pod kube-system."""
+    """Namespace of the lease. None: the namespace of the pod; outside a pod, kube-system."""
     lease_duration: PositiveDuration = 15.0
-    """Seconds until others may take over; as kube-scheduler."""
+    """Time until another replica may take over; the default is that of kube-scheduler."""
     renew_deadline: PositiveDuration = 10.0
-    """Seconds without a renewal after which the leader stops deciding; less than `leaseDuration`."""
+    """Time without a renewal after which the leader stops; less than `leaseDuration`."""
     retry_period: PositiveDuration = 2.0
-    """Seconds between two tries; less than `renewDeadline`."""
+    """Time between two attempts; less than `renewDeadline`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardingSettings:
-    """Several replicas decide at once, each for its own nodes. For more pods a second than one process decides."""
+    """Several active replicas, each with its own nodes, for more pods per second than one process can decide."""
 
     enabled: bool = False
-    """On: all replicas work, and no leader is elected. The names and times of the Leases are `leaderElection`'s."""
+    """Let all replicas schedule, without a leader. The Leases use the names and times of `leaderElection`."""
     unit: Literal["namespace", "pod"] = "namespace"
-    """What one replica decides alone. `namespace`: what relates pods to each other holds exactly. `pod`: also within a
-    namespace the work is shared; pods with affinity to others, hard spread constraints or a gang still go by namespace,
-    but a pod that only another's anti-affinity is about may come beside it within the same moment."""
+    """The unit that one replica decides alone. `namespace`: rules between pods of a namespace hold exactly. `pod`:
+    replicas also share the pods of a namespace, except pods with affinity, hard spread constraints or a gang. Two pods
+    may then be placed at the same moment although the anti-affinity of one excludes the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingSettings:
-    """How decisions are made and carried out."""
+    """Scheduling and binding."""
 
     seed: Annotated[int, Shape({"minimum": 0, "maximum": 2**63 - 1})] = 0
-    """Breaks ties between equal nodes, together with the pod's and the node's names. The same everywhere by default,
-    so that a decision can be repeated."""
+    """Breaks ties between equal nodes, together with the names of the pod and the node. The default is the same
+    everywhere, so that you can repeat a decision."""
     parallel_binds: Annotated[int, Shape({"minimum": 1, "maximum": 1024})] = 128
-    """Bindings under way at the same time. With 5 ms each, 128 give more than an API server takes."""
+    """Maximum number of concurrent bindings. At 5 ms each, 128 is more than an API server accepts."""
     device_annotation: Literal["protected", "trusted"] = "protected"
-    """When the annotation `policy-scheduler/devices` of a bound pod counts. `protected`: while the
-    ValidatingAdmissionPolicy `policy-scheduler-devices` (in `deploy/base`) keeps all but the scheduler from writing it.
-    `trusted`: always, no matter who wrote it."""
+    """When to trust the annotation `policy-scheduler/devices` of a bound pod. `protected`: only while the
+    ValidatingAdmissionPolicy `policy-scheduler-devices` (in `deploy/base`) lets nobody but the scheduler write it.
+    `trusted`: always."""
     recount_every: Duration = 5.0
-    """Seconds between two looks at whether some nodes' columns are what a recount of their pods says, and pending pods
-    where they should be. A look takes 2 ms: 0.04 % of a core. `0s` for never."""
+    """Time between two checks that compare the cache of some nodes with a recount of their pods, and the scheduling
+    queue with the pending pods. A check takes 2 ms: 0.04 % of a core. `0s` disables it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowSettings:
-    """With `mode: shadow`: whose pods are looked at."""
+    """Settings for `mode: shadow`."""
 
     scheduler_names: Annotated[tuple[Name, ...], Shape({"minItems": 1, "uniqueItems": True})] = ("default-scheduler",)
-    """`spec.schedulerName` of the pods that another scheduler places. They are decided as though they asked for one of
-    the top level's `schedulerNames`."""
+    """`spec.schedulerName` of the pods that another scheduler places. The scheduler decides them as if they used one of
+    the top-level `schedulerNames`."""
     give_up_after: PositiveDuration = 600.0
-    """Seconds after which a pod that we would place and nobody does is counted as such, once."""
+    """Time after which a pod counts as `not-bound`: the policies select a node, but no scheduler has bound the pod."""
     kept: Annotated[int, Shape({"minimum": 0, "maximum": 100_000})] = 1000
-    """Comparisons kept for `/debug/shadow`."""
+    """Number of comparisons for `/debug/shadow`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderSettings:
-    """With `mode: extender`: how kube-scheduler asks."""
+    """Settings for `mode: extender`."""
 
     path: UrlPath = "/extender"
-    """The end of kube-scheduler's `urlPrefix`; behind it are the verbs `filter`, `prioritize`, `preempt`, `bind`."""
+    """The path of kube-scheduler's `urlPrefix`; the verbs `filter`, `prioritize`, `preempt` and `bind` follow it."""
     kubernetes_rules: bool = False
-    """On: Kubernetes' own filters and scores are asked too, as the policy has them. Off: kube-scheduler does that."""
+    """Also evaluate Kubernetes' own filters and scores, as the policy defines them. Otherwise kube-scheduler does."""
     max_request_mebibytes: Annotated[int, Shape({"minimum": 1, "maximum": 1024})] = 128
-    """Of one request. 5,000 names are 0.1 MiB; with `nodeCacheCapable: false` 5,000 nodes are 50 MiB and more."""
+    """Maximum size of a request. 5,000 node names are 0.1 MiB; with `nodeCacheCapable: false`, 5,000 nodes are 50 MiB
+    and more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +253,11 @@ class TracingSettings:
     """Attempts to schedule pods as OpenTelemetry traces; needs the extra `tracing`."""
 
     endpoint: Url
-    """Of a collector that takes OTLP over HTTP; without a path, `/v1/traces`. Tokens and certificates are read from
-    OpenTelemetry's variables, such as OTEL_EXPORTER_OTLP_HEADERS."""
+    """URL of a collector that accepts OTLP over HTTP; the default path is `/v1/traces`. For tokens and certificates,
+    set the variables of OpenTelemetry, such as OTEL_EXPORTER_OTLP_HEADERS."""
     sampled_share: Annotated[float, Shape({"minimum": 0, "maximum": 1})] = 0.01
-    """Share of the pods that are traced, each with all of its attempts. One takes up to a millisecond, so no more than
-    50 a second are sent."""
+    """Share of the pods to trace, each with all of its attempts. A trace takes up to a millisecond, so the scheduler
+    sends at most 50 per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,11 +265,11 @@ class Settings:
     """Everything an operator can set."""
 
     mode: Literal["scheduler", "shadow", "extender"] = "scheduler"
-    """`scheduler` places the pods of `schedulerNames`. `shadow` decides the pods of another scheduler, binds nothing,
-    writes nothing, and reports where it differs. `extender` answers kube-scheduler, which keeps placing the pods."""
+    """`scheduler` places the pods of `schedulerNames`. `shadow` decides the pods of another scheduler, binds and writes
+    nothing, and reports differences. `extender` answers kube-scheduler, which places the pods."""
     scheduler_names: Annotated[tuple[Name, ...], Shape({"minItems": 1, "uniqueItems": True})] = ("policy-scheduler",)
-    """`spec.schedulerName` of the pods to schedule; a policy can serve another with its `scheduler` line. Put
-    `default-scheduler` here only where kube-scheduler does not run."""
+    """`spec.schedulerName` of the pods to schedule; a policy can serve another name with its `scheduler` line. Use
+    `default-scheduler` only if kube-scheduler does not run."""
     kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
     policies: PolicySettings = field(default_factory=PolicySettings)
     prometheus: PrometheusSettings | None = None
@@ -281,7 +283,7 @@ class Settings:
     shadow: ShadowSettings = field(default_factory=ShadowSettings)
     extender: ExtenderSettings = field(default_factory=ExtenderSettings)
     tracing: TracingSettings | None = None
-    """None: there are no traces, and nothing of OpenTelemetry is loaded."""
+    """None: no traces; OpenTelemetry is not loaded."""
 
     @property
     def watched(self) -> frozenset[str] | None:

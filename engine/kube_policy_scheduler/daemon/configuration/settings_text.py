@@ -35,7 +35,7 @@ def defaults_text() -> str:
     """Return a configuration file with every key, its default and its meaning; it loads to the defaults."""
     head = [
         "# Everything that can be set, with its default: `policy-scheduler config --print-defaults`.",
-        "# All but apiVersion and kind may be left out. Relative paths start at this file's folder.",
+        "# Only apiVersion and kind are required. Relative paths start at the folder of this file.",
     ]
     lines = [*head, *_head(), *_section(Settings, Settings(), indent="", comments=True)]
     return "\n".join(lines) + "\n"
