@@ -12,7 +12,7 @@ import asyncio
 import logging
 import ssl
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -190,8 +190,7 @@ class ConnectionLimits:
         self._idle_seconds = idle_seconds
         self._request_seconds = request_seconds
         self._rate = rate or RateLimit(REQUESTS_PER_SECOND)
-        self.bodies_at: frozenset[str] = frozenset()
-        """Paths where a request may have a body; the handler counts the requests there."""
+        self._bodies_at: frozenset[str] = frozenset()
         self.context: ssl.SSLContext | None = None
         """Of TLS; None for plain HTTP."""
         self._server: web.Server | None = None
@@ -201,10 +200,17 @@ class ConnectionLimits:
 
     @asynccontextmanager
     async def over(
-        self, server: web.Server, context: ssl.SSLContext | None = None, *, loops: Loops
+        self, server: web.Server, context: ssl.SSLContext | None, *, bodies_at: Iterable[str], loops: Loops
     ) -> AsyncIterator[None]:
-        """Watch over a server's connections while it lasts."""
-        self._server, self.context = server, context
+        """Watch over a server's connections while it lasts.
+
+        Args:
+            server: speaks HTTP on them.
+            context: of TLS; None for plain HTTP.
+            bodies_at: paths where a request may have a body; the handler counts the requests there.
+            loops: of the process.
+        """
+        self._server, self.context, self._bodies_at = server, context, frozenset(bodies_at)
         watching = loops.start("http-connections", self._watch, restarts=True)
         try:
             yield
@@ -240,7 +246,7 @@ class ConnectionLimits:
 
     async def before_handshake(self, address: str) -> None:
         """Wait until an address may have another handshake."""
-        if not self.bodies_at:  # kube-scheduler opens a connection for every other binding that it asks for
+        if not self._bodies_at:  # kube-scheduler opens a connection for every other binding that it asks for
             await asyncio.sleep(self._rate.wait(address, asyncio.get_running_loop().time(), cost=2.0))
 
     @property
@@ -249,7 +255,7 @@ class ConnectionLimits:
 
         @web.middleware
         async def limited(request: web.Request, handler: Handler) -> web.StreamResponse:
-            has_body = request.path in self.bodies_at
+            has_body = request.path in self._bodies_at
             if request.body_exists and not has_body:
                 response: web.StreamResponse = web.Response(status=413, text="no request here has a body\n")
                 response.force_close()

@@ -123,7 +123,6 @@ class HttpServer:
         self._scrapes: dict[str, tuple[float, bytes]] = {}
         """By content type: when the last one began, and its answer."""
         self._limits = limits or ConnectionLimits()
-        self._limits.bodies_at = frozenset(self._posts)
         self._loops = loops or Loops()
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
@@ -151,7 +150,8 @@ class HttpServer:
             stack.push_async_callback(self._runner.cleanup)
             assert self._runner.server is not None
             context = self._certificate.context if self._certificate is not None else None
-            await stack.enter_async_context(self._limits.over(self._runner.server, context, loops=self._loops))
+            watched = self._limits.over(self._runner.server, context, bodies_at=self._posts, loops=self._loops)
+            await stack.enter_async_context(watched)
             await stack.enter_async_context(self._listening())
             if self._certificate is not None:
                 keeping = self._loops.start("serving-certificate", self._certificate.keep, restarts=True)

@@ -82,17 +82,17 @@ class PolicyDirectory:
         self._touched = asyncio.Event()
         self._delivered = asyncio.Event()
         self._told: str | None = None
-        self._watch = _Watch()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watch = _Watch(self._wake)
         self._worker: WorkerThread | None = None
         self._loops = loops or Loops()
         self._watching: Loop | None = None
 
     async def __aenter__(self) -> PolicyDirectory:
         """Deliver what is there now, then go on watching."""
-        loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         # not in the pool of the event loop: that one waits for its threads when the process ends
         self._worker = WorkerThread("policy directory")
-        self._watch.on_event = partial(self._wake, loop)
         self._watching = self._loops.start("policy-directory", partial(self._run, self._worker), restarts=True)
         await self._delivered.wait()
         return self
@@ -106,10 +106,10 @@ class PolicyDirectory:
             self._worker.stop(finally_call=self._watch.disarm)
             self._worker = None
 
-    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _wake(self) -> None:
         """Take note of a change, in the thread of the watch; a file that is written all the time says so once."""
-        if not self._touched.is_set():
-            loop.call_soon_threadsafe(self._touched.set)
+        if self._loop is not None and not self._touched.is_set():
+            self._loop.call_soon_threadsafe(self._touched.set)
 
     async def _run(self, worker: WorkerThread) -> None:
         worker.call(self._warn_of_subpath)
@@ -181,8 +181,8 @@ class PolicyDirectory:
 class _Watch(FileSystemEventHandler):
     """One inotify watch on the directory that holds the policies, made again when that directory is another."""
 
-    def __init__(self) -> None:
-        self.on_event: Callable[[], object] = lambda: None
+    def __init__(self, on_event: Callable[[], object]) -> None:
+        self._on_event = on_event
         self._observer: BaseObserver | None = None
         self._watched: tuple[int, int] | None = None
         self._complained = False
@@ -194,7 +194,7 @@ class _Watch(FileSystemEventHandler):
     def on_any_event(self, event: FileSystemEvent) -> None:
         if event.event_type not in _READING:
             with contextlib.suppress(RuntimeError):  # the event loop has ended
-                self.on_event()
+                self._on_event()
 
     def arm(self, path: Path) -> None:
         """Watch the path's directory, unless that is watched already. Never raises."""
