@@ -6,7 +6,7 @@ import sys
 import time
 from statistics import fmean, median
 
-from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
+from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.observers import Decided
 from kube_policy_scheduler.diagnostics import Source

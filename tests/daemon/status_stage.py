@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
+from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.live_metrics import SignalRow
 from kube_policy_scheduler.daemon.observing.observers import Held

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
-from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseMetrics
+from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, ClauseMetrics
 from tests.daemon.status_stage import Scene
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_policy_scheduler.cluster.signals import Signals
-from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
+from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
 from kube_policy_scheduler.daemon.observing.close_look import MOST_CREDIT_SECONDS
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry, select_in_steps
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog

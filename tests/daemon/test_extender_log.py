@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kube_policy_scheduler.adapters.kube.binding import Reason, Refused
-from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
+from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.serving.status_words import explained
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome, decode, encode

@@ -5,8 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from kube_policy_scheduler.daemon.observing.canaries import Canaries
-from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
-from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseMetrics
+from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, ClauseMetrics
 from kube_policy_scheduler.daemon.observing.live_metrics import LiveMetrics, LiveState
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.framework.cycle import Cycle

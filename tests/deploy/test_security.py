@@ -23,8 +23,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.configuration.settings import parse_settings
 from kube_policy_scheduler.daemon.logs import JsonLines, TextLines
 from kube_policy_scheduler.daemon.main import main
-from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
-from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseMetrics
+from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, ClauseMetrics
 from kube_policy_scheduler.daemon.observing.metrics import SchedulerMetrics
 from kube_policy_scheduler.daemon.policies.checking import MODULE, PolicyChecker
 from kube_policy_scheduler.daemon.policies.live import LivePolicies, PolicyCompiler

@@ -24,7 +24,7 @@ from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.daemon.modes.asked_pods import AskedPods
 from kube_policy_scheduler.daemon.modes.extender_binder import ExtenderBinder
 from kube_policy_scheduler.daemon.observing.decision_entry import counted
-from kube_policy_scheduler.daemon.observing.mode_metrics import ExtenderMetrics
+from kube_policy_scheduler.daemon.observing.metrics import ExtenderMetrics
 from kube_policy_scheduler.daemon.observing.observers import Observer
 from kube_policy_scheduler.daemon.scheduling.algorithm import NO_POLICY
 from kube_policy_scheduler.daemon.scheduling.context import Binder

@@ -27,7 +27,7 @@ from kube_policy_scheduler.adapters.extender_protocol import (
 )
 from kube_policy_scheduler.adapters.http_server import Handler
 from kube_policy_scheduler.daemon.modes.extender import Extender, NotReadyError
-from kube_policy_scheduler.daemon.observing.mode_metrics import ExtenderMetrics
+from kube_policy_scheduler.daemon.observing.metrics import ExtenderMetrics
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from kube_policy_scheduler.daemon.observing.mode_metrics import ShadowMetrics
+from kube_policy_scheduler.daemon.observing.metrics import ShadowMetrics
 from kube_policy_scheduler.daemon.observing.observers import Compared, Observer, ShadowOutcome
 
 MOST_CLAUSES = 10

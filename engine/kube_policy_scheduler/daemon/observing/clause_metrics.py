@@ -1,21 +1,77 @@
-"""What each clause said, exported for Prometheus: read from the counts when a scrape comes.
+"""What each clause said, counted by close looks, and exported for Prometheus when a scrape comes.
 
-The counts are those of close looks, hence of a sample of the decisions where there are many. They begin at 0 with
-every new policy set, as counters may.
+The counts are of a sample of the decisions where there are many. They start at 0 with every new policy set, as counters
+may.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
 from kube_policy_scheduler.daemon.observing.live_metrics import query_label
-from kube_policy_scheduler.policy.detail import Plugin
+from kube_policy_scheduler.policy.detail import Plugin, PluginVerdict
 from kube_policy_scheduler.policy.policy_set import PolicySet
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one plugin said since its policies came into force, in the decisions that were looked at closely."""
+
+    decisions: int = 0
+    asked: int = 0
+    """Nodes; 1 a decision for a rule about the pod as a whole."""
+    refused: int = 0
+    missing: int = 0
+    degraded: int = 0
+    """Decisions in which a value was missing for at least one node."""
+    seconds: float = 0.0
+    """What asking took in all."""
+    low: float | None = None
+    high: float | None = None
+
+
+class ClauseCounts:
+    """Counts by plugin. A new policy set has new plugins, hence begins at 0."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, Counts] = {}
+        self.decisions = 0
+        """How many decisions were looked at."""
+
+    def clear(self) -> None:
+        """Start again."""
+        self._counts = {}
+        self.decisions = 0
+
+    def add(self, verdicts: Iterable[PluginVerdict]) -> None:
+        """Add one decision."""
+        self.decisions += 1
+        counts = self._counts
+        for verdict in verdicts:
+            found = counts.get(id(verdict.plugin))
+            if found is None:
+                found = counts[id(verdict.plugin)] = Counts()
+            found.decisions += 1
+            found.asked += verdict.asked
+            found.refused += verdict.refused
+            found.missing += verdict.missing
+            found.seconds += verdict.seconds
+            found.degraded += verdict.missing > 0
+            low, high = verdict.low, verdict.high
+            if low is not None and (found.low is None or low < found.low):
+                found.low = low
+            if high is not None and (found.high is None or high > found.high):
+                found.high = high
+
+    def of(self, plugin: Plugin) -> Counts:
+        """Return a copy of a plugin's counts."""
+        found = self._counts.get(id(plugin))
+        return Counts() if found is None else Counts(**{name: getattr(found, name) for name in Counts.__slots__})
 
 
 class ClauseMetrics(Collector):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from kube_policy_scheduler.cluster.nodes import IntArray
 from kube_policy_scheduler.cluster.signals import Query
-from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
+from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.detail import Detail, look

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Query, Signals
-from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
+from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
 from kube_policy_scheduler.daemon.observing.close_look import CloseLook
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry, Readings, counted, recorded
 from kube_policy_scheduler.daemon.observing.observers import (

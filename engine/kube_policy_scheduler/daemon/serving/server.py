@@ -25,8 +25,7 @@ from kube_policy_scheduler.adapters.serving_certificate import ServingCertificat
 from kube_policy_scheduler.adapters.spare_time import SpareTime
 from kube_policy_scheduler.daemon.configuration.settings import DecisionLogSettings, HttpSettings, Settings
 from kube_policy_scheduler.daemon.modes.selection import Mode
-from kube_policy_scheduler.daemon.observing.clause_counts import ClauseCounts
-from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseMetrics
+from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts, ClauseMetrics
 from kube_policy_scheduler.daemon.observing.decision_entry import Entry, select_in_steps
 from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.live_metrics import SignalRow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from kube_policy_scheduler.daemon.observing.clause_counts import Counts
+from kube_policy_scheduler.daemon.observing.clause_metrics import Counts
 from kube_policy_scheduler.daemon.serving.status_snapshot import Snapshot
 from kube_policy_scheduler.diagnostics import Source, Span
 from kube_policy_scheduler.framework.queue import Place
