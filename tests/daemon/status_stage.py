@@ -14,7 +14,13 @@ from kube_policy_scheduler.daemon.observing.decision_log import DecisionLog
 from kube_policy_scheduler.daemon.observing.live_metrics import SignalRow
 from kube_policy_scheduler.daemon.observing.observers import Held
 from kube_policy_scheduler.daemon.policies.reload import ReloadRecord, ReloadResult
-from kube_policy_scheduler.daemon.serving.status_snapshot import Onlooker, Replica, Snapshot, Sources, take
+from kube_policy_scheduler.daemon.serving.status_snapshot import (
+    PolicyStatus,
+    Replica,
+    Snapshot,
+    SnapshotSources,
+    take_snapshot,
+)
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.queue import Membership, SchedulingQueue
 from kube_policy_scheduler.policy.gang_state import GangState
@@ -47,7 +53,7 @@ class Scene:
     reachable: bool = True
     gangs: tuple[GangState, ...] = ()
     stage: Stage = field(init=False)
-    onlooker: Onlooker = field(default_factory=Onlooker)
+    policy_status: PolicyStatus = field(default_factory=PolicyStatus)
     queue: SchedulingQueue = field(default_factory=SchedulingQueue)
     counts: ClauseCounts = field(default_factory=ClauseCounts)
     log: DecisionLog = field(init=False)
@@ -64,7 +70,7 @@ class Scene:
             repeat_seconds=300, stopwatch=time.perf_counter, counts=self.counts,
         )  # fmt: skip
         self.log.use_policies(stage.policy_set, hash="9f3a77c0d1e24b58")
-        self.onlooker.use_policies(stage.policy_set, hash="9f3a77c0d1e24b58")
+        self.policy_status.use_policies(stage.policy_set, hash="9f3a77c0d1e24b58")
         for number in range(self.nodes * 3):
             pod = stage.pod(f"run-{number}", cpu=f"{chance.choice((500, 1000, 4000, 9000))}m", app="web")
             stage.cluster.place(pod, f"n{min(self.nodes - 1, int(chance.triangular(0, self.nodes, 0)))}")
@@ -105,18 +111,20 @@ class Scene:
 
     def _reload(self) -> None:
         problem = "web.policy:7:8: error[P0101]: unknown name `laod`\n  |\n7 | filter laod ?? 1 < 0.9\n  |        ^^^^"
-        self.onlooker.on_reloaded(ReloadRecord(ReloadResult.ACCEPTED, "9f3a77c0d1e24b58", 1, NOW - 7200, 0.12))
-        self.onlooker.on_reloaded(ReloadRecord(ReloadResult.REFUSED, "badbadbadbad", 1, NOW - 90, 0.04, (problem,)))
+        self.policy_status.on_reloaded(ReloadRecord(ReloadResult.ACCEPTED, "9f3a77c0d1e24b58", 1, NOW - 7200, 0.12))
+        self.policy_status.on_reloaded(
+            ReloadRecord(ReloadResult.REFUSED, "badbadbadbad", 1, NOW - 90, 0.04, (problem,))
+        )
 
-    def sources(self) -> Sources:
-        return Sources(
+    def sources(self) -> SnapshotSources:
+        return SnapshotSources(
             cluster=self.stage.cluster,
             queue=self.queue,
             gangs=lambda queued: self.gangs,
             assumed=lambda: 3,
             log=self.log,
             counts=self.counts,
-            onlooker=self.onlooker,
+            policy_status=self.policy_status,
             metrics=lambda: [
                 SignalRow("avg by (node) (node_load1)", 7.2, False, self.nodes - 1, None, 0.012),
                 SignalRow("never_there", None, True, 0, None, 0.0),
@@ -136,4 +144,4 @@ class Scene:
         )
 
     def snapshot(self) -> Snapshot:
-        return take(self.sources())
+        return take_snapshot(self.sources())

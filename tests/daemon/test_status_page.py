@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 from kube_policy_scheduler.adapters.http_server import HealthChecks, HttpServer
 from kube_policy_scheduler.daemon.observing.live_metrics import ShardState
 from kube_policy_scheduler.daemon.serving.status_page import StatusPage, rendered
-from kube_policy_scheduler.daemon.serving.status_snapshot import MOST_PENDING, take
+from kube_policy_scheduler.daemon.serving.status_snapshot import MOST_PENDING, take_snapshot
 from kube_policy_scheduler.daemon.serving.status_words import put_into_words
 from kube_policy_scheduler.pages.heat_map import Nodes, Use, heat_map
 from kube_policy_scheduler.pages.status import content_security_policy, render
@@ -38,7 +38,7 @@ def served(scene: Scene) -> Iterator[str]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    page = StatusPage(lambda: take(scene.sources()), stopwatch=count(step=60).__next__)  # each one is new
+    page = StatusPage(lambda: take_snapshot(scene.sources()), stopwatch=count(step=60).__next__)  # each one is new
 
     async def nothing(_: web.Request) -> web.Response:
         return web.Response(text="")
@@ -160,7 +160,7 @@ def test_many_nodes_and_pods_take_the_scheduler_little_time() -> None:
     """A guard against blow-ups: 4 ms for the snapshot and 40 ms in the thread, on a quiet machine."""
     scene = Scene(nodes=5000, pending=2000)
     began = time.process_time()
-    taken = take(scene.sources())
+    taken = take_snapshot(scene.sources())
     between = time.process_time()
     page = rendered(taken)
     assert between - began < 0.5
@@ -173,7 +173,7 @@ def test_of_very_many_pods_some_are_looked_at_and_their_numbers_stand_for_all() 
     scene = Scene()
     for number in range(25_001):
         scene.queue.add(scene.stage.pod(f"x-{number}"), NOW)
-    taken = take(scene.sources())
+    taken = take_snapshot(scene.sources())
     assert len(taken.pending) <= MOST_PENDING
     html = rendered(taken).body.decode()
     assert "<strong>25,001</strong>" in html
@@ -204,7 +204,7 @@ async def test_all_who_ask_at_one_time_get_one_page_and_the_loop_goes_on() -> No
     def counted() -> object:
         nonlocal taken
         taken += 1
-        return take(scene.sources())
+        return take_snapshot(scene.sources())
 
     page = StatusPage(counted, stopwatch=lambda: 0.0)  # type: ignore[arg-type]
     turns = 0
@@ -228,7 +228,7 @@ async def test_a_page_that_could_not_be_made_is_made_anew() -> None:
     scene, broken = Scene(), True
 
     def sometimes() -> object:
-        return None if broken else take(scene.sources())
+        return None if broken else take_snapshot(scene.sources())
 
     page = StatusPage(sometimes, stopwatch=lambda: 0.0)  # type: ignore[arg-type]
     request = type("Request", (), {"headers": {}})()
@@ -282,8 +282,8 @@ def test_who_decides_is_told(change: dict[str, object], said: tuple[str, str]) -
 def test_a_cluster_without_anything_has_a_page() -> None:
     scene = Scene(nodes=1, decided=0)
     scene.stage.cluster.remove_node("n0")
-    scene.onlooker.policies, scene.onlooker.hash = None, ""
-    scene.onlooker.reloads.clear()
+    scene.policy_status.policies, scene.policy_status.hash = None, ""
+    scene.policy_status.reloads.clear()
     html = render(put_into_words(scene.snapshot())).html
     assert "There are no nodes." in html
     assert "No policies are in use: nothing is scheduled." in html

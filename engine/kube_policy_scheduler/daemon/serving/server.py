@@ -36,7 +36,7 @@ from kube_policy_scheduler.daemon.policies.reload import PolicyReloader
 from kube_policy_scheduler.daemon.scheduling.schedule_one import Scheduler
 from kube_policy_scheduler.daemon.serving.state_dump import State, dump_in_steps
 from kube_policy_scheduler.daemon.serving.status_page import StatusPage
-from kube_policy_scheduler.daemon.serving.status_snapshot import Onlooker, Replica, Sources, take
+from kube_policy_scheduler.daemon.serving.status_snapshot import PolicyStatus, Replica, SnapshotSources, take_snapshot
 from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.decision_record import Outcome, encode
 
@@ -116,28 +116,28 @@ class DaemonServer:
         self._scheduler = scheduler
         self._reloader = reloader
         self._counts = ClauseCounts()
-        self._onlooker = Onlooker()
+        self._policy_status = PolicyStatus()
         self._spare_time = SpareTime()
         self._printing: asyncio.Task[None] | None = None
         self.recorder = DecisionRecorder(
             settings.decision_log, seed=settings.scheduling.seed, replica=identity, counts=self._counts
         )
-        metrics.registry.register(ClauseMetrics(self._counts, policies=lambda: self._onlooker.policies))
+        metrics.registry.register(ClauseMetrics(self._counts, policies=lambda: self._policy_status.policies))
         self._fetched = signals
-        self._sources = Sources(
+        self._sources = SnapshotSources(
             cluster=scheduler.cluster,
             queue=scheduler.queue,
             gangs=scheduler.waiting_pods.states,
             assumed=lambda: len(scheduler.cluster.assumed),
             log=self.recorder.log,
             counts=self._counts,
-            onlooker=self._onlooker,
+            policy_status=self._policy_status,
             metrics=self.signals,
             replica=replica,
             clock=time.time,
             shadow=mode.shadow.summary if mode.shadow is not None else None,
         )
-        self._status = StatusPage(lambda: take(self._sources), stopwatch=time.monotonic)
+        self._status = StatusPage(lambda: take_snapshot(self._sources), stopwatch=time.monotonic)
         self.http = http_server(
             settings,
             transport,
@@ -160,13 +160,13 @@ class DaemonServer:
     @property
     def observers(self) -> tuple[Observer, ...]:
         """Return who has to be told what happens."""
-        return self.recorder.log, self._onlooker
+        return self.recorder.log, self._policy_status
 
     def use_policies(self, policies: PolicySet, *, hash: str) -> None:  # noqa: A002 - the record's word
         """Take note of the policies that decide from now on."""
         self._counts.clear()
         self.recorder.log.use_policies(policies, hash=hash)
-        self._onlooker.use_policies(policies, hash=hash)
+        self._policy_status.use_policies(policies, hash=hash)
 
     async def __aenter__(self) -> Self:
         """Listen.

@@ -120,7 +120,7 @@ class Snapshot:
     shadow: Mapping[str, Any] | None = None
 
 
-class Onlooker(Observer):
+class PolicyStatus(Observer):
     """Keeps the last reloads, and which policies are in use."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class Onlooker(Observer):
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class SnapshotSources:
     """Who is asked."""
 
     cluster: Cluster
@@ -150,7 +150,7 @@ class Sources:
     assumed: Callable[[], int]
     log: DecisionLog
     counts: ClauseCounts
-    onlooker: Onlooker
+    policy_status: PolicyStatus
     metrics: Callable[[], Sequence[SignalRow]]
     replica: Callable[[], Replica]
     clock: Callable[[], float]
@@ -158,10 +158,10 @@ class Sources:
     """What was compared so far, where another scheduler places the pods."""
 
 
-def take(sources: Sources) -> Snapshot:
+def take_snapshot(sources: SnapshotSources) -> Snapshot:
     """Return the state of now. Call on the event loop."""
     nodes = sources.cluster.nodes
-    log, onlooker = sources.log, sources.onlooker
+    log, policy_status = sources.log, sources.policy_status
     ready = nodes.condition("Ready")
     entries = log.entries()
     every = max(1, -(-len(sources.queue) // MOST_PENDING))
@@ -195,12 +195,12 @@ def take(sources: Sources) -> Snapshot:
         places=sources.queue.counts(),
         every=every,
         gangs=_gangs(looked_at, sources.gangs),
-        policies=onlooker.policies,
-        plugins=tuple(_plugins(onlooker.policies, sources.counts)),
+        policies=policy_status.policies,
+        plugins=tuple(_plugins(policy_status.policies, sources.counts)),
         looked_at=sources.counts.decisions,
-        hash=onlooker.hash,
-        generation=onlooker.generation,
-        reloads=tuple(onlooker.reloads),
+        hash=policy_status.hash,
+        generation=policy_status.generation,
+        reloads=tuple(policy_status.reloads),
         decisions=tuple(replace(entry) for entry in entries[: -RECENT_DECISIONS - 1 : -1]),
         metrics=tuple(sources.metrics()),
         decided=log.decided,
