@@ -148,8 +148,7 @@ class Reflector(Generic[T]):
         self._recency = Recency()
         self._proof_wanted = asyncio.Event()
         self._list_seconds = 0.0  # that the last list took
-        self._fruitless = 0  # short watches in a row that did not bring the view forward
-        self._is_hurried = False  # the next watch is to be a short one
+        self._short_watches = 0  # in a row, the next one included, that are to bring the view forward
 
     @property
     def position(self) -> int:
@@ -270,7 +269,7 @@ class Reflector(Generic[T]):
         self.last_contact = asyncio.get_running_loop().time()
         self._list_seconds = self.last_contact - asked
         self._recency.known(asked)
-        self._fruitless, self._is_hurried = 0, False
+        self._short_watches = 0
         self._is_unavailable = False
         self._enter(Phase.CONNECTING)
         self.synced.set()
@@ -331,7 +330,7 @@ class Reflector(Generic[T]):
     async def _watch(self) -> float:
         loop = asyncio.get_running_loop()
         self._enter(Phase.CONNECTING)
-        is_short = self._is_hurried
+        is_short = self._short_watches > 0
         seconds = SHORT_WATCH_SECONDS if is_short else self._random.uniform(*self._watch_seconds)
         query = {
             "watch": "1",
@@ -371,10 +370,10 @@ class Reflector(Generic[T]):
             is_routine = self.is_optional or abs(ended - began - seconds) <= GAP_SECONDS
             (self._recency.known if is_routine else self._recency.require)(ended)
         elif is_short:
-            self._fruitless = 0 if self._version != version_before else self._fruitless + 1
-            if self._fruitless >= SHORT_WATCHES:
+            self._short_watches = 1 if self._version != version_before else self._short_watches + 1
+            if self._short_watches > SHORT_WATCHES:
                 self._version = ""
-        if is_healthy or is_short or self._is_hurried or not self._version:
+        if is_healthy or is_short or self._short_watches or not self._version:
             return 0.0
         self._fail(Phase.RETRYING, "the watch ended as soon as it had begun")
         return self._backoff.next_seconds()
@@ -415,7 +414,7 @@ class Reflector(Generic[T]):
                 if len(self._told) <= self._few_objects and self._list_seconds <= GAP_SECONDS / 2:
                     self._version = ""
                 else:
-                    self._is_hurried = True
+                    self._short_watches = max(1, self._short_watches)
                 stream.close()
                 return
             else:
@@ -445,7 +444,7 @@ class Reflector(Generic[T]):
         """Take note of how far the view is, once the handler was told."""
         self._recency.reach(self.position)
         if self._recency.is_met and self.status.phase is Phase.CATCHING_UP:
-            self._fruitless, self._is_hurried = 0, False
+            self._short_watches = 0
             self._enter(Phase.WATCHING)
 
     def _take(self, event: WatchEvent[T] | Bookmark | WatchFailure | MalformedEvent, changes: list[Change[T]]) -> None:
