@@ -106,16 +106,16 @@ def tried(*loaded: LoadedSuite) -> list[MutantResult]:
     return mutated(loaded, results)
 
 
-def fates(found: list[MutantResult]) -> dict[str, str]:
-    return {one.mutant.removed_and_added()[1]: one.fate.value for one in found}
+def statuses(found: list[MutantResult]) -> dict[str, str]:
+    return {one.mutant.removed_and_added()[1]: one.status.value for one in found}
 
 
 def test_a_case_at_the_boundary_notices_the_boundary(tmp_path: Path) -> None:
     far = "- {name: far, pod: {cpu: 1}, expect: {schedulable: true}}"
     policy = "require pod.request.cpu < 2"
-    assert fates(tried(suite(tmp_path, policy, far)))["require pod.request.cpu <= 2"] == "survived"
+    assert statuses(tried(suite(tmp_path, policy, far)))["require pod.request.cpu <= 2"] == "survived"
     near = "- {name: near, pod: {cpu: 2}, expect: {schedulable: false}}"
-    assert fates(tried(suite(tmp_path, policy, f"{far}\n{near}")))["require pod.request.cpu <= 2"] == "killed"
+    assert statuses(tried(suite(tmp_path, policy, f"{far}\n{near}")))["require pod.request.cpu <= 2"] == "killed"
 
 
 def test_what_is_proved_to_change_nothing_is_not_asked_for(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_what_is_proved_to_change_nothing_is_not_asked_for(tmp_path: Path) -> No
         "require pod.priority > 5 and pod.priority > 3",
         "- {name: x, pod: {priority: 9}, expect: {schedulable: true}}",
     )
-    assert fates(tried(loaded))["require pod.priority > 5"] == "equivalent"
-    assert fates(tried(loaded))["require pod.priority > 3"] == "survived"
+    assert statuses(tried(loaded))["require pod.priority > 5"] == "equivalent"
+    assert statuses(tried(loaded))["require pod.priority > 3"] == "survived"
 
 
 def test_no_mutant_dies_of_its_name_alone(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_no_mutant_dies_of_its_name_alone(tmp_path: Path) -> None:
         'filter node.zone == "b"',
         "- {name: x, pod: {cpu: 1}, expect: {filtered: {n1: {clause: 'node.zone == \"b\"'}}}}",
     )
-    found = fates(tried(loaded))
+    found = statuses(tried(loaded))
     assert found['filter node.zone == "b-other"'] == "survived"
     assert found['filter node.zone != "b"'] == "killed"
 
@@ -146,7 +146,7 @@ def test_no_mutant_dies_of_a_metric_that_it_does_not_read(tmp_path: Path) -> Non
         'score promql("load") ?? 5',
         "- {name: x, pod: {cpu: 1}, metrics: {load: 1}, expect: {schedulable: true}}",
     )
-    assert fates(tried(loaded))[""] == "survived"
+    assert statuses(tried(loaded))[""] == "survived"
 
 
 def test_one_case_in_any_file_is_enough(tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ def test_one_case_in_any_file_is_enough(tmp_path: Path) -> None:
     (tmp_path / "q.test.yaml").write_text(text)
 
     no = load_suite(tmp_path / "q.test.yaml")
-    assert fates(tried(yes))[""] == "survived"
-    assert {one.fate for one in tried(yes, no)} == {MutantStatus.KILLED}
+    assert statuses(tried(yes))[""] == "survived"
+    assert {one.status for one in tried(yes, no)} == {MutantStatus.KILLED}
 
 
 def test_the_outcome_is_always_the_same(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_no_case_notices_what_is_proved_to_be_equivalent(
     refused = {result.case.name for result in loaded.run().results() if result.state.value == "fail"}
     cases = [draft.replace("true", "false") if f"c{at}" in refused else draft for at, draft in enumerate(drafts)]
     loaded = suite(tmp_path, policy, "\n".join(cases))
-    proved = {added for added, fate in fates(tried(loaded)).items() if fate == "equivalent"}
+    proved = {added for added, status in statuses(tried(loaded)).items() if status == "equivalent"}
     assert proved
     monkeypatch.setattr("kube_policy_scheduler.tooling.mutation.trial.equivalent", lambda policy, mutated: False)
-    assert {fates(tried(loaded))[added] for added in proved} == {"survived"}
+    assert {statuses(tried(loaded))[added] for added in proved} == {"survived"}

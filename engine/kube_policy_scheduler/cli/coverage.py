@@ -86,18 +86,18 @@ def mutated(loaded: Sequence[LoadedSuite], results: Sequence[SuiteResult]) -> li
     """
     from kube_policy_scheduler.tooling.mutation.trial import together
 
-    subjects = [mutation_target(suite, result) for suite, result in zip(loaded, results, strict=True)]
+    targets = [mutation_target(suite, result) for suite, result in zip(loaded, results, strict=True)]
     wanted: dict[tuple[str, int, int, str], tuple[Mutant, list[MutationTarget]]] = {}
-    for subject in subjects:
-        for mutant in subject.mutants():
+    for target in targets:
+        for mutant in target.mutants():
             place = (mutant.source.name, mutant.span.start, mutant.span.end, mutant.text)
-            wanted.setdefault(place, (mutant, []))[1].append(subject)
+            wanted.setdefault(place, (mutant, []))[1].append(target)
     done: list[MutantResult] = []
     with status_line() as show:
         for at, place in enumerate(sorted(wanted)):
             mutant, among = wanted[place]
             show(f"{_bar(at, len(wanted))} mutants {at}/{len(wanted)}  {mutant.span}")
-            done.append(together(mutant, [subject.try_out(mutant) for subject in among]))
+            done.append(together(mutant, [target.try_out(mutant) for target in among]))
     return done
 
 

@@ -77,10 +77,10 @@ def _text(policy_path: Path, target: Path | None) -> tuple[str, str]:
         raise click.ClickException(f"{policy_path}: no case was found that shows anything; write the first by hand")
     first = _passing(search, found, shown_as, policy=path, name=policy.name)
     more = search.noticing(found, list(_unnoticed(first, policy.name)))
-    if more.witnesses != found.witnesses:
+    if more.cases != found.cases:
         first = _passing(search, more, shown_as, policy=path, name=policy.name)
     told = f"{first.count} cases, {first.coverage}, {summary(first.tried)}"
-    if any(one.fate is MutantStatus.SURVIVED for one in first.tried):
+    if any(one.status is MutantStatus.SURVIVED for one in first.tried):
         told += f"\nwhat no case notices yet: policyctl test --mutate -q {target or 'FILE'}"
     return first.text, told
 
@@ -95,7 +95,7 @@ class _FirstTest:
     coverage: str
     tried: Sequence[MutantResult]
     """Changes of the policy, and what became of them."""
-    subject: MutationTarget
+    target: MutationTarget
 
 
 def _passing(search: Search, found: Found, shown_as: Path, *, policy: str, name: str) -> _FirstTest:
@@ -135,7 +135,7 @@ def _unnoticed(made: _FirstTest, name: str) -> Iterator[Change]:
     from kube_policy_scheduler.tooling.mutation.trial import MutantStatus
 
     for one in made.tried:
-        changed = made.subject.policies(one.mutant) if one.fate is MutantStatus.SURVIVED else None
+        changed = made.target.policies(one.mutant) if one.status is MutantStatus.SURVIVED else None
         if changed is None or isinstance(changed, MutantStatus):
             continue
         policy = changed.named(name)

@@ -28,14 +28,14 @@ from kube_policy_scheduler.framework.claim_reservation import (
 )
 from kube_policy_scheduler.framework.dynamic_resources.extended_resources import CLAIM_NAME
 from kube_policy_scheduler.framework.dynamic_resources.pod_claims import ClaimProblem, find_claims
-from kube_policy_scheduler.framework.evaluation import Evaluation, evaluate
+from kube_policy_scheduler.framework.evaluation import Evaluation
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_profile
 from kube_policy_scheduler.framework.plugins.dynamic_resources import DynamicResources
 from kube_policy_scheduler.framework.preemption import Preemption, post_filter
-from kube_policy_scheduler.framework.probe import probe
 from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Code, Status
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.tooling.cluster_state import without_nulls
 from kube_policy_scheduler.tooling.differences import Difference, differences
 
@@ -168,9 +168,9 @@ def _convert(item: Any, kind: type, where: str) -> Any:
 def decide(case: Case, profile: Profile | None = None) -> Json:
     """Return what is decided about a case, in the form of `want`."""
     cluster, pod = load(case.content)
-    frame = Frame(pod, cluster, NOW)
     chosen = profile or kubernetes_profile()
-    evaluation = evaluate(frame, chosen)
+    inputs = DecisionInputs(pod, cluster, Rules(chosen), now=NOW)
+    frame, evaluation = inputs.frame(), inputs.evaluate()
     preemption = None
     if not len(evaluation.feasible) and not evaluation.diagnosis.errors:
         preemption = post_filter(frame, chosen, evaluation.pre_filtered, evaluation.diagnosis, every_node=True)
@@ -368,7 +368,8 @@ def _decide_alone(case: Case, alone: Profile) -> Json:
     got = decide(case, alone)
     if alone.filters:
         cluster, pod = load(case.content)
-        if not probe(Frame(pod, cluster, NOW), alone.filters[0]).applies:
+        inputs = DecisionInputs(pod, cluster, Rules(alone), now=NOW)
+        if not inputs.probe(alone.filters[0]).applies:
             got["prefilter"]["code"] = Code.SKIP.value
     return got
 

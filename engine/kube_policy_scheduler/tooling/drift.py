@@ -102,21 +102,21 @@ class DriftOptions:
 
 
 def drift(
-    there: ClusterState, question: DriftOptions, *, progress: Callable[[int, int], None] = lambda done, whole: None
+    there: ClusterState, options: DriftOptions, *, progress: Callable[[int, int], None] = lambda done, whole: None
 ) -> Drift:
     """Look at every pod on a node; the cluster is as before in the end."""
     skipped: Counter[str] = Counter()
     asked: list[tuple[objects.Pod, PodInfo, Rules]] = []
     for _, pod in sorted(there.pods.items()):
         info = there.cluster.templates.pod(pod)
-        if not question.wanted(info) or not (info.node_name or info.terminal):
+        if not options.wanted(info) or not (info.node_name or info.terminal):
             continue
-        why, rules = _skipped(there, info), question.ruleset.rules(info)
+        why, rules = _skipped(there, info), options.ruleset.rules(info)
         if why or rules is None:
             skipped[why or UNGOVERNED] += 1
         else:
             asked.append((pod, info, rules))
-    look = _Look(there, question)
+    look = _Look(there, options)
     found: list[Drifted] = []
     small = 0
     for number, (pod, info, rules) in enumerate(asked):
@@ -127,7 +127,7 @@ def drift(
             small += verdict is _Fit.SLIGHTLY
         progress(number + 1, len(asked))
     found.sort(key=lambda one: (not one.refused, -(one.margin or 0.0), one.pod))
-    return Drift(len(asked), tuple(found), small, dict(sorted(skipped.items())), question.margin)
+    return Drift(len(asked), tuple(found), small, dict(sorted(skipped.items())), options.margin)
 
 
 def _skipped(there: ClusterState, pod: PodInfo) -> str:
@@ -148,9 +148,9 @@ class _Fit(Enum):
 class _Look:
     """Looks at one pod after the other; pods that are answered alike are decided once."""
 
-    def __init__(self, there: ClusterState, question: DriftOptions) -> None:
-        self._there, self._question = there, question
-        self._cycle = Cycle(seed=question.seed)
+    def __init__(self, there: ClusterState, options: DriftOptions) -> None:
+        self._there, self._options = there, options
+        self._cycle = Cycle(seed=options.seed)
         self._known: dict[tuple[PodTemplate, int, str], Drifted | _Fit] = {}
 
     def at(self, pod: objects.Pod, info: PodInfo, rules: Rules) -> Drifted | _Fit:
@@ -166,8 +166,8 @@ class _Look:
         return replace(known, pod=info.key) if isinstance(known, Drifted) else known
 
     def _decide(self, pod: PodInfo, host: str, rules: Rules) -> Drifted | _Fit:
-        question, cluster, profile = self._question, self._there.cluster, rules.profile
-        inputs = DecisionInputs(pod, cluster, rules, question.signals, question.now, queued=pod.created)
+        options, cluster, profile = self._options, self._there.cluster, rules.profile
+        inputs = DecisionInputs(pod, cluster, rules, options.signals, options.now, queued=pod.created)
         if inputs.decide(self._cycle).host == host:
             return _Fit.WELL
         frame, evaluation = inputs.frame(), inputs.evaluate()
@@ -177,10 +177,10 @@ class _Look:
         if not len(mine):
             why = refusal(frame, profile, host) or Clause("")
             return Drifted(pod.key, host, profile.name, True, better, None, why.text, why.place)
-        if question.margin is None:
+        if options.margin is None:
             return _Fit.WELL
         lead = float(totals.max() - totals[mine[0]])
-        if lead <= question.margin:
+        if lead <= options.margin:
             return _Fit.SLIGHTLY if lead > _ROUNDING else _Fit.WELL
         ahead = leads(frame, profile, feasible, node=better, over=host).values()
         ranked = sorted(ahead, key=lambda item: -item[0])

@@ -46,22 +46,22 @@ class ReplicaReport:
 class ReplicaState:
     """One replica, judged."""
 
-    heard: ReplicaReport
+    report: ReplicaReport
     state: State
 
     @property
     def text(self) -> str:
         """Return what people read about it."""
-        heard = self.heard
+        report = self.report
         match self.state:
             case State.LIVE:
                 return "live"
             case State.WAITS:
-                return "waits for its kubelet to bring it" if heard.active else "has no policies yet"
+                return "waits for its kubelet to bring it" if report.active else "has no policies yet"
             case State.REFUSED:
-                return f"{heard.result}: {heard.problem or 'see its log'}"
+                return f"{report.result}: {report.problem or 'see its log'}"
             case State.SILENT:
-                return f"not heard of for {duration(max(0.0, heard.silent_seconds))}"
+                return f"not heard of for {duration(max(0.0, report.silent_seconds))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ class Rollout:
     @property
     def total(self) -> int:
         """Return how many have to."""
-        heard = sum(1 for each in self.replicas if each.state is not State.SILENT)
-        return max(heard, self.expected or 0)
+        reporting = sum(1 for each in self.replicas if each.state is not State.SILENT)
+        return max(reporting, self.expected or 0)
 
     @property
     def is_done(self) -> bool:
@@ -96,25 +96,25 @@ class Rollout:
         return any(each.state is State.REFUSED for each in self.replicas)
 
 
-def judge(heard: Sequence[ReplicaReport], *, wanted: str, expected: int | None, stale_seconds: float) -> Rollout:
+def judge(reports: Sequence[ReplicaReport], *, wanted: str, expected: int | None, stale_seconds: float) -> Rollout:
     """Return where a rollout stands.
 
     Args:
-        heard: what the replicas said.
+        reports: what the replicas said.
         wanted: the hash of the policies in the API server.
         expected: how many replicas there should be, None if that is not known.
         stale_seconds: a replica not heard of for longer does not count.
     """
-    states = tuple(ReplicaState(each, _state(each, wanted, stale_seconds)) for each in heard)
+    states = tuple(ReplicaState(each, _state(each, wanted, stale_seconds)) for each in reports)
     return Rollout(wanted, states, expected)
 
 
-def _state(heard: ReplicaReport, wanted: str, stale_seconds: float) -> State:
-    if heard.silent_seconds > stale_seconds:
+def _state(report: ReplicaReport, wanted: str, stale_seconds: float) -> State:
+    if report.silent_seconds > stale_seconds:
         return State.SILENT
-    if heard.active == wanted and heard.result != "unreadable":
+    if report.active == wanted and report.result != "unreadable":
         return State.LIVE
-    if heard.result == "unreadable" or (heard.result in ("refused", "failed") and heard.candidate == wanted):
+    if report.result == "unreadable" or (report.result in ("refused", "failed") and report.candidate == wanted):
         return State.REFUSED
     return State.WAITS
 
@@ -125,9 +125,9 @@ def lines(rollout: Rollout, *, where: str, to: Terminal) -> Iterator[str]:
     if rollout.replicas:
         rows = [
             (
-                each.heard.name,
-                each.heard.active or "none",
-                each.heard.active and short_duration(max(0, int(each.heard.since_seconds))),
+                each.report.name,
+                each.report.active or "none",
+                each.report.active and short_duration(max(0, int(each.report.since_seconds))),
                 each.text,
             )
             for each in rollout.replicas
@@ -141,8 +141,8 @@ def verdict(rollout: Rollout) -> str:
     if not rollout.total:
         return "no replica has said what it decides by"
     some = f"{rollout.live} of {plural(rollout.total, 'replica')} decide by it"
-    heard = sum(1 for each in rollout.replicas if each.state is not State.SILENT)
-    missing = rollout.total - heard
+    reporting = sum(1 for each in rollout.replicas if each.state is not State.SILENT)
+    missing = rollout.total - reporting
     return f"{some}; {missing} {'has' if missing == 1 else 'have'} not been heard of" if missing else some
 
 
@@ -156,14 +156,14 @@ def data(rollout: Rollout) -> dict[str, Any]:
         "replicas": rollout.total,
         "states": [
             {
-                "replica": each.heard.name,
+                "replica": each.report.name,
                 "state": each.state.value,
-                "active": each.heard.active or None,
-                "candidate": each.heard.candidate or None,
-                "result": each.heard.result or None,
-                "problem": each.heard.problem or None,
-                "activeSeconds": round(each.heard.since_seconds, 1) if each.heard.active else None,
-                "silentSeconds": round(each.heard.silent_seconds, 1),
+                "active": each.report.active or None,
+                "candidate": each.report.candidate or None,
+                "result": each.report.result or None,
+                "problem": each.report.problem or None,
+                "activeSeconds": round(each.report.since_seconds, 1) if each.report.active else None,
+                "silentSeconds": round(each.report.silent_seconds, 1),
             }
             for each in rollout.replicas
         ],

@@ -34,7 +34,7 @@ def rules(text: str) -> Rules:
     return Rules(policy.profile, policy, (source,))
 
 
-def scene(
+def reducible(
     nodes: list[objects.Node],
     placed: list[objects.Pod],
     pod: objects.Pod,
@@ -84,7 +84,9 @@ def test_nodes_and_pods_that_do_not_matter_are_left_out() -> None:
     placed.append(on(ours("late", {"cpu": "500m"}), "n17"))
     placed = [pod for pod in placed if pod.metadata.name != "p42"]  # n42 is emptier than all others, n17 fuller
 
-    made = freeze(scene(nodes, placed, ours("web", {"cpu": "1"}), "filter fits(cpu, mem)\nscore 10 * node.free.cpu\n"))
+    made = freeze(
+        reducible(nodes, placed, ours("web", {"cpu": "1"}), "filter fits(cpu, mem)\nscore 10 * node.free.cpu\n")
+    )
 
     assert made.nodes == (60, 2)
     (case,) = made.document["cases"]
@@ -97,7 +99,7 @@ def test_a_pod_that_fits_nowhere_keeps_its_main_reason_and_one_node_for_each_fil
     nodes[3] = make_node("n03", {"labels": {}, "cpu": "8", "taints": [{"key": "spot", "effect": "NoSchedule"}]})
 
     made = freeze(
-        scene(nodes, [], ours("web", {"cpu": "4"}), "filter node.label.disk == 'ssd' as disks\n".replace("'", '"'))
+        reducible(nodes, [], ours("web", {"cpu": "4"}), "filter node.label.disk == 'ssd' as disks\n".replace("'", '"'))
     )
 
     (case,) = made.document["cases"]
@@ -116,7 +118,7 @@ def test_metrics_stand_under_the_names_of_nodes() -> None:
     signals = Signals.of([Reading("load", series, evaluated_at=NOW, fetched_at=NOW)])
     text = 'score 100 - promql("load") ?? 0\n'
 
-    made = freeze(scene(nodes, [], ours("web", {}), text, signals=signals))
+    made = freeze(reducible(nodes, [], ours("web", {}), text, signals=signals))
 
     assert made.document["metrics"] == {
         "load": {"n0": {"value": 0, "age": "4.000s"}, "n1": {"value": 10, "age": "4.000s"}}
@@ -128,7 +130,7 @@ def test_a_held_pod_needs_no_cluster() -> None:
     nodes = [make_node("n0", {"labels": {}, "cpu": "8"})]
     held = ours("web", {"labels": {"stage": "draft"}})
 
-    made = freeze(scene(nodes, [], held, 'hold if pod.label.stage == "draft" else "not released"\n'))
+    made = freeze(reducible(nodes, [], held, 'hold if pod.label.stage == "draft" else "not released"\n'))
 
     assert made.document["cases"] == [
         {
@@ -143,7 +145,7 @@ def test_a_held_pod_needs_no_cluster() -> None:
 def test_names_can_be_hidden_and_the_decision_stays() -> None:
     nodes = [make_node(f"blade-{i}", {"labels": {"owner": "acme" if i else "corp"}, "cpu": "8"}) for i in range(5)]
     placed = [on(ours("mail", {"cpu": "1"}), "blade-0")]
-    made = scene(nodes, placed, ours("web", {"nodeSelector": {"owner": "corp"}}), "score node.free.cpu\n")
+    made = reducible(nodes, placed, ours("web", {"nodeSelector": {"owner": "corp"}}), "score node.free.cpu\n")
 
     hidden = freeze(made, names=Pseudonyms())
 
@@ -172,19 +174,19 @@ def test_the_same_decision_is_frozen_the_same(tmp_path: Path) -> None:
     placed = [on(ours(f"p{i}", PODS[i % 5]), f"n{i % 12}") for i in range(30)]
 
     made = [
-        freeze(scene(order, placed, ours("web", {"cpu": "1"}), "score node.free.cpu\n"))
+        freeze(reducible(order, placed, ours("web", {"cpu": "1"}), "score node.free.cpu\n"))
         for order in (nodes, nodes[::-1])
     ]
 
     assert made[0].document == made[1].document
-    assert recorded_objects(nodes)  # the scene's own objects are left alone
+    assert recorded_objects(nodes)  # the decision's own objects are left alone
 
 
 @pytest.mark.parametrize("text", ["score rank(node.free.cpu)\n", "score normalize(node.free.cpu)\n"])
 def test_scores_that_hang_on_all_nodes_still_give_a_small_test(text: str) -> None:
     nodes = [make_node(f"n{i:03}", {"labels": {}, "cpu": str(2 + i)}) for i in range(120)]
 
-    made = freeze(scene(nodes, [], ours("web", {}), text))
+    made = freeze(reducible(nodes, [], ours("web", {}), text))
 
     assert made.verdict.host == "n119"
     assert made.nodes[1] <= 3
@@ -203,7 +205,7 @@ def test_short_forms_add_nothing_that_was_not_there() -> None:
     pod.spec.topology_spread_constraints = [spread]
     pod.spec.tolerations = [objects.Toleration(key="node.kubernetes.io/not-ready", operator="Exists")]
 
-    made = freeze(scene(nodes, [], pod, "score node.free.cpu\n"))
+    made = freeze(reducible(nodes, [], pod, "score node.free.cpu\n"))
 
     (case,) = made.document["cases"]
     assert case["expect"]["node"] == "n1"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kube_policy_scheduler.cli import files, worlds
+from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.terminal import say, status_line
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ _TEST, _FIXTURE = ".test.yaml", ".cluster.yaml"
     help="Policies: a file or a folder; may be repeated.",
 )  # fmt: skip
 @click.option("--policy", metavar="NAME", help="Use this policy, no matter which one governs the pod.")
-@worlds.cluster_options
+@cluster_sources.cluster_options
 @click.option(
     "--record", type=click.Path(path_type=Path), metavar="FILE",
     help="Use the pod, time and seed of its last decision in this decision log.",
 )  # fmt: skip
-@worlds.decision_options
+@cluster_sources.decision_options
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
     help=f"Output file.  [default: the name of the pod, with {_TEST}]",
@@ -97,13 +97,13 @@ def command(
         if path.exists() and not force:
             raise click.ClickException(f"{path} is there already: --force replaces it")
     try:
-        sources = worlds.policies_in(policies)
+        sources = cluster_sources.policies_in(policies)
         policy_set = _compiled(sources)
-        scene = _scene(
+        reducible = _reducible(
             pod, namespace, policy, clusters, kubeconfig, context, record, metrics, prometheus_url, seed, now,
             sources=sources, policy_set=policy_set,
         )  # fmt: skip
-        made, texts = _frozen(scene, policy_set, target, beside, anonymise=anonymise, keep=keep)
+        made, texts = _frozen(reducible, policy_set, target, beside, anonymise=anonymise, keep=keep)
         _verify(texts[0], made, target)
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
@@ -122,7 +122,7 @@ def _compiled(sources: Sequence[Source]) -> PolicySet:
     return compiled(sources)
 
 
-def _scene(
+def _reducible(
     pod: str,
     namespace: str | None,
     policy: str | None,
@@ -145,7 +145,7 @@ def _scene(
     decided = _record(record, pod, namespace) if record is not None else None
     if decided is not None:
         now = decided.time if now is None else now
-    things, moment = worlds.cluster_at(
+    things, moment = cluster_sources.cluster_at(
         clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=min(policy_set.schedulers)
     )
     moment = float(int(moment))  # a test's clock has whole seconds
@@ -156,20 +156,20 @@ def _scene(
         things = [thing for thing in things if not _same_pod(thing, asked)]
         seed, policy = decided.seed, policy or decided.policy
     rules = _rules(asked, policy_set, sources, policy)
-    signals = worlds.signals_of([policy_set], metrics=metrics, prometheus_url=prometheus_url, now=moment)
+    signals = cluster_sources.signals_of([policy_set], metrics=metrics, prometheus_url=prometheus_url, now=moment)
     free = unbound(asked)
     if policy is not None and rules.policy is not None:  # the test has no other way to choose a policy
         free = unbound(asked, scheduler=rules.policy.scheduler or min(policy_set.default_schedulers))
     things = [free if thing is asked else thing for thing in things]
-    scene = replace(ReducibleInputs.of(things, free, rules, seed=seed, now=moment), signals=signals)
-    if rules.policy is not None and not rules.policy.governs(scene.inputs().frame()):
+    reducible = replace(ReducibleInputs.of(things, free, rules, seed=seed, now=moment), signals=signals)
+    if rules.policy is not None and not rules.policy.governs(reducible.inputs().frame()):
         raise click.ClickException(
             f"policy `{rules.policy.name}` does not govern the pod: it is `{_for_which(rules.policy)}`; a test asks"
             " only the policy that governs a pod: leave out --policy"
         )
     if decided is not None:
-        _compare(decided, scene)
-    return scene
+        _compare(decided, reducible)
+    return reducible
 
 
 def _for_which(policy: Policy) -> str:
@@ -186,7 +186,7 @@ def _same_pod(thing: Any, pod: Any) -> bool:
 
 
 def _record(log: Path, pod: str, namespace: str | None) -> DecisionRecord:
-    from kube_policy_scheduler.cli.worlds import records_in
+    from kube_policy_scheduler.cli.cluster_sources import records_in
 
     wanted = f"{namespace}/{pod}" if namespace and "/" not in pod else pod
     found = [record for record in records_in(log) if wanted in (record.key, record.key.partition("/")[2])]
@@ -198,9 +198,9 @@ def _record(log: Path, pod: str, namespace: str | None) -> DecisionRecord:
     return found[-1]
 
 
-def _compare(record: DecisionRecord, scene: ReducibleInputs) -> None:
+def _compare(record: DecisionRecord, reducible: ReducibleInputs) -> None:
     """Refuse a cluster that is not the one of the recorded decision."""
-    decided = scene.verdict()
+    decided = reducible.verdict()
     if (decided.host or "") == record.node or record.victims:
         return
     then = f"to {record.node}" if record.node else f"nowhere ({record.message})"
@@ -215,19 +215,25 @@ def _rules(pod: Any, policy_set: PolicySet, sources: tuple[Source, ...], name: s
     from kube_policy_scheduler.cluster.cluster import Cluster
     from kube_policy_scheduler.policy.decision_inputs import Rules
 
-    governing = worlds.governing_policy(policy_set, Cluster().templates.pod(pod), name=name)
+    governing = cluster_sources.governing_policy(policy_set, Cluster().templates.pod(pod), name=name)
     return Rules(governing.profile, governing, sources)
 
 
 def _frozen(
-    scene: ReducibleInputs, policy_set: PolicySet, target: Path, beside: Path, *, anonymise: bool, keep: Sequence[str]
+    reducible: ReducibleInputs,
+    policy_set: PolicySet,
+    target: Path,
+    beside: Path,
+    *,
+    anonymise: bool,
+    keep: Sequence[str],
 ) -> tuple[Frozen, list[str]]:
     from kube_policy_scheduler.documents.writing import yaml_list_lines
     from kube_policy_scheduler.tooling.capture.freeze import frozen
     from kube_policy_scheduler.tooling.policy_reads import annotation_keys
     from kube_policy_scheduler.tooling.tester.suite_file import suite_text
 
-    policy = scene.rules.policy
+    policy = reducible.rules.policy
     assert policy is not None
     # a canary takes pods of its stable policy: a test names both
     deciding = [one for one in (policy.stable, policy) if one is not None]
@@ -236,10 +242,10 @@ def _frozen(
     scheduler = policy.scheduler or min(policy_set.default_schedulers)
     with status_line() as show:
         made = frozen(
-            scene,
+            reducible,
             scheduler=scheduler,
             annotations=annotation_keys([policy]),
-            names=_pseudonyms(scene, policy_set, keep) if anonymise else None,
+            names=_pseudonyms(reducible, policy_set, keep) if anonymise else None,
             progress=show,
         )
     references = [_reference(Path(source.name), target.parent) for source in sources]
@@ -259,12 +265,12 @@ def _reference(policy: Path, folder: Path) -> str:
     return Path(os.path.relpath(policy, folder)).as_posix()
 
 
-def _pseudonyms(scene: ReducibleInputs, policy_set: PolicySet, keep: Sequence[str]) -> Pseudonyms:
+def _pseudonyms(reducible: ReducibleInputs, policy_set: PolicySet, keep: Sequence[str]) -> Pseudonyms:
     from kube_policy_scheduler.tooling.policy_reads import literals
     from kube_policy_scheduler.tooling.snapshot.fields import recorded_objects
     from kube_policy_scheduler.tooling.snapshot.pseudonyms import KEPT_LABELS, Pseudonyms, kept_texts
 
-    things = recorded_objects((*scene.nodes, *scene.placed, scene.pod, *scene.others))
+    things = recorded_objects((*reducible.nodes, *reducible.placed, reducible.pod, *reducible.others))
     return Pseudonyms(kept=kept_texts(things, labels=(*KEPT_LABELS, *keep)) | literals(policy_set.policies))
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kube_policy_scheduler.cli import files, worlds
+from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
-    from kube_policy_scheduler.cli.worlds import Measured
+    from kube_policy_scheduler.cli.cluster_sources import Measured
     from kube_policy_scheduler.policy.policy_set import PolicySet
     from kube_policy_scheduler.tooling.doctor.access import Access
 
@@ -34,11 +34,11 @@ checked; with --strict, this counts as a finding.
     "--policies", multiple=True, required=True, type=click.Path(path_type=Path), metavar="PATH",
     help="Policies: a file or a folder; may be repeated.",
 )  # fmt: skip
-@worlds.cluster_options
-@worlds.decision_options
+@cluster_sources.cluster_options
+@cluster_sources.decision_options
 @click.option("-q", "--quiet", is_flag=True, help="Show only problems.")
 @click.option("--strict", is_flag=True, help="Exit with 1 also if something could not be checked.")
-@worlds.output_options
+@cluster_sources.output_options
 def command(
     policies: tuple[Path, ...],
     clusters: tuple[Path, ...],
@@ -68,9 +68,9 @@ def command(
     if metrics is not None and prometheus_url is not None:
         raise click.UsageError("give --metrics or --prometheus-url, not both")
     try:
-        sources = worlds.policies_in(policies)
+        sources = cluster_sources.policies_in(policies)
         policy_set = compiled(sources)
-        things, moment = worlds.cluster_at(clusters, kubeconfig=kubeconfig, context=context, now=now)
+        things, moment = cluster_sources.cluster_at(clusters, kubeconfig=kubeconfig, context=context, now=now)
         metered = _signals(policy_set, metrics, prometheus_url, moment)
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
@@ -98,20 +98,20 @@ def command(
         measures = prometheus_url or metrics
         examined = f"{cluster} and {f'the metrics of {measures}' if measures else 'no metrics'}"
         texts = {source.name: source.text for source in sources}
-        worlds.write_page(html, doctor_page(data(found), sources=texts, examined=examined))
+        cluster_sources.write_page(html, doctor_page(data(found), sources=texts, examined=examined))
     unchecked = strict and any(one.status is Status.UNCHECKED for one in found)
     return 1 if is_found(found) or unchecked else 0
 
 
 def _signals(policy_set: PolicySet, metrics: Path | None, url: str | None, now: float) -> Measured:
-    from kube_policy_scheduler.cli.worlds import Measured, measured
+    from kube_policy_scheduler.cli.cluster_sources import Measured, measured
     from kube_policy_scheduler.cluster.signals import Signals
 
     if url is not None:
         return measured(url, policy_set.queries)
     if metrics is None:
         return Measured(Signals.EMPTY, {}, {})
-    return Measured(worlds.signals_of([policy_set], metrics=metrics, prometheus_url=None, now=now), {}, {})
+    return Measured(cluster_sources.signals_of([policy_set], metrics=metrics, prometheus_url=None, now=now), {}, {})
 
 
 def _access(kubeconfig: Path | None, context: str | None) -> Access:

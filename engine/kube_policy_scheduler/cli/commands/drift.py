@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kube_policy_scheduler.cli import files, worlds
+from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Exit codes: 0 no pod has drifted; 1 a pod has drifted; 2 the command could not r
 
 
 @click.command(epilog=EPILOG)
-@worlds.cluster_options
+@cluster_sources.cluster_options
 @click.option(
     "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
     help="Policies that decide: a file, a folder, or a ConfigMap; may be repeated.  [default: Kubernetes' own rules]",
@@ -51,9 +51,9 @@ Exit codes: 0 no pod has drifted; 1 a pod has drifted; 2 the command could not r
     help="Report a pod only if another node is better by more than this margin.",
 )  # fmt: skip
 @click.option("--refused-only", is_flag=True, help="Report only pods whose node would now be rejected.")
-@worlds.decision_options
+@cluster_sources.decision_options
 @click.option("--all", "whole", is_flag=True, help="List all pods, not only the first 20.")
-@worlds.output_options
+@cluster_sources.output_options
 def command(
     clusters: tuple[Path, ...],
     kubeconfig: Path | None,
@@ -84,22 +84,22 @@ def command(
 
     wanted = _wanted(namespaces, selector)
     try:
-        sources = worlds.policies_in(policies) if policies else ()
+        sources = cluster_sources.policies_in(policies) if policies else ()
         policy_set = compiled(sources) if policies else None
-        scheduler = min(policy_set.schedulers) if policy_set is not None else worlds.DEFAULT_SCHEDULER
-        things, moment = worlds.cluster_at(
+        scheduler = min(policy_set.schedulers) if policy_set is not None else cluster_sources.DEFAULT_SCHEDULER
+        things, moment = cluster_sources.cluster_at(
             clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
         )
         given = [policy_set] if policy_set is not None else []
-        signals = worlds.signals_of(given, metrics=metrics, prometheus_url=prometheus_url, now=moment)
+        signals = cluster_sources.signals_of(given, metrics=metrics, prometheus_url=prometheus_url, now=moment)
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
         return 2
     name = ", ".join(str(path) for path in policies) or "Kubernetes' own rules"
     limit = None if refused_only else margin
-    question = DriftOptions(Ruleset(name, policy_set, sources), limit, moment, signals, seed, wanted)
+    options = DriftOptions(Ruleset(name, policy_set, sources), limit, moment, signals, seed, wanted)
     with status_line() as show:
-        found = drift(cluster_state(things), question, progress=lambda at, of: show(f"{at:,} of {of:,} pods decided"))
+        found = drift(cluster_state(things), options, progress=lambda at, of: show(f"{at:,} of {of:,} pods decided"))
     if not found.checked:
         left = ", ".join(f"{count:,} {why}" for why, count in found.skipped.items())
         chosen = " that --namespace and --selector choose" if namespaces or selector else ""
@@ -113,7 +113,7 @@ def command(
         from kube_policy_scheduler.pages.reports import drift_page
 
         texts = {source.name: source.text for source in sources}
-        worlds.write_page(html, drift_page(data(found), sources=texts, ruled_by=name))
+        cluster_sources.write_page(html, drift_page(data(found), sources=texts, ruled_by=name))
     return 1 if found.drifted else 0
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kube_policy_scheduler.cli import files, worlds
+from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, status_line, terminal
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class MovedLimit(click.ParamType):  # type: ignore[type-arg]
 @click.command(epilog=EPILOG)
 @click.argument("old", shell_complete=files.complete_path)
 @click.argument("new", shell_complete=files.complete_path)
-@worlds.cluster_options
+@cluster_sources.cluster_options
 @click.option(
     "--record", type=click.Path(path_type=Path), metavar="FILE",
     help="Decide the pods of a decision log, in its order and at its times.",
@@ -69,10 +69,10 @@ class MovedLimit(click.ParamType):  # type: ignore[type-arg]
     "--max-unschedulable", type=click.IntRange(0), default=0, show_default=True, metavar="N",
     help="Exit with 1 if more pods lose their node.",
 )  # fmt: skip
-@worlds.decision_options
+@cluster_sources.decision_options
 @click.option("--all", "whole", is_flag=True, help="List all pods, not only the first 20.")
 @click.option("--summary", is_flag=True, help="Also append Markdown to the file in $GITHUB_STEP_SUMMARY.")
-@worlds.output_options
+@cluster_sources.output_options
 def command(
     old: str,
     new: str,
@@ -106,11 +106,11 @@ def command(
     try:
         sides = (_ruleset(old), _ruleset(new))
         served = sorted(name for side in sides if side.policy_set is not None for name in side.policy_set.schedulers)
-        scheduler = served[0] if served else worlds.DEFAULT_SCHEDULER
-        things, moment = worlds.cluster_at(
+        scheduler = served[0] if served else cluster_sources.DEFAULT_SCHEDULER
+        things, moment = cluster_sources.cluster_at(
             clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
         )
-        signals = worlds.signals_of(
+        signals = cluster_sources.signals_of(
             [side.policy_set for side in sides if side.policy_set is not None],
             metrics=metrics, prometheus_url=prometheus_url, now=moment,
         )  # fmt: skip
@@ -138,7 +138,7 @@ def command(
         from kube_policy_scheduler.pages.reports import impact_page
 
         texts = {source.name: source.text for side in sides for source in side.sources}
-        worlds.write_page(html, impact_page(data(found), sources=texts), plots=True)
+        cluster_sources.write_page(html, impact_page(data(found), sources=texts), plots=True)
     return 1 if found.broken else 0
 
 
@@ -148,7 +148,7 @@ def _ruleset(path: str) -> Ruleset:
 
     if path == KUBERNETES and not Path(path).exists():
         return Ruleset(path)
-    sources = worlds.policies_in([Path(path)])
+    sources = cluster_sources.policies_in([Path(path)])
     return Ruleset(path, compiled(sources), sources)
 
 
@@ -161,7 +161,7 @@ def _steps(
         steps = steps_of(there, sides, now=now)
         where = f"the cluster's {len(there.pods)} pods"
     else:
-        from kube_policy_scheduler.cli.worlds import records_in
+        from kube_policy_scheduler.cli.cluster_sources import records_in
         from kube_policy_scheduler.tooling.impact.replay import recorded_steps
 
         steps = recorded_steps(records_in(record), sides)

@@ -258,9 +258,9 @@ async def _look(view: RolloutView) -> Rollout:
     from kube_policy_scheduler.adapters.kube.replica_reports import STALE_SECONDS
     from kube_policy_scheduler.tooling.rollout import ReplicaReport, judge
 
-    policies, reports, expected = await asyncio.gather(view.policies(), view.reports(), view.replicas())
+    policies, published, expected = await asyncio.gather(view.policies(), view.reports(), view.replicas())
     now = time.time()
-    heard = [
+    reports = [
         ReplicaReport(
             each.replica,
             each.active,
@@ -270,6 +270,6 @@ async def _look(view: RolloutView) -> Rollout:
             each.result,
             each.problem,
         )
-        for each in reports
+        for each in published
     ]
-    return judge(heard, wanted=policies.hash, expected=expected, stale_seconds=STALE_SECONDS)
+    return judge(reports, wanted=policies.hash, expected=expected, stale_seconds=STALE_SECONDS)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kube_policy_scheduler.cli import files, worlds
+from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ class _Share(click.ParamType[float]):
     metavar="FILE",
     help="Metrics, in the format of `metrics` in policy tests.",
 )
-@click.option("--now", type=worlds.Moment(), default=0.0, help="Start time.  [default: 1970]")
-@worlds.output_options
+@click.option("--now", type=cluster_sources.Moment(), default=0.0, help="Start time.  [default: 1970]")
+@cluster_sources.output_options
 def command(
     policies: tuple[str, ...],
     clusters: tuple[Path, ...],
@@ -130,7 +130,7 @@ def command(
         from kube_policy_scheduler.pages.simulation import simulation_page
 
         page = simulation_page(telling.data(results, example), telling.summary(results, example))
-        worlds.write_page(html, page, plots=True)
+        cluster_sources.write_page(html, page, plots=True)
     return 0
 
 
@@ -143,8 +143,8 @@ def _variants(names: Sequence[str], *, metrics: Path | None, now: float) -> list
         if name == _KUBERNETES:
             found.append(PolicyVariant(name))
             continue
-        policy_set = compiled(worlds.policies_in([Path(name)]))
-        signals: Signals = worlds.signals_of([policy_set], metrics=metrics, prometheus_url=None, now=now)
+        policy_set = compiled(cluster_sources.policies_in([Path(name)]))
+        signals: Signals = cluster_sources.signals_of([policy_set], metrics=metrics, prometheus_url=None, now=now)
         only = policy_set.policies[0].name if len(policy_set.policies) == 1 else name
         taken = {variant.name for variant in found}
         found.append(PolicyVariant(name if only in taken else only, policy_set, signals))
@@ -202,7 +202,7 @@ def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Sce
     from kube_policy_scheduler.tooling.simulation.stream import arrivals_of, parse_stream
 
     found = [one for path in clusters for one in parse_objects(files.source(path))]
-    things = stored_objects(found, scheduler=worlds.DEFAULT_SCHEDULER)
+    things = stored_objects(found, scheduler=cluster_sources.DEFAULT_SCHEDULER)
     waiting = [
         thing
         for thing in things
@@ -215,7 +215,7 @@ def _recorded(clusters: Sequence[Path], pods: Path | None, *, now: float) -> Sce
     arrivals = [*arrivals_of(waiting)]
     if pods is not None:
         arrivals += parse_stream(
-            files.source(pods), classes=priority_classes(found), scheduler=worlds.DEFAULT_SCHEDULER
+            files.source(pods), classes=priority_classes(found), scheduler=cluster_sources.DEFAULT_SCHEDULER
         )
     if not arrivals:
         raise click.ClickException("no pods come: the cluster has no pending ones; give --pods FILE")

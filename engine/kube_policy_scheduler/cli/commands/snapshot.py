@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kube_policy_scheduler.cli import files, worlds
+from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.terminal import say, status_line
 from kube_policy_scheduler.wording import plural
 
@@ -48,7 +48,7 @@ _METRICS_SUFFIX = ".metrics.yaml"
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
     help="Output file: .yaml or .json, also with .gz.  [default: standard output, as JSON]",
 )  # fmt: skip
-@worlds.cluster_options
+@cluster_sources.cluster_options
 @click.option("--anonymise", is_flag=True, help="Replace names with pseudonyms; references stay valid.")
 @click.option("--keep", multiple=True, metavar="LABEL", help="Keep the values of this label; may be repeated.")
 @click.option(
@@ -59,7 +59,7 @@ _METRICS_SUFFIX = ".metrics.yaml"
     "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
     help="Keep what these policies read: annotations, texts, and with --prometheus-url metrics; may be repeated.",
 )  # fmt: skip
-@click.option("--prometheus-url", type=worlds.Url(), help="Also save the metrics that --policies read.")
+@click.option("--prometheus-url", type=cluster_sources.Url(), help="Also save the metrics that --policies read.")
 @click.option(
     "--metrics-output", type=click.Path(path_type=Path), metavar="FILE",
     help=f"Output file for metrics.  [default: beside the output, with {_METRICS_SUFFIX}]",
@@ -92,7 +92,7 @@ def command(
     metrics_path = _metrics_path(output, metrics_output, prometheus_url)
     key = _key(key_file)
     try:
-        policy_set = compiled(worlds.policies_in(policies)) if policies else None
+        policy_set = compiled(cluster_sources.policies_in(policies)) if policies else None
         listing, now = _listing(clusters, kubeconfig, context)
     except DocumentError as error:
         say(files.rendered(error.diagnostics, err=True), err=True)
@@ -172,7 +172,7 @@ def _listing(clusters: Sequence[Path], kubeconfig: Path | None, context: str | N
     from kube_policy_scheduler.adapters.kube.lists import Listing, survey
 
     if clusters:
-        found, taken = worlds.cluster_at(clusters, kubeconfig=None, context=None, now=None)
+        found, taken = cluster_sources.cluster_at(clusters, kubeconfig=None, context=None, now=None)
         return Listing(found), taken
     try:
         with status_line() as show:
@@ -209,7 +209,7 @@ def _metrics(
     """Return the form of the metrics, and why some have no value."""
     if url is None or policy_set is None:
         return {}, {}
-    from kube_policy_scheduler.cli.worlds import measured
+    from kube_policy_scheduler.cli.cluster_sources import measured
     from kube_policy_scheduler.cluster import objects
     from kube_policy_scheduler.cluster.nodes import NodeTable
     from kube_policy_scheduler.tooling.snapshot.metrics import recorded_metrics

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kube_policy_scheduler.cli import files, worlds
+from kube_policy_scheduler.cli import cluster_sources, files
 from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, terminal
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ Exit codes: 0 the pod fits; 1 no node fits; 2 the command could not run.
 
 @click.command(epilog=EPILOG)
 @click.argument("pod", metavar="POD", shell_complete=files.complete_path)
-@worlds.cluster_options
+@cluster_sources.cluster_options
 @click.option("-n", "--namespace", help="Namespace of the pod, if several namespaces have a pod of that name.")
 @click.option(
     "--policies", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
@@ -62,9 +62,9 @@ Exit codes: 0 the pod fits; 1 no node fits; 2 the command could not run.
 @click.option(
     "--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="CA certificates to trust for --daemon."
 )
-@worlds.decision_options
+@cluster_sources.decision_options
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Number of nodes to show.")
-@worlds.output_options
+@cluster_sources.output_options
 def command(
     pod: str,
     clusters: tuple[Path, ...],
@@ -109,8 +109,8 @@ def command(
         now = past.record.time if now is None else now
     try:
         sources, policy_set = _policies(policies)
-        scheduler = min(policy_set.schedulers) if policy_set is not None else worlds.DEFAULT_SCHEDULER
-        things, moment = worlds.cluster_at(
+        scheduler = min(policy_set.schedulers) if policy_set is not None else cluster_sources.DEFAULT_SCHEDULER
+        things, moment = cluster_sources.cluster_at(
             clusters, kubeconfig=kubeconfig, context=context, now=now, scheduler=scheduler
         )
         if past is not None:
@@ -120,7 +120,7 @@ def command(
         else:
             state, asked = _pod_of(pod, things, namespace=namespace, scheduler=scheduler)
         rules = _rules(asked, state, sources, policy_set, policy)
-        signals = worlds.signals_of(
+        signals = cluster_sources.signals_of(
             [policy_set] if policy_set is not None else [], metrics=metrics, prometheus_url=prometheus_url, now=moment
         )
         with waiting(asked, state.cluster) as (free, bound):
@@ -139,7 +139,9 @@ def command(
     else:
         say_lines(lines(found, to=terminal()))
     if html is not None:
-        worlds.write_page(html, why_page(data(found), sources={source.name: source.text for source in sources}))
+        cluster_sources.write_page(
+            html, why_page(data(found), sources={source.name: source.text for source in sources})
+        )
     return 0 if found.cause is None and found.fits and not found.short else 1
 
 
@@ -152,7 +154,7 @@ def _recorded(
     token_file: Path | None,
     ca_file: Path | None,
 ) -> Recorded:
-    from kube_policy_scheduler.cli.worlds import records_in, records_of
+    from kube_policy_scheduler.cli.cluster_sources import records_in, records_of
     from kube_policy_scheduler.tooling.cluster_state import UnknownPod
     from kube_policy_scheduler.tooling.why.past_decision import recorded_of
 
@@ -177,7 +179,7 @@ def _told(past: Recorded, *, form: str, html: Path | None) -> int:
     if html is not None:
         from kube_policy_scheduler.pages.reports import recorded_page
 
-        worlds.write_page(html, recorded_page(data(past)))
+        cluster_sources.write_page(html, recorded_page(data(past)))
     return 0 if past.good else 1
 
 
@@ -186,7 +188,7 @@ def _policies(paths: Sequence[Path]) -> tuple[tuple[Source, ...], PolicySet | No
 
     if not paths:
         return (), None
-    sources = worlds.policies_in(paths)
+    sources = cluster_sources.policies_in(paths)
     return sources, compiled(sources)
 
 
@@ -222,5 +224,5 @@ def _rules(
         except DocumentError:
             return None
 
-    governing = worlds.governing_policy(policy_set, state.cluster.templates.pod(pod), name=name)
+    governing = cluster_sources.governing_policy(policy_set, state.cluster.templates.pod(pod), name=name)
     return Rules(governing.profile, governing, sources, recompile)

@@ -170,7 +170,7 @@ class Draft:
     pod: Json
     others: tuple[Json, ...]
     """Objects of other kinds, whole: they go into a fixture file."""
-    scene: ReducibleInputs = field(repr=False)
+    reducible: ReducibleInputs = field(repr=False)
     """Rules, metrics, clock and seed."""
     scheduler: str = ""
     """Of pods that name none."""
@@ -190,25 +190,27 @@ class Draft:
         except (ShortFormError, DocumentError, LookupError, TypeError, AttributeError):
             return None  # a part was taken out that something else needs
         pod = things.pop()
-        scene = ReducibleInputs.of(things, pod, self.scene.rules, seed=self.scene.seed, now=self.scene.now)
-        return replace(scene, signals=self.scene.signals, trials=self.scene.trials).verdict()
+        reducible = ReducibleInputs.of(
+            things, pod, self.reducible.rules, seed=self.reducible.seed, now=self.reducible.now
+        )
+        return replace(reducible, signals=self.reducible.signals, trials=self.reducible.trials).verdict()
 
 
-def draft(scene: ReducibleInputs, recorded_forms: Callable[[Any], Json], *, scheduler: str, case: str) -> Draft:
-    """Return a scene in short forms.
+def draft(reducible: ReducibleInputs, recorded_forms: Callable[[Any], Json], *, scheduler: str, case: str) -> Draft:
+    """Return a decision in short forms.
 
     Args:
-        scene: what is left.
+        reducible: what is left.
         recorded_forms: from an API object to its fixture form.
         scheduler: of pods that name none.
         case: the name of the case.
     """
     return Draft(
-        nodes=tuple(node_form(recorded_forms(node)) for node in scene.nodes),
-        placed=tuple(pod_form(recorded_forms(pod), scheduler=scheduler) for pod in scene.placed),
-        pod=pod_form(recorded_forms(scene.pod), scheduler=scheduler),
-        others=tuple(recorded_forms(thing) for thing in scene.others),
-        scene=scene,
+        nodes=tuple(node_form(recorded_forms(node)) for node in reducible.nodes),
+        placed=tuple(pod_form(recorded_forms(pod), scheduler=scheduler) for pod in reducible.placed),
+        pod=pod_form(recorded_forms(reducible.pod), scheduler=scheduler),
+        others=tuple(recorded_forms(thing) for thing in reducible.others),
+        reducible=reducible,
         scheduler=scheduler,
         case=case,
     )

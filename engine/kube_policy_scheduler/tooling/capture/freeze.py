@@ -46,7 +46,7 @@ class Frozen:
 
 
 def frozen(
-    scene: ReducibleInputs,
+    reducible: ReducibleInputs,
     *,
     scheduler: str,
     annotations: Collection[str] = (),
@@ -56,7 +56,7 @@ def frozen(
     """Return the smallest test found that repeats a decision.
 
     Args:
-        scene: the decision.
+        reducible: the decision.
         scheduler: the scheduler name of pods that name none in the test.
         annotations: keys that the policies read.
         names: pseudonyms to use; None keeps all names.
@@ -65,9 +65,9 @@ def frozen(
     Raises:
         NotReproduced: a test file can't express something that the decision hangs on.
     """
-    before = (len(scene.nodes), len(scene.placed))
-    small = reduced(scene, progress=progress)
-    left = _by_name(small.scene)
+    before = (len(reducible.nodes), len(reducible.placed))
+    small = reduced(reducible, progress=progress)
+    left = _by_name(small.reducible)
     wanted = small.verdict
     if names is not None:
         left, wanted = _renamed(left, wanted, annotations, names)
@@ -81,7 +81,7 @@ def frozen(
     made = draft(left, form, scheduler=scheduler, case=case)
     got = made.decided()
     if got is None or not got.repeats(wanted, margin=True):
-        raise NotReproduced(f"{_told(wanted)}, but as a test {_told(got)}: {_why(small.scene)}")
+        raise NotReproduced(f"{_told(wanted)}, but as a test {_told(got)}: {_why(small.reducible)}")
     made = trimmed(made, wanted, progress=progress)
     return Frozen(
         document=_document(made, wanted),
@@ -89,7 +89,7 @@ def frozen(
         verdict=wanted,
         nodes=(before[0], len(made.nodes)),
         pods=(before[1], len(made.placed)),
-        trials=scene.trials[0],
+        trials=reducible.trials[0],
         same_margin=small.same_margin,
     )
 
@@ -104,24 +104,24 @@ def _told(verdict: DecisionSummary | None) -> str:
     return f"it goes to {verdict.host}" if verdict.host is not None else f"it fits nowhere ({verdict.cause})"
 
 
-def _why(scene: ReducibleInputs) -> str:
-    if any(pod.status.nominated_node_name and not pod.spec.node_name for pod in scene.placed):
+def _why(reducible: ReducibleInputs) -> str:
+    if any(pod.status.nominated_node_name and not pod.spec.node_name for pod in reducible.placed):
         return "a test has no pods that are nominated to a node without being on it"
     return "please report it, with a snapshot"
 
 
-def _table(scene: ReducibleInputs) -> NodeTable:
+def _table(reducible: ReducibleInputs) -> NodeTable:
     table = NodeTable()
-    for node in scene.nodes:
+    for node in reducible.nodes:
         table.set(node)
     return table
 
 
-def _by_name(scene: ReducibleInputs, named: Callable[[str], str] = str) -> ReducibleInputs:
-    """Return the scene with each sample under its node's name, as a test gives it, not under an address."""
-    policy = scene.rules.policy
+def _by_name(reducible: ReducibleInputs, named: Callable[[str], str] = str) -> ReducibleInputs:
+    """Return the decision with each sample under its node's name, as a test gives it, not under an address."""
+    policy = reducible.rules.policy
     queries = policy.queries if policy is not None else ()
-    form = recorded_metrics(queries, signals=scene.signals, nodes=_table(scene), now=scene.now, named=named)
+    form = recorded_metrics(queries, signals=reducible.signals, nodes=_table(reducible), now=reducible.now, named=named)
     readings = []
     for query in queries:
         answer = form.get(query.promql)
@@ -129,14 +129,14 @@ def _by_name(scene: ReducibleInputs, named: Callable[[str], str] = str) -> Reduc
             continue
         if not isinstance(answer, dict) or answer.keys() == {"value", "age"}:
             value, age = _sample(answer)
-            at = scene.now - age
+            at = reducible.now - age
             readings.append(Reading(query.promql, (), evaluated_at=at, fetched_at=at, scalar=value))
             continue
         label = query.by or "node"
         samples = ((node, *_sample(sample)) for node, sample in answer.items())
-        series = tuple(Series({label: node}, value, scene.now - age) for node, value, age in samples)
-        readings.append(Reading(query.promql, series, evaluated_at=scene.now, fetched_at=scene.now))
-    return replace(scene, signals=Signals.of(readings))
+        series = tuple(Series({label: node}, value, reducible.now - age) for node, value, age in samples)
+        readings.append(Reading(query.promql, series, evaluated_at=reducible.now, fetched_at=reducible.now))
+    return replace(reducible, signals=Signals.of(readings))
 
 
 def _sample(value: Any) -> tuple[float, float]:
@@ -146,15 +146,17 @@ def _sample(value: Any) -> tuple[float, float]:
 
 
 def _renamed(
-    scene: ReducibleInputs, verdict: DecisionSummary, annotations: Collection[str], names: Pseudonyms
+    reducible: ReducibleInputs, verdict: DecisionSummary, annotations: Collection[str], names: Pseudonyms
 ) -> tuple[ReducibleInputs, DecisionSummary]:
-    things = [*scene.nodes, scene.pod, *scene.placed, *scene.others]
+    things = [*reducible.nodes, reducible.pod, *reducible.placed, *reducible.others]
     hidden = anonymised(recorded_objects(things, annotations=annotations), names)
-    back = stored_objects([FixtureObject(one, _NOWHERE, ()) for one in hidden], scheduler=scene.pod.spec.scheduler_name)
-    pod = back.pop(len(scene.nodes))
-    with_signals = _by_name(scene, named=lambda name: names.of(name, "node"))
-    made = ReducibleInputs.of(back, pod, scene.rules, seed=scene.seed, now=scene.now)
-    made = replace(made, signals=with_signals.signals, trials=scene.trials)
+    back = stored_objects(
+        [FixtureObject(one, _NOWHERE, ()) for one in hidden], scheduler=reducible.pod.spec.scheduler_name
+    )
+    pod = back.pop(len(reducible.nodes))
+    with_signals = _by_name(reducible, named=lambda name: names.of(name, "node"))
+    made = ReducibleInputs.of(back, pod, reducible.rules, seed=reducible.seed, now=reducible.now)
+    made = replace(made, signals=with_signals.signals, trials=reducible.trials)
     got = made.verdict()
     expected = replace(
         verdict,
@@ -176,24 +178,24 @@ def _renamed(
 
 
 def _document(made: Draft, verdict: DecisionSummary) -> Json:
-    scene = made.scene
-    document: Json = {"now": rfc3339(scene.now)}
+    reducible = made.reducible
+    document: Json = {"now": rfc3339(reducible.now)}
     if verdict.tied:
-        document |= {"seed": scene.seed, "tie": "ok"}
+        document |= {"seed": reducible.seed, "tie": "ok"}
     if made.nodes:
         document["nodes"] = list(made.nodes)
     if made.placed:
         document["pods"] = _counted(made.placed)
-    policy = scene.rules.policy
+    policy = reducible.rules.policy
     if policy is not None and policy.queries:
         document["metrics"] = recorded_metrics(
-            policy.queries, signals=scene.signals, nodes=_table(scene), now=scene.now
+            policy.queries, signals=reducible.signals, nodes=_table(reducible), now=reducible.now
         )
     case: Json = {"name": made.case, "pod": made.pod}
-    info = scene.inputs().pod
+    info = reducible.inputs().pod
     if policy is not None and info.created and fields([policy]) & {"pod.queued", "pod.waiting"}:
-        case["queued"] = f"{max(0.0, scene.now - info.created):.3f}s"
-    case["expect"] = _expected(scene, verdict)
+        case["queued"] = f"{max(0.0, reducible.now - info.created):.3f}s"
+    case["expect"] = _expected(reducible, verdict)
     document["cases"] = [case]
     return document
 
@@ -207,11 +209,11 @@ def _counted(forms: Sequence[Json]) -> list[Json]:
     return [group[0] if len(group) == 1 else {**group[0], "count": len(group)} for group in groups.values()]
 
 
-def _expected(scene: ReducibleInputs, verdict: DecisionSummary) -> Mapping[str, Any]:
+def _expected(reducible: ReducibleInputs, verdict: DecisionSummary) -> Mapping[str, Any]:
     if verdict.held is not None:
         return {"held": verdict.held}
     expect: Json = {}
-    inputs = scene.inputs()
+    inputs = reducible.inputs()
     made = inputs.evaluate()
     if verdict.host is not None:
         expect["node"] = verdict.host

@@ -73,7 +73,7 @@ class DecisionSummary:
     """The best of the other nodes that fit."""
     margin: float | None
     """By how much the host's total exceeds that of `next`, rounded; None where nothing was compared."""
-    refusers: frozenset[str]
+    rejectors: frozenset[str]
     """The filters that are the first to refuse some node, or that refuse the pod."""
     cause: str | None = None
     """The filter that stands most in the way of a pod that fits nowhere; None where that was not asked."""
@@ -122,7 +122,7 @@ def verdict(inputs: DecisionInputs) -> DecisionSummary:
     frame = inputs.frame()
     made = inputs.evaluate()
     decision = inputs.decide()
-    refusers = first_refusers(made)
+    rejectors = first_rejectors(made)
     size, names = frame.cluster.nodes.size, frame.cluster.nodes.names
     statuses = _statuses(made, names) if size <= _MOST_EXPLAINED else None
     if decision.host is None:
@@ -134,18 +134,18 @@ def verdict(inputs: DecisionInputs) -> DecisionSummary:
             )
         cause = _cause(refusals(inputs)) if size <= _MOST_EXPLAINED else None
         return DecisionSummary(
-            None, None, None, refusers, cause=cause, evicted=evicted, empty=not size, statuses=statuses
+            None, None, None, rejectors, cause=cause, evicted=evicted, empty=not size, statuses=statuses
         )
     totals = sorted((-float(total), names[row]) for row, total in zip(made.feasible, made.totals, strict=True))
     best = next(total for total, name in totals if name == decision.host)
     following = next(((total, name) for total, name in totals if name != decision.host), None)
     if following is None:
-        return DecisionSummary(decision.host, None, None, refusers, statuses=statuses)
+        return DecisionSummary(decision.host, None, None, rejectors, statuses=statuses)
     margin = round(following[0] - best, _DIGITS) + 0.0
-    return DecisionSummary(decision.host, following[1], margin, refusers, statuses=statuses)
+    return DecisionSummary(decision.host, following[1], margin, rejectors, statuses=statuses)
 
 
-def first_refusers(made: Evaluation) -> frozenset[str]:
+def first_rejectors(made: Evaluation) -> frozenset[str]:
     """Return the filters that are the first to refuse some node, or that refuse the pod as a whole."""
     diagnosis = made.diagnosis
     if diagnosis.rejection is not None:
@@ -181,11 +181,11 @@ class ReducibleInputs:
     """Unix seconds."""
     seed: int = 0
     trials: list[int] = field(default_factory=lambda: [0], compare=False)
-    """How many decisions were made so far; shared by all parts of one scene."""
+    """How many decisions were made so far; shared by all parts of one decision."""
 
     @classmethod
     def of(cls, things: Iterable[Any], pod: objects.Pod, rules: Rules, *, seed: int, now: float) -> ReducibleInputs:
-        """Return the scene that API objects make; pods that are done or have no place are not part of it."""
+        """Return the decision that API objects make; pods that are done or have no place are not part of it."""
         nodes: list[objects.Node] = []
         placed: list[objects.Pod] = []
         others: list[Any] = []
@@ -204,17 +204,17 @@ class ReducibleInputs:
         return cls(pod, tuple(nodes), tuple(placed), tuple(others), rules, seed=seed, now=now)
 
     def with_nodes(self, kept: Sequence[objects.Node]) -> ReducibleInputs:
-        """Return the scene with some of the nodes, and the pods on them."""
+        """Return the decision with some of the nodes, and the pods on them."""
         names = {node.metadata.name for node in kept}
         placed = tuple(pod for pod in self.placed if _node_of(pod) in names)
         return replace(self, nodes=tuple(kept), placed=placed)
 
     def with_placed(self, kept: Sequence[objects.Pod]) -> ReducibleInputs:
-        """Return the scene with some of the pods."""
+        """Return the decision with some of the pods."""
         return replace(self, placed=tuple(kept))
 
     def with_others(self, kept: Sequence[Any]) -> ReducibleInputs:
-        """Return the scene with some of the other objects."""
+        """Return the decision with some of the other objects."""
         return replace(self, others=tuple(kept))
 
     def inputs(self) -> DecisionInputs:
@@ -280,32 +280,32 @@ FEW_NODES = 24
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What is left of a scene."""
+    """What is left of a decision."""
 
-    scene: ReducibleInputs
+    reducible: ReducibleInputs
     verdict: DecisionSummary
     same_margin: bool
     """Whether the best node is as far ahead as it was."""
 
 
-def reduced(scene: ReducibleInputs, *, progress: Progress = lambda text: None) -> Reduced:
-    """Return the smallest scene found with the same decision.
+def reduced(reducible: ReducibleInputs, *, progress: Progress = lambda text: None) -> Reduced:
+    """Return the smallest inputs found with the same decision.
 
     The same is: the same node, with the same one next to it and as far ahead, or the same main reason; and each
     filter that refused any node still refuses one. Where that takes more than a few nodes, how far ahead may change.
     """
-    wanted = scene.verdict()
+    wanted = reducible.verdict()
     same_margin = True
 
     def same(part: ReducibleInputs) -> bool:
-        progress(f"{len(part.nodes)} nodes, {len(part.placed)} pods: trial {scene.trials[0] + 1}")
+        progress(f"{len(part.nodes)} nodes, {len(part.placed)} pods: trial {reducible.trials[0] + 1}")
         return part.verdict().repeats(wanted, margin=same_margin)
 
-    ordered, first = scene.by_relevance()
-    left = _fewer_nodes(scene, ordered, same, first=first)
+    ordered, first = reducible.by_relevance()
+    left = _fewer_nodes(reducible, ordered, same, first=first)
     if len(left.nodes) > FEW_NODES and wanted.margin:
         same_margin = False
-        left = _fewer_nodes(scene, ordered, same, first=first)
+        left = _fewer_nodes(reducible, ordered, same, first=first)
     left = _fewer_others(left, same)
     left = _fewer_pods(left, same)
     if len(left.nodes) > 1:  # what only counted for a pod that is gone by now
@@ -314,32 +314,32 @@ def reduced(scene: ReducibleInputs, *, progress: Progress = lambda text: None) -
 
 
 def _fewer_nodes(
-    scene: ReducibleInputs, ordered: Sequence[objects.Node], same: Callable[[ReducibleInputs], bool], *, first: int
+    reducible: ReducibleInputs, ordered: Sequence[objects.Node], same: Callable[[ReducibleInputs], bool], *, first: int
 ) -> ReducibleInputs:
     def holds(part: Sequence[objects.Node]) -> bool:
-        return same(scene.with_nodes(part))
+        return same(reducible.with_nodes(part))
 
-    return scene.with_nodes(minimised(grown(ordered, holds, first=first), holds))
+    return reducible.with_nodes(minimised(grown(ordered, holds, first=first), holds))
 
 
-def _fewer_others(scene: ReducibleInputs, same: Callable[[ReducibleInputs], bool]) -> ReducibleInputs:
+def _fewer_others(reducible: ReducibleInputs, same: Callable[[ReducibleInputs], bool]) -> ReducibleInputs:
     kinds: dict[str, list[Any]] = {}
-    for thing in scene.others:
+    for thing in reducible.others:
         kinds.setdefault(type(thing).__name__, []).append(thing)
     kept = minimised(
-        list(kinds.values()), lambda part: same(scene.with_others([thing for group in part for thing in group]))
+        list(kinds.values()), lambda part: same(reducible.with_others([thing for group in part for thing in group]))
     )
     flat = [thing for group in kept for thing in group]
-    return scene.with_others(minimised(flat, lambda part: same(scene.with_others(part))))
+    return reducible.with_others(minimised(flat, lambda part: same(reducible.with_others(part))))
 
 
-def _fewer_pods(scene: ReducibleInputs, same: Callable[[ReducibleInputs], bool]) -> ReducibleInputs:
+def _fewer_pods(reducible: ReducibleInputs, same: Callable[[ReducibleInputs], bool]) -> ReducibleInputs:
     """Leave out all pods of a node first, then single ones."""
     groups: dict[str, list[objects.Pod]] = {}
-    for pod in scene.placed:
+    for pod in reducible.placed:
         groups.setdefault(pod.spec.node_name or pod.status.nominated_node_name, []).append(pod)
     kept = minimised(
-        list(groups.values()), lambda part: same(scene.with_placed([pod for group in part for pod in group]))
+        list(groups.values()), lambda part: same(reducible.with_placed([pod for group in part for pod in group]))
     )
     flat = [pod for group in kept for pod in group]
-    return scene.with_placed(minimised(flat, lambda part: same(scene.with_placed(part))))
+    return reducible.with_placed(minimised(flat, lambda part: same(reducible.with_placed(part))))

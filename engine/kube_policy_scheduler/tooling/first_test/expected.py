@@ -18,7 +18,7 @@ from kube_policy_scheduler.policy.clauses import FilterClause, LimitClause, Requ
 from kube_policy_scheduler.policy.groupings import SpreadFilter
 from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.tooling.coverage.sites import ClauseSites, Outcome
-from kube_policy_scheduler.tooling.first_test.scene import CaseForm, case_form
+from kube_policy_scheduler.tooling.first_test.case_form import CaseForm, case_form
 from kube_policy_scheduler.tooling.first_test.search_space import Assignment, Place, SearchSpace
 from kube_policy_scheduler.tooling.short_forms import Json
 
@@ -30,7 +30,7 @@ Goal: TypeAlias = tuple[Any, Outcome | None]
 class CoveringCase:
     """A case, and which outcomes it is there for."""
 
-    world: Assignment
+    assignment: Assignment
     form: CaseForm
     clause: ClauseSites
     """The one that it is about."""
@@ -41,9 +41,9 @@ class CoveringCase:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A witness and what is expected of it."""
+    """A case and what is expected of it."""
 
-    witness: CoveringCase
+    case: CoveringCase
     expect: Json
     tie: bool
     """Whether several nodes have the highest total."""
@@ -51,13 +51,13 @@ class Written:
     """Whether the policy reads the clock, so that the case has to say when it is."""
 
 
-def written(witness: CoveringCase, frame: Frame, policy: Policy) -> Written | None:
+def written(case: CoveringCase, frame: Frame, policy: Policy) -> Written | None:
     """Return the case with its expectations; None where a gang without a size keeps it from being decided."""
     found = expectation(frame, policy)
     if found is None:
         return None
     expect, tie = found
-    return Written(witness, expect, tie, reads_clock=any(clause.depends & Depends.CLOCK for clause in policy.clauses))
+    return Written(case, expect, tie, reads_clock=any(clause.depends & Depends.CLOCK for clause in policy.clauses))
 
 
 def expectation(frame: Frame, policy: Policy) -> tuple[Json, bool] | None:
@@ -122,7 +122,7 @@ def _rounded(total: float) -> float | str:
 
 
 _MORE: Mapping[Place, Any] = {("pod", "queued"): 600, ("pod", "priority"): 1000}
-"""What is tried beside the values of genes, which come from the policy's constants."""
+"""What is tried beside the values of variables, which come from the policy's constants."""
 _FIRST, _SECOND = "first", "second"
 
 
@@ -145,32 +145,32 @@ class Queue:
 
 
 def queues(
-    policy: Policy, genes: SearchSpace, *, start: Assignment, frame_of: Callable[[Assignment], Frame | None]
+    policy: Policy, space: SearchSpace, *, start: Assignment, frame_of: Callable[[Assignment], Frame | None]
 ) -> Iterator[Queue]:
     """Yield a queue for each key of `order by` that tells two pods apart.
 
     Args:
         policy: whose pods they are.
-        genes: what can be varied.
-        start: a world whose pod the policy governs and does not hold.
-        frame_of: from a world to the inputs of its decision; None where it is no world.
+        space: what can be varied.
+        start: an assignment whose pod the policy governs and does not hold.
+        frame_of: from an assignment to the inputs of its decision; None where no cluster has it.
     """
     order = policy.order
     ordering = next((c for c in policy.compiled.checked.clauses if isinstance(c, checked.Ordering)), None)
     if order is None or ordering is None:
         return
     for key, _ in ordering.keys:
-        places = [place for place in genes.read_by(key) if place in genes.genes and place[0] == "pod"]
-        worlds = [start, *({**start, place: value} for place in places for value in genes.genes[place].values)]
-        worlds += [{**start, place: _MORE[place]} for place in places if place in _MORE]
+        places = [place for place in space.read_by(key) if place in space.variables and place[0] == "pod"]
+        assignments = [start, *({**start, place: value} for place in places for value in space.variables[place].values)]
+        assignments += [{**start, place: _MORE[place]} for place in places if place in _MORE]
         seen: dict[tuple[object, ...], tuple[Assignment, Frame]] = {}
-        for world in worlds:
-            frame = frame_of(world)
+        for assignment in assignments:
+            frame = frame_of(assignment)
             if frame is not None and policy.governs(frame) and policy.hold_reason(frame) is None:
-                seen.setdefault(order(frame), (world, frame))
+                seen.setdefault(order(frame), (assignment, frame))
         if len(seen) > 1:
             ends = (seen[min(seen)], seen[max(seen)])
-            forms = [case_form(world, topologies=genes.topologies) for world, _ in ends]
+            forms = [case_form(assignment, topologies=space.topologies) for assignment, _ in ends]
             yield Queue(
                 f"order by: {' '.join(key.span.text.split())}",
                 (ends[0][1], ends[1][1]),

@@ -1,7 +1,7 @@
-"""Looks for worlds in which a policy answers in every way that it can: guided by what each answer reads.
+"""Looks for assignments in which a policy answers in every way that it can: guided by what each answer reads.
 
-Deterministic: for every outcome that was not seen yet, the genes that its site reads are tried one by one, then in
-pairs, starting from the worlds that showed something new before.
+Deterministic: for every outcome that was not seen yet, the variables that its site reads are tried one by one, then in
+pairs, starting from the assignments that showed something new before.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from kube_policy_scheduler.tooling.coverage.sites import (
     equality_of,
     span_key,
 )
+from kube_policy_scheduler.tooling.first_test.case_form import case_form, inputs_of
 from kube_policy_scheduler.tooling.first_test.expected import (
     CoveringCase,
     Goal,
@@ -39,30 +40,29 @@ from kube_policy_scheduler.tooling.first_test.expected import (
     queues,
     written,
 )
-from kube_policy_scheduler.tooling.first_test.scene import case_form, frame_of
 from kube_policy_scheduler.tooling.first_test.search_space import Assignment, Place, SearchSpace
 from kube_policy_scheduler.tooling.short_forms import Json
 
 _MOST_TRIES = 1500
-"""Worlds looked at, about a millisecond each."""
+"""Assignments looked at, about a millisecond each."""
 _TRIES_PER_GOAL = 150
 _TRIES_PER_CHANGE = 100
 _MOST_TRIES_OF_CHANGES = 1500
-"""Worlds that are decided in under a change of the policy, likewise about a millisecond each."""
+"""Assignments that are decided in under a change of the policy, likewise about a millisecond each."""
 
 
 _Name: TypeAlias = tuple[tuple[Place, Any], ...]
-"""A world, as a key."""
+"""An assignment, as a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """What the search came to."""
 
-    witnesses: tuple[CoveringCase, ...]
+    cases: tuple[CoveringCase, ...]
     clauses: tuple[ClauseSites, ...]
     unseen: tuple[tuple[ClauseSites, Site | None, Outcome | None], ...]
-    """Outcomes that no world showed, with their clause; without a site: the clause never had a say."""
+    """Outcomes that no assignment showed, with their clause; without a site: the clause never had a say."""
     queues: tuple[Queue, ...] = ()
     """What shows `order by`."""
 
@@ -87,12 +87,12 @@ class Search:
         self._set = PolicySet.of([policy], default_schedulers=frozenset((scheduler,)))
         self._probe = Probe(pods)
         self._scheduler = scheduler
-        self._genes = SearchSpace(policy.compiled.checked)
+        self._space = SearchSpace(policy.compiled.checked)
         self._clauses = tuple(clause_sites(policy.compiled.checked, alone=True))
         self._tries = 0
         self._seen: dict[_Name, frozenset[Goal]] = {}
         self._decided: dict[_Name, tuple[Frame, tuple[Json, bool] | None] | tuple[()]] = {}
-        """What the policy decides, by world; nothing where it governs no pod."""
+        """What the policy decides, by assignment; nothing where it governs no pod."""
 
     @property
     def queries(self) -> Mapping[str, Query]:
@@ -100,33 +100,33 @@ class Search:
         return {query.promql: query for query in self._policy.queries}
 
     def run(self) -> Found:
-        """Return witnesses for as much as could be shown."""
+        """Return cases for as much as could be shown."""
         goals = self._goals()
         start = self._governed()
         if start is None:
             unseen = tuple((clause, None, None) for clause in self._clauses)
             return Found((), self._clauses, unseen)
-        worlds: list[Assignment] = [start]
+        assignments: list[Assignment] = [start]
         done = set(self._look(start))
-        for _ in range(2):  # a world that was found late may help with what was looked for early
+        for _ in range(2):  # an assignment that was found late may help with what was looked for early
             for goal, reads in goals.items():
                 if goal in done or self._tries > _MOST_TRIES:
                     continue
-                found = self._reach(goal, reads, worlds)
+                found = self._reach(goal, reads, assignments)
                 if found is not None:
-                    worlds.append(found)
+                    assignments.append(found)
                     done |= self._look(found)
-        witnesses = self._witnesses(worlds, [goal for goal in goals if goal in done])
-        free = next((chosen for chosen in worlds if not self._held(chosen)), start)
-        found_queues = tuple(queues(self._policy, self._genes, start=free, frame_of=self._frame))
+        cases = self._cases(assignments, [goal for goal in goals if goal in done])
+        free = next((chosen for chosen in assignments if not self._held(chosen)), start)
+        found_queues = tuple(queues(self._policy, self._space, start=free, frame_of=self._frame))
         done |= self._ordered(found_queues)
-        return Found(tuple(witnesses), self._clauses, tuple(self._unseen(done)), found_queues)
+        return Found(tuple(cases), self._clauses, tuple(self._unseen(done)), found_queues)
 
     def cases(self, found: Found) -> list[Written]:
-        """Return the witnesses with what is expected of them."""
+        """Return the cases with what is expected of them."""
         made = (
-            written(witness, frame_of(witness.form, self.queries, scheduler=self._scheduler), self._policy)
-            for witness in found.witnesses
+            written(case, inputs_of(case.form, self._policy, scheduler=self._scheduler).frame(), self._policy)
+            for case in found.cases
         )
         return [one for one in made if one is not None]
 
@@ -137,23 +137,23 @@ class Search:
             found: what `run` returned.
             changes: the changes.
         """
-        starts = [witness.world for witness in found.witnesses]
-        left, tries, more = list(changes), 0, list(found.witnesses)
+        starts = [case.assignment for case in found.cases]
+        left, tries, more = list(changes), 0, list(found.cases)
         while left and starts and tries < _MOST_TRIES_OF_CHANGES:
             change = left.pop(0)
             clause = self._clause_around(change.span)
             if clause is None:
                 continue
             own, around = self._read_around(change.span)
-            worlds = (each for start in starts for each in (start, *self._changes(start, own, around)))
-            for chosen in islice(worlds, _TRIES_PER_CHANGE):
+            assignments = (each for start in starts for each in (start, *self._changes(start, own, around)))
+            for chosen in islice(assignments, _TRIES_PER_CHANGE):
                 tries += 1
                 if self._notices(chosen, change):
-                    form = case_form(chosen, topologies=self._genes.topologies)
+                    form = case_form(chosen, topologies=self._space.topologies)
                     more.append(CoveringCase(chosen, form, clause, (), change.shown))
                     left = [other for other in left if not self._notices(chosen, other)]
                     break
-        return replace(found, witnesses=tuple(more))
+        return replace(found, cases=tuple(more))
 
     def _clause_around(self, span: Span) -> ClauseSites | None:
         """Return the clause that a change is in; for one in a definition the first."""
@@ -161,24 +161,24 @@ class Search:
         return next(inside, next(iter(self._clauses), None))
 
     def _read_around(self, span: Span) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
-        """Return the genes that are read by expressions in a change and around it, and those of their clauses."""
+        """Return the variables that are read by expressions in a change and around it, and those of their clauses."""
         own: dict[Place, None] = {}
         around: dict[Place, None] = {}
         checked = self._policy.compiled.checked
         if checked.governs is not None and _overlap(checked.governs.span, span):
-            own.update(dict.fromkeys(self._genes.read_by(checked.governs)))
+            own.update(dict.fromkeys(self._space.read_by(checked.governs)))
         for clause in checked.clauses:
             roots = values_of(clause)
             touched = [part for root in roots for part in typed.below(root) if _overlap(part.span, span)]
             for part in sorted(touched, key=lambda part: part.span.end - part.span.start):
-                own.update(dict.fromkeys(self._genes.read_by(part)))
+                own.update(dict.fromkeys(self._space.read_by(part)))
             if touched or _overlap(clause.tree.span, span):
-                around.update(dict.fromkeys(self._genes.of_clause(clause)))
-                around.update(dict.fromkeys(place for root in roots for place in self._genes.read_by(root)))
+                around.update(dict.fromkeys(self._space.of_clause(clause)))
+                around.update(dict.fromkeys(place for root in roots for place in self._space.read_by(root)))
         return self._known(tuple(own)), self._known(tuple(around))
 
     def _notices(self, chosen: Assignment, change: Change) -> bool:
-        """Return whether a world is decided otherwise under a change."""
+        """Return whether an assignment is decided otherwise under a change."""
         name = _name_of(chosen)
         known = self._decided.get(name)
         if known is None:
@@ -193,7 +193,7 @@ class Search:
     # --- goals -------------------------------------------------------------------------------------------
 
     def _goals(self) -> dict[Goal, tuple[tuple[Place, ...], tuple[Place, ...]]]:
-        """Return what is to be seen, each with the genes of its site and those of its clause."""
+        """Return what is to be seen, each with the variables of its site and those of its clause."""
         found: dict[Goal, tuple[tuple[Place, ...], tuple[Place, ...]]] = {}
         checked = {span_key(clause.tree.span): clause for clause in self._policy.compiled.checked.clauses}
         for sites in self._clauses:
@@ -204,13 +204,13 @@ class Search:
             by_span: dict[SpanKey, list[typed.Typed]] = {}
             for part in every:
                 by_span.setdefault(span_key(part.span), []).append(part)
-            around: dict[Place, None] = dict.fromkeys(self._genes.of_clause(clause))
+            around: dict[Place, None] = dict.fromkeys(self._space.of_clause(clause))
             for value in values_of(clause):
-                around.update(dict.fromkeys(self._genes.read_by(value)))
+                around.update(dict.fromkeys(self._space.read_by(value)))
             found[span_key(sites.span), None] = (tuple(around), tuple(around))
             for site in sites.sites:
                 parts = by_span.get(span_key(site.span), [])
-                own = dict.fromkeys(place for part in parts for place in self._genes.read_by(part)) or around
+                own = dict.fromkeys(place for part in parts for place in self._space.read_by(part)) or around
                 for outcome in site.outcomes:
                     found.setdefault((site.key, outcome), (tuple(own), tuple(around)))
                 if any(equality_of(part) is not None for part in parts):
@@ -232,15 +232,15 @@ class Search:
                         told.add(goal)
                         yield clause, site, outcome
 
-    # --- worlds ------------------------------------------------------------------------------------------
+    # --- assignments ------------------------------------------------------------------------------------------
 
     def _governed(self) -> Assignment | None:
-        """Return a world whose pod the policy governs, the default one if it does."""
-        start = self._genes.default()
+        """Return an assignment whose pod the policy governs, the default one if it does."""
+        start = self._space.default()
         governs = self._policy.compiled.checked.governs
         if governs is None or self._governs(start):
             return start
-        places = [place for place in self._genes.read_by(governs) if place in self._genes.genes]
+        places = [place for place in self._space.read_by(governs) if place in self._space.variables]
         for changed in self._changes(start, places, places):
             if self._governs(changed):
                 return changed
@@ -255,14 +255,14 @@ class Search:
         return frame is None or self._policy.hold_reason(frame) is not None
 
     def _frame(self, chosen: Assignment) -> Frame | None:
-        form = case_form(chosen, topologies=self._genes.topologies)
+        form = case_form(chosen, topologies=self._space.topologies)
         try:
-            return frame_of(form, self.queries, scheduler=self._scheduler)
+            return inputs_of(form, self._policy, scheduler=self._scheduler).frame()
         except (DocumentError, ValueError):
             return None  # not every combination is a cluster
 
     def _look(self, chosen: Assignment) -> frozenset[Goal]:
-        """Return everything that a world shows."""
+        """Return everything that an assignment shows."""
         name = _name_of(chosen)
         known = self._seen.get(name)
         if known is None:
@@ -292,13 +292,13 @@ class Search:
         return {*probe.outcomes, *((span, None) for span in probe.clauses)}
 
     def _reach(
-        self, goal: Goal, reads: tuple[tuple[Place, ...], tuple[Place, ...]], worlds: Sequence[Assignment]
+        self, goal: Goal, reads: tuple[tuple[Place, ...], tuple[Place, ...]], assignments: Sequence[Assignment]
     ) -> Assignment | None:
-        """Return a world that shows a goal, None where none was found."""
+        """Return an assignment that shows a goal, None where none was found."""
         own, around = reads
         own, around = self._known(own), self._known(around)
         first = self._tries
-        for start in reversed(worlds):
+        for start in reversed(assignments):
             for changed in self._changes(start, own, around):
                 if goal in self._look(changed):
                     return changed
@@ -306,8 +306,8 @@ class Search:
                     return None
         if goal[1] is Outcome.EQUAL:
             return None  # good to have, but not worth much time
-        for start in worlds:  # what stands in the way may be another clause
-            for changed in self._changes(start, own, tuple(self._genes.genes)):
+        for start in assignments:  # what stands in the way may be another clause
+            for changed in self._changes(start, own, tuple(self._space.variables)):
                 if goal in self._look(changed):
                     return changed
                 if self._tries - first > 2 * _TRIES_PER_GOAL or self._tries > _MOST_TRIES:
@@ -315,47 +315,47 @@ class Search:
         return None
 
     def _known(self, places: Sequence[Place]) -> tuple[Place, ...]:
-        return tuple(place for place in places if place in self._genes.genes)
+        return tuple(place for place in places if place in self._space.variables)
 
     def _changes(self, start: Assignment, own: Sequence[Place], around: Sequence[Place]) -> Iterator[Assignment]:
-        """Yield worlds that differ from one in a gene, then in two: of these at least one is the site's own."""
-        genes = self._genes.genes
+        """Yield assignments that differ in one variable, then in two, of which at least one is the site's own."""
+        variables = self._space.variables
         for place in dict.fromkeys((*own, *around)):
-            for value in genes[place].values:
+            for value in variables[place].values:
                 if value != start.get(place):
                     yield {**start, place: value}
         pairs = dict.fromkeys((*combinations(own, 2), *((a, b) for a in own for b in around if b not in own)))
         for a, b in pairs:
-            for x, y in product(genes[a].values, genes[b].values):
+            for x, y in product(variables[a].values, variables[b].values):
                 if x != start.get(a) and y != start.get(b):
                     yield {**start, a: x, b: y}
 
     # --- cases -------------------------------------------------------------------------------------------
 
-    def _witnesses(self, worlds: Sequence[Assignment], goals: Sequence[Goal]) -> Iterator[CoveringCase]:
-        """Yield for each clause worlds that show its goals, each as near to the default as they let it."""
-        left, default = set(goals), self._genes.default()
+    def _cases(self, assignments: Sequence[Assignment], goals: Sequence[Goal]) -> Iterator[CoveringCase]:
+        """Yield for each clause assignments that show its goals, each as near to the default as they let it."""
+        left, default = set(goals), self._space.default()
         told: list[Assignment] = []
         for clause in self._clauses:
             own = [(span_key(clause.span), None), *((site.key, o) for site in clause.sites for o in Outcome)]
             wanted = [goal for goal in own if goal in left]
             while wanted:
-                best = self._showing_most(wanted, worlds)
+                best = self._showing_most(wanted, assignments)
                 shown = [goal for goal in wanted if goal in self._look(best)]
                 left.difference_update(shown)
                 wanted = [goal for goal in wanted if goal in left]
                 simple = self._simplified(best, shown, default)
                 if simple not in told:
                     told.append(simple)
-                    form = case_form(simple, topologies=self._genes.topologies)
+                    form = case_form(simple, topologies=self._space.topologies)
                     yield CoveringCase(simple, form, clause, tuple(shown))
 
-    def _showing_most(self, goals: Sequence[Goal], worlds: Sequence[Assignment]) -> Assignment:
+    def _showing_most(self, goals: Sequence[Goal], assignments: Sequence[Assignment]) -> Assignment:
         wanted = set(goals)
-        return max(worlds, key=lambda chosen: len(wanted & self._look(chosen)))
+        return max(assignments, key=lambda chosen: len(wanted & self._look(chosen)))
 
     def _simplified(self, chosen: Assignment, goals: Sequence[Goal], default: Assignment) -> Assignment:
-        """Return a world with as many defaults as its goals let it have."""
+        """Return an assignment with as many defaults as its goals let it have."""
         simple = dict(chosen)
         for place, value in default.items():
             if simple[place] != value:

@@ -13,7 +13,7 @@ from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, values
 from kube_policy_scheduler.lang.types import NATIVE_RESOURCES, Depends, Kind, Shape, resource_name
 
 Place: TypeAlias = tuple[str, ...]
-"""Which gene, such as `("node", "label", "disk")`; "node" is the first node, the others keep their defaults."""
+"""Which variable, such as `("node", "label", "disk")`; "node" is the first node, the others keep their defaults."""
 Assignment: TypeAlias = Mapping[Place, Any]
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
@@ -45,7 +45,7 @@ _SHARES = "-milli"
 
 
 class Values:
-    """The values of a policy's genes."""
+    """The values of a policy's variables."""
 
     def __init__(
         self, parts: Sequence[typed.Typed], beside: Mapping[Place, tuple[str, ...]], topologies: frozenset[str]
@@ -54,7 +54,7 @@ class Values:
 
         Args:
             parts: all its expressions.
-            beside: the texts that each gene is compared with.
+            beside: the texts that each variable is compared with.
             topologies: label keys that domains are told by.
         """
         self._numbers = _numbers(parts)
@@ -62,7 +62,7 @@ class Values:
         self._topologies = topologies
 
     def of(self, place: Place) -> tuple[Any, ...]:
-        """Return the values of one gene, the default first."""
+        """Return the values of one variable, the default first."""
         match place:
             case ("node" | "pod" | "pods", "label" | "annotation", _):
                 values = self._words(place)
@@ -214,7 +214,7 @@ _DEVICES: tuple[Place, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Gene:
+class Variable:
     """One thing that can differ."""
 
     place: Place
@@ -223,7 +223,7 @@ class Gene:
 
 
 class SearchSpace:
-    """The genes of a policy, and which of them an expression reads."""
+    """The variables of a policy, and which of them an expression reads."""
 
     def __init__(self, policy: CheckedPolicy) -> None:
         self._roots = tuple(value for clause in policy.clauses for value in values_of(clause))
@@ -240,14 +240,14 @@ class SearchSpace:
         for clause in policy.clauses:
             places.update(dict.fromkeys(self.of_clause(clause)))
         places.update({("pod", "request", "cpu"): None, ("all", "use"): None})
-        self.genes: Mapping[Place, Gene] = {place: Gene(place, values.of(place)) for place in places}
+        self.variables: Mapping[Place, Variable] = {place: Variable(place, values.of(place)) for place in places}
 
     def default(self) -> dict[Place, Any]:
-        """Return the world in which every gene has its default."""
-        return {place: gene.values[0] for place, gene in self.genes.items()}
+        """Return the assignment in which every variable has its default."""
+        return {place: variable.values[0] for place, variable in self.variables.items()}
 
     def of_clause(self, clause: checked.Clause) -> tuple[Place, ...]:
-        """Return the genes that a clause as a whole reads, its expressions aside."""
+        """Return the variables that a clause as a whole reads, its expressions aside."""
         found: list[Place] = []
         if clause.kind in (ClauseKind.SPREAD, ClauseKind.PACK, ClauseKind.LIMIT):
             found += [("pods", "count"), ("pods", "request", "cpu"), ("pods", "where")]
@@ -267,7 +267,7 @@ class SearchSpace:
         return tuple(dict.fromkeys(place for place in found if place[:2] != ("pods", "priority")))
 
     def read_by(self, value: typed.Typed) -> tuple[Place, ...]:
-        """Return the genes that an expression reads."""
+        """Return the variables that an expression reads."""
         found: dict[Place, None] = {}
         for part in typed.below(value):
             found.update(dict.fromkeys(self._places(part)))

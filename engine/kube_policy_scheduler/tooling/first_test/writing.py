@@ -27,7 +27,7 @@ def text_of(written: Sequence[Written], found: Found, *, policy: str, name: str,
         name: of the policy.
         without: names of queues to leave out.
     """
-    forms = [one.witness.form for one in written]
+    forms = [one.case.form for one in written]
     nodes = [common([form.nodes[at] for form in forms]) for at in range(len(forms[0].nodes))] if forms else []
     metrics = common([form.metrics for form in forms]) if forms else {}
     cases = [_case(one, called, nodes, metrics) for one, called in zip(written, case_names(written), strict=True)]
@@ -48,7 +48,7 @@ def _comment(found: Found, name: str) -> Iterator[str]:
 
 
 def _case(one: Written, name: str, nodes: Sequence[Json], metrics: Json) -> Json:
-    form = one.witness.form
+    form = one.case.form
     changed = [
         {"name": node["name"], **difference(node, base)}
         for node, base in zip(form.nodes, nodes, strict=True)
@@ -75,7 +75,7 @@ def case_names(written: Sequence[Written]) -> list[str]:
     """Return what the cases are called, in order."""
     names: list[str] = []
     for one in written:
-        number, name = 1, _name(one.witness)
+        number, name = 1, _name(one.case)
         made = name
         while made in names:
             number += 1
@@ -84,15 +84,15 @@ def case_names(written: Sequence[Written]) -> list[str]:
     return names
 
 
-def _name(witness: CoveringCase) -> str:
+def _name(case: CoveringCase) -> str:
     """Return the clause and what the case shows of it."""
-    sites = {site.key: site for site in witness.clause.sites}
-    told = dict.fromkeys(_answer(sites[key], outcome) for key, outcome in witness.goals if outcome is not None)
-    about = "; ".join(list(told)[:3]) or witness.notices
-    clause = " ".join(witness.clause.span.text.split()).split(" else ")[0]
+    sites = {site.key: site for site in case.clause.sites}
+    told = dict.fromkeys(_answer(sites[key], outcome) for key, outcome in case.goals if outcome is not None)
+    about = "; ".join(list(told)[:3]) or case.notices
+    clause = " ".join(case.clause.span.text.split()).split(" else ")[0]
     name = f"{clause}: {about}" if about else clause
     if len(name) > _LONGEST_NAME and about:
-        name = f"{witness.clause.keyword}: {about}"
+        name = f"{case.clause.keyword}: {about}"
     return shortened(name, _LONGEST_NAME)
 
 

@@ -162,7 +162,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A pod whose fate differs."""
+    """A pod whose outcome differs."""
 
     pod: str
     old: Placement
@@ -290,7 +290,7 @@ def replay(
 
 
 def _reason(before: ReplayedPolicies, after: ReplayedPolicies, step: Step, now: Placement) -> Reason:
-    """Return why a pod's fate differs: both sets are asked about the new cluster, as it stands before the pod."""
+    """Return why a pod's outcome differs: both sets are asked about the new cluster, as it stands before the pod."""
     pod = after.info(step)
     old, new = before.ruleset.rules(pod), after.ruleset.rules(pod)
     if new is None:

@@ -14,7 +14,7 @@ from kube_policy_scheduler.tooling.text_table import GREEN, RED, YELLOW, Termina
 def lines(tried: Sequence[MutantResult], *, to: Terminal) -> Iterator[str]:
     """Yield each survivor as a difference with its place and a hint, and the ratio as last line."""
     for one in tried:
-        if one.fate is not MutantStatus.SURVIVED:
+        if one.status is not MutantStatus.SURVIVED:
             continue
         mutant = one.mutant
         removed, added = (printable(text) for text in mutant.removed_and_added())
@@ -27,31 +27,31 @@ def lines(tried: Sequence[MutantResult], *, to: Terminal) -> Iterator[str]:
 
 def summary(tried: Sequence[MutantResult]) -> str:
     """Return the last line."""
-    counts = Counter(one.fate for one in tried)
+    counts = Counter(one.status for one in tried)
     counted = counts[MutantStatus.KILLED] + counts[MutantStatus.SURVIVED]
     text = f"mutants {counts[MutantStatus.KILLED]}/{counted} killed ({kill_percent(tried):.1f}%)"
     left_out = [
-        f"{counts[fate]} {word}"
-        for fate, word in ((MutantStatus.EQUIVALENT, "equivalent"), (MutantStatus.REFUSED, "refused by the checker"))
-        if counts[fate]
+        f"{counts[status]} {word}"
+        for status, word in ((MutantStatus.EQUIVALENT, "equivalent"), (MutantStatus.REFUSED, "refused by the checker"))
+        if counts[status]
     ]
     return text + (f"; not counted: {', '.join(left_out)}" if left_out else "")
 
 
 def kill_percent(tried: Sequence[MutantResult]) -> float:
     """Return how many of the mutants that could be noticed were, 0 to 100; without any, 0."""
-    counts = Counter(one.fate for one in tried)
+    counts = Counter(one.status for one in tried)
     counted = counts[MutantStatus.KILLED] + counts[MutantStatus.SURVIVED]
     return 100.0 * counts[MutantStatus.KILLED] / counted if counted else 0.0
 
 
 def data(tried: Sequence[MutantResult]) -> dict[str, Any]:
     """Return every mutant as plain values, and the totals."""
-    counts = Counter(one.fate for one in tried)
+    counts = Counter(one.status for one in tried)
     return {
         "mutants": [_mutant(one) for one in tried],
         "summary": {
-            **{fate.value: counts[fate] for fate in MutantStatus},
+            **{status.value: counts[status] for status in MutantStatus},
             "percent": round(kill_percent(tried), 2),
         },
     }
@@ -66,7 +66,7 @@ def _mutant(one: MutantResult) -> dict[str, Any]:
         "line": line,
         "column": column,
         "kind": one.mutant.kind,
-        "status": one.fate.value,
+        "status": one.status.value,
         "removed": removed,
         "added": added,
     }

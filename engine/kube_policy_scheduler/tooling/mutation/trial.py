@@ -111,7 +111,7 @@ class MutantResult:
     """A mutant and what became of it."""
 
     mutant: Mutant
-    fate: MutantStatus
+    status: MutantStatus
     by: str = ""
     """The case that failed."""
 
@@ -172,8 +172,8 @@ class MutationTarget:
 
 def together(mutant: Mutant, tried: Sequence[MutantResult]) -> MutantResult:
     """Return what became of a mutant that several subjects tried: one case anywhere is enough to notice it."""
-    for fate in (MutantStatus.KILLED, MutantStatus.SURVIVED, MutantStatus.EQUIVALENT):
-        found = next((one for one in tried if one.fate is fate), None)
+    for status in (MutantStatus.KILLED, MutantStatus.SURVIVED, MutantStatus.EQUIVALENT):
+        found = next((one for one in tried if one.status is status), None)
         if found is not None:
             return found
     return MutantResult(mutant, MutantStatus.REFUSED)

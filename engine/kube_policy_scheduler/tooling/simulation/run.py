@@ -234,22 +234,22 @@ def reason(decision: Decision) -> str:
     return ", ".join(sorted(name for name in decision.rejectors if name)) or decision.message
 
 
-def place_or_drop(stage: SimulatedCluster, *, progress: Progress) -> None:
+def place_or_drop(simulated: SimulatedCluster, *, progress: Progress) -> None:
     """Deal with each arrival in turn."""
-    arrivals, measures, tally = stage.scenario.arrivals, stage.measures, stage.tally
+    arrivals, measures, tally = simulated.scenario.arrivals, simulated.measures, simulated.tally
     every = max(1, len(arrivals) // SAMPLES)
-    marks = [mark for mark in stage.scenario.marks if measures.capacity[measures.main.name]]
+    marks = [mark for mark in simulated.scenario.marks if measures.capacity[measures.main.name]]
     for place, arrival in enumerate(arrivals):
-        frame = stage.frame(QueuedPod(stage.arrive(arrival), stage.now, stage.now))
-        decision = stage.decide(frame)
+        frame = simulated.frame(QueuedPod(simulated.arrive(arrival), simulated.now, simulated.now))
+        decision = simulated.decide(frame)
         if decision.host is not None:
-            stage.place(decision)
+            simulated.place(decision)
         else:
             tally.unplaced(reason(decision))
-        while marks and stage.share_arrived() >= marks[0] - 1e-9:
+        while marks and simulated.share_arrived() >= marks[0] - 1e-9:
             tally.marks[marks.pop(0)] = measures.used(measures.main)
         if place % every == 0 or place == len(arrivals) - 1:
-            stage.sample(frame, at=float(place + 1), pending=sum(tally.reasons.values()))
+            simulated.sample(frame, at=float(place + 1), pending=sum(tally.reasons.values()))
             progress(place + 1)
 
 
@@ -272,13 +272,13 @@ def next_look(queued: float, now: float) -> float:
 
 
 class Waiting:
-    """A queue before a stage. Time goes from one moment at which something happens to the next."""
+    """A queue before a simulated. Time goes from one moment at which something happens to the next."""
 
-    def __init__(self, stage: SimulatedCluster) -> None:
-        self._stage = stage
+    def __init__(self, simulated: SimulatedCluster) -> None:
+        self._simulated = simulated
         self._queue = SchedulingQueue(
-            turn=lambda queued: stage.rules.turn(queued, stage.frame),
-            hold=lambda queued: stage.rules.hold(queued, stage.frame),
+            turn=lambda queued: simulated.rules.turn(queued, simulated.frame),
+            hold=lambda queued: simulated.rules.hold(queued, simulated.frame),
         )
         self._departures: list[tuple[float, int, PodInfo]] = []
         self._tickets = count()
@@ -291,8 +291,8 @@ class Waiting:
 
     def run(self, *, progress: Progress) -> None:
         """Go on until nothing will happen any more."""
-        stage, queue = self._stage, self._queue
-        arrivals, start = stage.scenario.arrivals, stage.scenario.starts_at
+        simulated, queue = self._simulated, self._queue
+        arrivals, start = simulated.scenario.arrivals, simulated.scenario.starts_at
         following, last_event = 0, start
         ends = [arrival.at + (arrival.lasts or 0.0) for arrival in arrivals]
         every = max(ends, default=0.0) / SAMPLES
@@ -306,33 +306,33 @@ class Waiting:
             due = queue.next_due()
             if due is not None:
                 times.append(due)
-            if self._looks and stage.now < last_event + _LOOK_AT_MOST_SECONDS:
+            if self._looks and simulated.now < last_event + _LOOK_AT_MOST_SECONDS:
                 times.append(self._looks[0][0])
             if not times:
                 break
-            now = max(stage.now, min(times))
+            now = max(simulated.now, min(times))
             while next_sample < now:
                 # what holds until now: the moment before anything happens
                 self._sample(next_sample)
                 next_sample = max(next_sample + every, now - every) if every else now
-            stage.now = now
+            simulated.now = now
             self._end_due()
             while following < len(arrivals) and start + arrivals[following].at <= now:
                 arrival = arrivals[following]
-                pod = stage.arrive(arrival)
+                pod = simulated.arrive(arrival)
                 self._lasts[pod.uid] = arrival.lasts
                 self._add(pod)
                 following += 1
             self._look()
             self._decide_all()
             progress(following)
-        self._sample(stage.now)
+        self._sample(simulated.now)
         for queued in queue:
             why = queued.held_because if queued.place is Place.GATED else queued.told
-            stage.tally.unplaced(why or "not decided")
+            simulated.tally.unplaced(why or "not decided")
 
     def _add(self, pod: PodInfo) -> None:
-        self._queue.add(pod, self._stage.now)
+        self._queue.add(pod, self._simulated.now)
         queued = self._queue.get(pod.uid)
         assert queued is not None
         self._look_later(queued)
@@ -342,11 +342,11 @@ class Waiting:
         uid = queued.pod.uid
         if _waits_for_time(queued) and uid not in self._looked_for:
             self._looked_for.add(uid)
-            heapq.heappush(self._looks, (next_look(queued.queued, self._stage.now), uid))
+            heapq.heappush(self._looks, (next_look(queued.queued, self._simulated.now), uid))
 
     def _look(self) -> None:
         """Ask again about the pods for which it is time, and about all held ones where something happened."""
-        queue, now = self._queue, self._stage.now
+        queue, now = self._queue, self._simulated.now
         if self._something_happened and self._looks:
             queue.recheck_held()
         self._something_happened = False
@@ -361,22 +361,22 @@ class Waiting:
                 self._look_later(queued)
 
     def _end_due(self) -> None:
-        stage = self._stage
-        while self._departures and self._departures[0][0] <= stage.now:
+        simulated = self._simulated
+        while self._departures and self._departures[0][0] <= simulated.now:
             _, _, pod = heapq.heappop(self._departures)
-            if stage.cluster.pods.get(pod.uid) is pod:
-                stage.cluster.displace(pod.uid)
-                stage.tally.left += 1
+            if simulated.cluster.pods.get(pod.uid) is pod:
+                simulated.cluster.displace(pod.uid)
+                simulated.tally.left += 1
                 self._happened(ClusterEvent.POD_DELETE)
-                if has_claims(pod.template, stage.cluster):
-                    give_claims_back(stage.cluster, pod)
+                if has_claims(pod.template, simulated.cluster):
+                    give_claims_back(simulated.cluster, pod)
                     self._happened(ClusterEvent.RESOURCE_CLAIM)
 
     def _decide_all(self) -> None:
-        stage, queue = self._stage, self._queue
-        while (queued := queue.pop(stage.now)) is not None:
-            frame = stage.frame(queued)
-            decision = stage.decide(frame)
+        simulated, queue = self._simulated, self._queue
+        while (queued := queue.pop(simulated.now)) is not None:
+            frame = simulated.frame(queued)
+            decision = simulated.decide(frame)
             if decision.host is not None:
                 self._bind(queued, decision)
                 continue
@@ -385,49 +385,49 @@ class Waiting:
                 self._evict(queued, found.nominated_node, found.victims)
                 continue
             queued.told = reason(decision)
-            profile = stage.rules.profile(frame)
+            profile = simulated.rules.profile(frame)
             rejectors = decision.rejectors if profile is not None else frozenset((NO_POLICY,))
             wakes = profile.wakes if profile is not None else {NO_POLICY: frozenset()}
-            queue.rejected(queued, rejectors, stage.now, wakes=wakes)
+            queue.rejected(queued, rejectors, simulated.now, wakes=wakes)
             self._look_later(queued)
 
     def _bind(self, queued: QueuedPod, decision: Decision) -> None:
-        stage, pod = self._stage, queued.pod
-        stage.cluster.nominate(pod, "")
-        stage.place(decision)
-        stage.tally.wait_seconds.append(stage.now - queued.queued)
+        simulated, pod = self._simulated, queued.pod
+        simulated.cluster.nominate(pod, "")
+        simulated.place(decision)
+        simulated.tally.wait_seconds.append(simulated.now - queued.queued)
         self._queue.done(pod.uid)
         lasts = self._lasts.get(pod.uid)
         if lasts is not None:
-            heapq.heappush(self._departures, (stage.now + lasts, next(self._tickets), pod))
+            heapq.heappush(self._departures, (simulated.now + lasts, next(self._tickets), pod))
         self._happened(ClusterEvent.POD_ADD)
 
     def _evict(self, queued: QueuedPod, node_name: str, victims: tuple[PodInfo, ...]) -> None:
         """Let victims go, and come again as their controllers would have it."""
-        stage = self._stage
+        simulated = self._simulated
         for victim in victims:
-            stage.cluster.displace(victim.uid)
-            stage.tally.evicted += 1
+            simulated.cluster.displace(victim.uid)
+            simulated.tally.evicted += 1
             again = replace(victim, uid=f"{victim.uid}~", name=f"{victim.name}~", node_name="", nominated_node="")
             if victim.template.spec.resource_claims:
-                again = with_claims_like(stage.cluster, again)
-                give_claims_back(stage.cluster, victim)
+                again = with_claims_like(simulated.cluster, again)
+                give_claims_back(simulated.cluster, victim)
             self._lasts[again.uid] = self._lasts.pop(victim.uid, None)
             self._add(again)
         queued.pod = replace(queued.pod, nominated_node=node_name)
-        stage.cluster.nominate(queued.pod, node_name)
+        simulated.cluster.nominate(queued.pod, node_name)
         self._happened(ClusterEvent.POD_DELETE)
-        self._queue.activate(queued, stage.now)
+        self._queue.activate(queued, simulated.now)
         self._look_later(queued)
 
     def _happened(self, event: ClusterEvent) -> None:
         self._something_happened = True
-        self._stage.changed()
-        self._queue.move_on_event(event, self._stage.now)
+        self._simulated.changed()
+        self._queue.move_on_event(event, self._simulated.now)
 
     def _sample(self, at: float) -> None:
-        stage = self._stage
-        stage.sample(stage.any_frame(), at=at - stage.scenario.starts_at, pending=len(self._queue))
+        simulated = self._simulated
+        simulated.sample(simulated.any_frame(), at=at - simulated.scenario.starts_at, pending=len(self._queue))
 
 
 def _waits_for_time(queued: QueuedPod) -> bool:
@@ -501,13 +501,13 @@ def run(
         progress: told how far it is.
     """
     began = stopwatch()
-    stage = SimulatedCluster(scenario, variant, seed=seed)
+    simulated = SimulatedCluster(scenario, variant, seed=seed)
     if scenario.drops:
-        place_or_drop(stage, progress=progress)
+        place_or_drop(simulated, progress=progress)
     else:
-        Waiting(stage).run(progress=progress)
-    tally = stage.tally
-    capacity = {resource.name: stage.measures.capacity[resource.name] for resource in stage.measures.resources}
+        Waiting(simulated).run(progress=progress)
+    tally = simulated.tally
+    capacity = {resource.name: simulated.measures.capacity[resource.name] for resource in simulated.measures.resources}
     return Run(
         variant=variant.name,
         seed=seed,

@@ -29,6 +29,7 @@ from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.permit import GangRequirement, Permit
 from kube_policy_scheduler.framework.queued_pod import QueuedPod, gates
 from kube_policy_scheduler.lang.codes import Code
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.times import parse_duration
 from kube_policy_scheduler.tooling.cluster_state import priority_classes, read_kind, stored_object
 from kube_policy_scheduler.tooling.short_forms import (
@@ -114,7 +115,7 @@ class CaseCluster:
 
 
 class CaseClusterBuilder:
-    """Makes the scenes of one suite."""
+    """Makes the clusters of one suite."""
 
     def __init__(self, suite: Suite, recorded: Sequence[FixtureObject], *, scheduler: str) -> None:
         """Take a suite and what its `cluster` files hold.
@@ -129,7 +130,7 @@ class CaseClusterBuilder:
         self._scheduler = scheduler
         self._classes = priority_classes(recorded)
 
-    def scene(self, *, shuffled: bool = False, seed: int) -> CaseCluster:
+    def case_cluster(self, *, shuffled: bool = False, seed: int) -> CaseCluster:
         """Return the cluster of the file; `shuffled` adds the nodes in another order.
 
         Raises:
@@ -164,8 +165,8 @@ class CaseClusterBuilder:
             raise DocumentError(found)
         return CaseCluster(cluster, nodes, seed=seed)
 
-    def lay_over(self, case: Case, scene: CaseCluster) -> None:
-        """Change a scene to what a case says.
+    def lay_over(self, case: Case, case_cluster: CaseCluster) -> None:
+        """Change a cluster to what a case says.
 
         Raises:
             DocumentError: a node or a pod cannot be made; all problems are reported.
@@ -173,14 +174,14 @@ class CaseClusterBuilder:
         found: list[Diagnostic] = []
         for part in case.nodes:
             with self._reporting(found, part):
-                node = self._node(part, scene.nodes)
-                scene.set_devices(node.name, part.value.get("devices") or {})
-                scene.set_node(self._stored(node).convert(objects.Node), node)
+                node = self._node(part, case_cluster.nodes)
+                case_cluster.set_devices(node.name, part.value.get("devices") or {})
+                case_cluster.set_node(self._stored(node).convert(objects.Node), node)
         for part in case.pods:
             with self._reporting(found, part):
-                for one in self._placed(part, scene.cluster):
-                    pod = self._info(one, scene.cluster)
-                    scene.place(pod, pod.node_name)
+                for one in self._placed(part, case_cluster.cluster):
+                    pod = self._info(one, case_cluster.cluster)
+                    case_cluster.place(pod, pod.node_name)
         if found:
             raise DocumentError(found)
 
@@ -301,15 +302,15 @@ class Readings:
         for part in parts:
             yield from self._of_part(part)
 
-    def unknown_nodes(self, case: Case, scene: CaseCluster) -> Iterator[Diagnostic]:
+    def unknown_nodes(self, case: Case, case_cluster: CaseCluster) -> Iterator[Diagnostic]:
         """Yield an error for every value of a node that the case does not have."""
         for part in (self._suite.metrics, case.metrics):
             for query, answer in part.value.items() if part is not None else ():
                 if query in RESERVED or not isinstance(answer, dict) or answer.keys() == {"value", "age"}:
                     continue
-                for node in answer.keys() - scene.facts.keys():
+                for node in answer.keys() - case_cluster.facts.keys():
                     assert part is not None
-                    advice = did_you_mean(node, tuple(scene.facts), none="the test has no nodes")
+                    advice = did_you_mean(node, tuple(case_cluster.facts), none="the test has no nodes")
                     message = f"unknown node `{node}`"
                     path = (*part.path, query, node)
                     yield self._document.error(path, codes.UNKNOWN_NODE, message=message, advice=advice, key=True)
@@ -334,10 +335,10 @@ class Readings:
             self._signals[key, case.start, now] = known
         return known
 
-    def degraded_queries(self, scene: CaseCluster, signals: Signals, now: float) -> _Degraded:
+    def degraded_queries(self, case_cluster: CaseCluster, signals: Signals, now: float) -> _Degraded:
         """Return the queries that lack a fresh value on some node, and what does not fit about the answers."""
-        nodes = TableIdentities(scene.cluster.nodes)
-        key = (id(scene), nodes.identity_version)
+        nodes = TableIdentities(case_cluster.cluster.nodes)
+        key = (id(case_cluster), nodes.identity_version)
         before = self._degraded.get(key)
         if before is not None and before[0] is signals:
             return before[1]
@@ -488,11 +489,11 @@ class Decided:
 
 
 class CaseRunner:
-    """Plays one case on one scene."""
+    """Runs one case on one cluster."""
 
-    def __init__(self, case: Case, scene: CaseCluster, context: RunContext, *, cycle: Cycle) -> None:
+    def __init__(self, case: Case, case_cluster: CaseCluster, context: RunContext, *, cycle: Cycle) -> None:
         self._case = case
-        self._scene = scene
+        self._case_cluster = case_cluster
         self._context = context
         self._cycle = cycle
         self._hosts: dict[str, str] = {}
@@ -515,7 +516,7 @@ class CaseRunner:
         Raises:
             DocumentError: a pod cannot be made, or no policy governs it.
         """
-        case, scene = self._case, self._scene
+        case, case_cluster = self._case, self._case_cluster
         now = case.now
         names = planned_names(case)
         for step in case.steps:
@@ -528,7 +529,7 @@ class CaseRunner:
                 pod, name, uid = step.pod, next(names), case.name
                 if case.kind is not Kind.ONE and isinstance(pod, Part):
                     pod, uid = Part({**pod.value, "name": name}, pod.path), f"{case.name}/{name}"
-                info = self._context.builder.pod(pod, scene.cluster, name=name, uid=uid)
+                info = self._context.builder.pod(pod, case_cluster.cluster, name=name, uid=uid)
                 decided = self._decided(step, info, now, in_full=in_full)
                 yield decided
                 self._settle(decided, now)
@@ -539,16 +540,15 @@ class CaseRunner:
         Raises:
             DocumentError: as `decisions`.
         """
-        case, scene = self._case, self._scene
-        signals = self._context.readings.signals(case, case.now)
+        case, case_cluster = self._case, self._case_cluster
         found = []
         for step, name in zip(case.steps, planned_names(case), strict=True):
             assert isinstance(step.pod, Part)
             pod = Part({**step.pod.value, "name": name}, step.pod.path)
-            info = self._context.builder.pod(pod, scene.cluster, name=name, uid=f"{case.name}/{name}")
-            waited = case.queued_seconds if step.queued_seconds is None else step.queued_seconds
-            frame = Frame(info, scene.cluster, case.now, signals=signals, queued=case.now - waited)
-            found.append(Waiting(self._governing(step, info), frame))
+            info = self._context.builder.pod(pod, case_cluster.cluster, name=name, uid=f"{case.name}/{name}")
+            policy = self._governing(step, info)
+            frame = self._inputs(step, info, policy, case.now).frame()
+            found.append(Waiting(policy, frame))
             if self._context.observe is not None:
                 self._context.observe(case, frame, found[-1].policy)
         return found
@@ -558,12 +558,10 @@ class CaseRunner:
     def _decided(self, step: Step, pod: PodInfo, now: float, *, in_full: bool) -> Decided:
         case, context = self._case, self._context
         policy = self._governing(step, pod)
-        signals = context.readings.signals(case, now)
-        queued = now - case.queued_seconds
-        frame = Frame(pod, self._scene.cluster, now, signals=signals, queued=queued, attempts=case.attempts)
+        frame = self._inputs(step, pod, policy, now).frame()
         if context.observe is not None:
             context.observe(case, frame, policy)
-        degraded, warned = context.readings.degraded_queries(self._scene, signals, now)
+        degraded, warned = context.readings.degraded_queries(self._case_cluster, frame.signals, now)
         warnings = (*(Warned(one.code, one.message) for one in context.policies.warnings), *warned)
 
         def made(*, in_full: bool) -> Outcome:
@@ -574,10 +572,24 @@ class CaseRunner:
         if outcome.victims and case.kind is Kind.SEQUENCE:
             victims = outcome.victims
             for name in victims:
-                self._remove(next(pod for pod in self._scene.cluster.pods.values() if pod.name == name))
+                self._remove(next(pod for pod in self._case_cluster.cluster.pods.values() if pod.name == name))
             outcome = replace(made(in_full=in_full), victims=victims)
             return Decided(step, outcome, policy, frame, lambda: replace(made(in_full=True), victims=victims))
         return Decided(step, outcome, policy, frame, lambda: made(in_full=True))
+
+    def _inputs(self, step: Step, pod: PodInfo, policy: TestedPolicy, now: float) -> DecisionInputs:
+        """Return what a decision at `now` (Unix seconds) follows from."""
+        case = self._case
+        waited = case.queued_seconds if step.queued_seconds is None else step.queued_seconds
+        return DecisionInputs(
+            pod,
+            self._case_cluster.cluster,
+            Rules(policy.profile),
+            self._context.readings.signals(case, now),
+            now,
+            queued=now - waited,
+            attempts=case.attempts,
+        )
 
     def _governing(self, step: Step, pod: PodInfo) -> TestedPolicy:
         policy = self._context.policies.governing(pod)
@@ -606,7 +618,7 @@ class CaseRunner:
         return replace(outcome, waits=waits)
 
     def _members(self, requirement: GangRequirement) -> int:
-        return self._scene.cluster.counters.group_size(requirement.group_of, requirement.group)
+        return self._case_cluster.cluster.counters.group_size(requirement.group_of, requirement.group)
 
     # --- what follows from it ------------------------------------------------------------------------
 
@@ -615,7 +627,7 @@ class CaseRunner:
         if outcome.host is None or self._case.kind is Kind.FORALL:
             return
         pod, requirements = decided.frame.pod, decided.policy.gang_requirements(decided.frame)
-        self._scene.place(pod, outcome.host)
+        self._case_cluster.place(pod, outcome.host)
         self._hosts[pod.uid] = outcome.host
         self._pods[pod.uid] = pod
         if requirements:
@@ -628,13 +640,13 @@ class CaseRunner:
             self._remove(self._pods[uid])
 
     def _remove(self, pod: PodInfo) -> None:
-        self._scene.end(pod)
+        self._case_cluster.end(pod)
         self._permit.leave(pod.uid)
         self._hosts.pop(pod.uid, None)
         self._pods.pop(pod.uid, None)
 
     def _finish(self, names: Part) -> None:
-        there = {pod.name: pod for pod in self._scene.cluster.pods.values()}
+        there = {pod.name: pod for pod in self._case_cluster.cluster.pods.values()}
         for index, name in enumerate(names.value):
             if name not in there:
                 advice = did_you_mean(name, tuple(there), none="no pod has a place")

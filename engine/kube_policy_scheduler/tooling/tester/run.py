@@ -383,7 +383,7 @@ class SuiteRun:
         self._scheduler = scheduler
         self._shuffle = shuffle
         self._builder = CaseClusterBuilder(suite, self._fixtures.cluster, scheduler=scheduler)
-        self._scenes: dict[bool, CaseCluster] = {}
+        self._case_clusters: dict[bool, CaseCluster] = {}
         self.cases: tuple[AnyCase, ...] = (
             *suite.cases,
             *suite.invalid,
@@ -444,30 +444,30 @@ class SuiteRun:
             if case.skip:
                 return CaseResult(case, State.SKIPPED)
             return ended(case, refusal(case, self._fixtures), ())
-        scene = self._scene(shuffled=False)
-        with scene.changing():
-            self._builder.lay_over(case, scene)
-            expected = self._expected(case, scene)
+        case_cluster = self._case_cluster(shuffled=False)
+        with case_cluster.changing():
+            self._builder.lay_over(case, case_cluster)
+            expected = self._expected(case, case_cluster)
             if case.skip:
                 return CaseResult(case, State.SKIPPED)
             if case.kind is Kind.QUEUE:
-                return ended(case, self._queue(case, scene, expected[None]), ())
-            failures, outcomes = self._compared(case, scene, expected)
+                return ended(case, self._queue(case, case_cluster, expected[None]), ())
+            failures, outcomes = self._compared(case, case_cluster, expected)
         whole = [one for one in expected[None] if isinstance(one.value, Placed | MaxSkew)]
         if whole and not failures and not case.tie_ok and any(len(outcome.tied) > 1 for outcome in outcomes):
-            failures += self._under_other_seeds(case, scene, whole)
+            failures += self._under_other_seeds(case, case_cluster, whole)
         if self._shuffle:
             failures += self._shuffled(case, outcomes)
         return ended(case, failures, outcomes)
 
     # --- comparing -----------------------------------------------------------------------------------
 
-    def _expected(self, case: Case, scene: CaseCluster) -> dict[Path | None, tuple[Expected, ...]]:
+    def _expected(self, case: Case, case_cluster: CaseCluster) -> dict[Path | None, tuple[Expected, ...]]:
         """Return what is expected of the pods of each step, and under None of all of them."""
-        problems = list(self._context.readings.unknown_nodes(case, scene))
-        pods = lambda: frozenset((*(pod.name for pod in scene.cluster.pods.values()), *planned_names(case)))  # noqa: E731
+        problems = list(self._context.readings.unknown_nodes(case, case_cluster))
+        pods = lambda: frozenset((*(pod.name for pod in case_cluster.cluster.pods.values()), *planned_names(case)))  # noqa: E731
         queries = [query.promql for query in self._queries]
-        reader = ExpectReader(self.suite.document, facts=scene.facts, pods=pods, queries=queries)
+        reader = ExpectReader(self.suite.document, facts=case_cluster.facts, pods=pods, queries=queries)
         expected: dict[Path | None, tuple[Expected, ...]] = {None: reader.read(case.expect)}
         for step in case.steps:
             if step.expect is not None:
@@ -483,25 +483,27 @@ class SuiteRun:
         return expected
 
     def _compared(
-        self, case: Case, scene: CaseCluster, expected: dict[Path | None, tuple[Expected, ...]]
+        self, case: Case, case_cluster: CaseCluster, expected: dict[Path | None, tuple[Expected, ...]]
     ) -> tuple[list[Failure], tuple[Outcome, ...]]:
         failures: dict[tuple[object, ...], Failure] = {}
         outcomes: list[Outcome] = []
-        play = CaseRunner(case, scene, self._context, cycle=scene.cycle)
+        runner = CaseRunner(case, case_cluster, self._context, cycle=case_cluster.cycle)
         several = (one for each in expected.values() for one in each)
         in_full = any(isinstance(one.value, Unschedulable | Filtered | Feasible) for one in several)
-        for decided in play.decisions(in_full=in_full):
+        for decided in runner.decisions(in_full=in_full):
             outcome = decided.outcome
             outcomes.append(outcome)
             if case.only_schedulable and outcome.host is None and outcome.error is None:
                 continue
             for one in (*expected[None], *expected.get(decided.step.path, ())):
-                failure = self._failure(case, one, decided, scene)
+                failure = self._failure(case, one, decided, case_cluster)
                 if failure is not None:
                     failures.setdefault((one.path, one.key), failure)
         for one in expected[None]:
             if isinstance(one.value, Placed | MaxSkew):
-                mismatch = compare_all(one.value, play.placed(), facts=scene.facts, open_to=frozenset(play.open_to))
+                mismatch = compare_all(
+                    one.value, runner.placed(), facts=case_cluster.facts, open_to=frozenset(runner.open_to)
+                )
                 if mismatch is not None:
                     failures[one.path, one.key] = Failure(one, mismatch)
         if case.only_schedulable and all(outcome.host is None for outcome in outcomes):
@@ -509,8 +511,8 @@ class SuiteRun:
             failures["where",] = Failure(Expected("where", (*case.path, "where"), None), nothing)
         return list(failures.values()), tuple(outcomes)
 
-    def _queue(self, case: Case, scene: CaseCluster, expected: Sequence[Expected]) -> list[Failure]:
-        pods = CaseRunner(case, scene, self._context, cycle=scene.cycle).waiting()
+    def _queue(self, case: Case, case_cluster: CaseCluster, expected: Sequence[Expected]) -> list[Failure]:
+        pods = CaseRunner(case, case_cluster, self._context, cycle=case_cluster.cycle).waiting()
         failures = []
         for one in expected:
             assert isinstance(one.value, Turns)
@@ -519,7 +521,7 @@ class SuiteRun:
                 failures.append(Failure(one, mismatch, values=turn_pointers(pods)))
         return failures
 
-    def _failure(self, case: Case, one: Expected, decided: Decided, scene: CaseCluster) -> Failure | None:
+    def _failure(self, case: Case, one: Expected, decided: Decided, case_cluster: CaseCluster) -> Failure | None:
         value, outcome, profile = one.value, decided.outcome, decided.policy.profile
         if value is None or isinstance(value, Placed | MaxSkew | Turns):
             return None
@@ -538,7 +540,7 @@ class SuiteRun:
             return compare(
                 value,
                 outcome,
-                facts=scene.facts,
+                facts=case_cluster.facts,
                 policy_clauses=own,
                 tie_ok=case.tie_ok,
                 admits_missing=degraded,
@@ -556,30 +558,30 @@ class SuiteRun:
 
     # --- once more -----------------------------------------------------------------------------------
 
-    def _again(self, case: Case, scene: CaseCluster, cycle: Cycle) -> tuple[list[Outcome], CaseRunner]:
+    def _again(self, case: Case, case_cluster: CaseCluster, cycle: Cycle) -> tuple[list[Outcome], CaseRunner]:
         context = replace(self._context, observe=None)
-        play = CaseRunner(case, scene, context, cycle=cycle)
-        return [decided.outcome for decided in play.decisions(in_full=False)], play
+        runner = CaseRunner(case, case_cluster, context, cycle=cycle)
+        return [decided.outcome for decided in runner.decisions(in_full=False)], runner
 
-    def _under_other_seeds(self, case: Case, scene: CaseCluster, whole: Sequence[Expected]) -> list[Failure]:
+    def _under_other_seeds(self, case: Case, case_cluster: CaseCluster, whole: Sequence[Expected]) -> list[Failure]:
         for more in _OTHER_SEEDS:
-            with scene.changing():
-                self._builder.lay_over(case, scene)
-                _, play = self._again(case, scene, Cycle(seed=self.suite.seed + more))
-                placed, open_to = play.placed(), frozenset(play.open_to)
+            with case_cluster.changing():
+                self._builder.lay_over(case, case_cluster)
+                _, runner = self._again(case, case_cluster, Cycle(seed=self.suite.seed + more))
+                placed, open_to = runner.placed(), frozenset(runner.open_to)
                 for one in whole:
                     assert isinstance(one.value, Placed | MaxSkew)
-                    mismatch = compare_all(one.value, placed, facts=scene.facts, open_to=open_to)
+                    mismatch = compare_all(one.value, placed, facts=case_cluster.facts, open_to=open_to)
                     if mismatch is not None:
                         got = f"{mismatch.got} where ties fall otherwise; write `tie: ok` where that does not matter"
                         return [Failure(one, Mismatch(mismatch.expected, got))]
         return []
 
     def _shuffled(self, case: Case, outcomes: Sequence[Outcome]) -> list[Failure]:
-        scene = self._scene(shuffled=True)
-        with scene.changing():
-            self._builder.lay_over(case, scene)
-            again, _ = self._again(case, scene, scene.cycle)
+        case_cluster = self._case_cluster(shuffled=True)
+        with case_cluster.changing():
+            self._builder.lay_over(case, case_cluster)
+            again, _ = self._again(case, case_cluster, case_cluster.cycle)
         for before, after in zip(outcomes, again, strict=True):
             if before.host != after.host or not _same(before.totals, after.totals):
                 order = Expected("order of nodes", case.path, None)
@@ -589,10 +591,10 @@ class SuiteRun:
                 return [Failure(order, mismatch, before.pod if case.kind is not Kind.ONE else "")]
         return []
 
-    def _scene(self, *, shuffled: bool) -> CaseCluster:
-        if shuffled not in self._scenes:
-            self._scenes[shuffled] = self._builder.scene(shuffled=shuffled, seed=self.suite.seed)
-        return self._scenes[shuffled]
+    def _case_cluster(self, *, shuffled: bool) -> CaseCluster:
+        if shuffled not in self._case_clusters:
+            self._case_clusters[shuffled] = self._builder.case_cluster(shuffled=shuffled, seed=self.suite.seed)
+        return self._case_clusters[shuffled]
 
 
 def _misplaced(case: Case, one: Expected, step: Path | None) -> str:

@@ -21,7 +21,7 @@ from kube_policy_scheduler.tooling.why.filters import (
     NearMiss,
     Refusals,
     limits,
-    near,
+    near_misses,
     plain,
     refusals,
 )
@@ -74,7 +74,7 @@ class Explanation:
     """kube-scheduler's own sentence, where it fits nowhere."""
     cause: Cause | None
     lines: tuple[Line, ...]
-    near: tuple[NearMiss, ...] = ()
+    near_misses: tuple[NearMiss, ...] = ()
     changes: tuple[Change, ...] = ()
     ranking: Ranking | None = None
     bound_lacks: NearMiss | None = None
@@ -124,10 +124,10 @@ def explain(
         message=f"held: {held}" if held is not None else decision.message,
         cause=_cause(inputs, asked, decision, held) if fails else None,
         lines=lines,
-        near=near(asked, asked.nearest(top)) if fails and held is None and not _whole(asked) else (),
+        near_misses=near_misses(asked, asked.nearest(top)) if fails and held is None and not _whole(asked) else (),
         changes=changes(inputs, asked) if fails else (),
         ranking=rank,
-        bound_lacks=near(asked, [bound_row])[0] if refused_now else None,
+        bound_lacks=near_misses(asked, [bound_row])[0] if refused_now else None,
         victims=tuple(pod.key for pod in preemption.victims) if preemption is not None else (),
         preemption_node=preemption.nominated_node if preemption is not None else None,
         limits=tuple(limits(asked.frame, inputs.profile)),

@@ -197,7 +197,7 @@ class NearMiss:
     lacks: tuple[str, ...]
 
 
-def near(asked: Refusals, rows: list[int]) -> tuple[NearMiss, ...]:
+def near_misses(asked: Refusals, rows: list[int]) -> tuple[NearMiss, ...]:
     """Return what the nodes in these rows lack."""
     names = asked.frame.cluster.nodes.names
     return tuple(NearMiss(names[row], int(asked.count[row]), tuple(_lacks(asked, row))) for row in rows)

@@ -1,18 +1,18 @@
-"""A world to the short forms of a test file, and to the cluster, pod and metrics that a decision reads."""
+"""An assignment to the short forms of a test file, and to the cluster, pod and metrics that a decision reads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.quantity import amount
-from kube_policy_scheduler.cluster.signals import Query, Reading, Series, Signals
+from kube_policy_scheduler.cluster.signals import Reading, Series, Signals
 from kube_policy_scheduler.diagnostics import Source
 from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import parse_document
-from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
+from kube_policy_scheduler.policy.policy import Policy
 from kube_policy_scheduler.times import rfc3339, unix_seconds
 from kube_policy_scheduler.tooling.cluster_state import cluster_state, stored_objects
 from kube_policy_scheduler.tooling.first_test.search_space import ABSENT, DEFAULT_NOW, IMAGE, SAME, ZONE, Assignment
@@ -46,7 +46,7 @@ class CaseForm:
 
 
 def case_form(chosen: Assignment, *, topologies: frozenset[str]) -> CaseForm:
-    """Return the case that a world is."""
+    """Return the case that an assignment is."""
     now = chosen.get(("now",), DEFAULT_NOW)
     nodes = tuple(_node(at, chosen, topologies, now) for at in range(len(NODES)))
     return CaseForm(
@@ -60,7 +60,7 @@ def case_form(chosen: Assignment, *, topologies: frozenset[str]) -> CaseForm:
     )
 
 
-def frame_of(form: CaseForm, queries: Mapping[str, Query], *, scheduler: str) -> Frame:
+def inputs_of(form: CaseForm, policy: Policy, *, scheduler: str) -> DecisionInputs:
     """Return the inputs of the decision that a case asks for.
 
     Raises:
@@ -84,17 +84,18 @@ def frame_of(form: CaseForm, queries: Mapping[str, Query], *, scheduler: str) ->
         Reading(
             promql,
             tuple(
-                Series({queries[promql].by or "node": node}, value, now)
-                for node, value in form.metrics.get(promql, {}).items()
+                Series({query.by or "node": node}, value, now) for node, value in form.metrics.get(promql, {}).items()
             ),
             evaluated_at=now,
             fetched_at=now,
         )
-        for promql in queries
+        for promql, query in {query.promql: query for query in policy.queries}.items()
     ]
+    rules, info = Rules(policy.profile, policy), cluster.templates.pod(decided)
     queued = now - form.queued_seconds
-    info = cluster.templates.pod(decided)
-    return Frame(info, cluster, now, signals=Signals.of(readings), queued=queued, attempts=form.attempts)
+    return DecisionInputs(
+        info, cluster, rules, Signals.of(readings), now, queued=queued, attempts=form.attempts
+    )  # fmt: skip
 
 
 # --- nodes and pods --------------------------------------------------------------------------------------

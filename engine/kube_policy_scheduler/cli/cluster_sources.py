@@ -272,7 +272,7 @@ def signals_of(
 
 
 def _measured(url: str, queries: Sequence[Query]) -> Signals:
-    from kube_policy_scheduler.cli.worlds import measured
+    from kube_policy_scheduler.cli.cluster_sources import measured
 
     found = measured(url, queries)
     for query, text in found.failures.items():
