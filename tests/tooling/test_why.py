@@ -152,7 +152,7 @@ def test_a_request_that_is_lowered_as_told_really_fits_and_a_little_more_does_no
 
 def test_fits_and_node_resources_fit_are_one_obstacle() -> None:
     found = explain(inputs(cluster_of(NODES[:1]), {"cpu": 5}, rules_of("filter node.ready and fits(cpu, mem)")))
-    assert found.near_misses[0].obstacles == 1
+    assert found.near[0].obstacles == 1
     assert found.cause is not None
     assert (found.cause.name, found.cause.place) == ("fits(cpu, mem)", "a.policy:1:23")
 

@@ -74,7 +74,7 @@ class Explanation:
     """kube-scheduler's own sentence, where it fits nowhere."""
     cause: Cause | None
     lines: tuple[Line, ...]
-    near_misses: tuple[NearMiss, ...] = ()
+    near: tuple[NearMiss, ...] = ()
     changes: tuple[Change, ...] = ()
     ranking: Ranking | None = None
     bound_lacks: NearMiss | None = None
@@ -124,7 +124,7 @@ def explain(
         message=f"held: {held}" if held is not None else decision.message,
         cause=_cause(inputs, asked, decision, held) if fails else None,
         lines=lines,
-        near_misses=near_misses(asked, asked.nearest(top)) if fails and held is None and not _whole(asked) else (),
+        near=near_misses(asked, asked.nearest(top)) if fails and held is None and not _whole(asked) else (),
         changes=changes(inputs, asked) if fails else (),
         ranking=rank,
         bound_lacks=near_misses(asked, [bound_row])[0] if refused_now else None,

@@ -77,11 +77,11 @@ def _unschedulable(found: Explanation, cause: Cause, to: Terminal) -> Iterator[s
     if any(line.alone for line in found.lines):
         yield ""
         yield from _table(found, to)
-    if found.near_misses:
+    if found.near:
         yield ""
         yield to.paint(BOLD, "Closest nodes:")
         rows = [("", "")]
-        for near in found.near_misses:
+        for near in found.near:
             first, *rest = near.lacks
             rows += [(f"  {near.node}", printable(first)), *(("", printable(more)) for more in rest)]
         yield from to.table(rows, right_from=2)
