@@ -12,7 +12,7 @@ from kube_policy_scheduler.builtins.node_fields import REGION_LABEL, ZONE_LABEL
 from kube_policy_scheduler.builtins.pods import CountedPods
 from kube_policy_scheduler.framework.choice import Ties
 from kube_policy_scheduler.framework.device_choice import DeviceRule
-from kube_policy_scheduler.framework.kubernetes import kubernetes_filters
+from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kubernetes_scores
 from kube_policy_scheduler.lang.environment import Environment, collect
 
 
@@ -26,6 +26,7 @@ def environment() -> Environment:
         builtins=MappingProxyType(functions),
         pods=CountedPods(),
         plugins=frozenset(plugin.name for plugin in kubernetes_filters()),
+        scores=MappingProxyType({score.plugin.name: score.weight for score in kubernetes_scores()}),
         ties=tuple(rule.value for rule in Ties),
         devices=tuple(rule.value for rule in DeviceRule),
         topologies=MappingProxyType({"node": None, "zone": ZONE_LABEL, "region": REGION_LABEL}),

@@ -156,8 +156,8 @@ class CheckedPolicy:
     clauses: tuple[Clause, ...]
     without: frozenset[str]
     """Default filters that do not hold."""
-    kubernetes_scores: float | None
-    """Weight of the default scores; None leaves them out."""
+    kubernetes_scores: Mapping[str, float] | None
+    """Weights of the default scores by name, without those left out; None: none of them."""
     ties: str | None
     """Which of several best nodes is taken; None: as the engine does."""
     devices: str | None

@@ -132,14 +132,6 @@ PERCENT = Code(
     bad='filter promql("cpu_usage") ?? 0 < 80%',
     good='filter promql("cpu_usage") ?? 0 < 80',
 )
-NEVER_MISSING = Code(
-    "P0118",
-    "default-never-used",
-    "The left side of `??` always has a value. `??` binds tighter than any other operator, so it may stand in the wrong"
-    " place: `a < b ?? c` is `a < (b ?? c)`.",
-    bad='filter promql("cpu_usage") < 80 ?? true',
-    good='filter (promql("cpu_usage") < 80) ?? true',
-)
 SCORE_UNIT = Code(
     "P0119",
     "score-with-unit",

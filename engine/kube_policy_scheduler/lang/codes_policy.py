@@ -43,14 +43,15 @@ SAME_NAME = Code(
 NO_PLUGIN = Code(
     "P0206",
     "unknown-plugin",
-    "Only kube-scheduler's default filters can be left out, under the names that they have there.",
+    "`use kubernetes without` names kube-scheduler's default filters, `use kubernetes scores without` (or `with`) its"
+    " default scores, under the names that they have there.",
     bad="use kubernetes without NodePort",
     good="use kubernetes without NodePorts",
 )
 NUMBER = Code(
     "P0207",
     "number-out-of-range",
-    "Weights are 0 or more, priorities whole numbers, skews and sizes whole numbers from 1.",
+    "Weights and the bounds of limits are 0 or more, priorities whole numbers, skews and sizes whole numbers from 1.",
     bad="score node.free.cpu weight -1",
     good="score -node.free.cpu weight 1",
 )

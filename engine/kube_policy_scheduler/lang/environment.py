@@ -173,6 +173,8 @@ class Environment:
     pods: Pods
     plugins: frozenset[str] = frozenset()
     """Names for `use kubernetes without`."""
+    scores: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """Kubernetes' default scores by name, with their weights."""
     ties: tuple[str, ...] = ()
     """What may stand behind `ties by`."""
     devices: tuple[str, ...] = ()

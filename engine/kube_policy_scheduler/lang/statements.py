@@ -190,16 +190,17 @@ STATEMENTS: tuple[Statement, ...] = (
                 "use kubernetes without NodePorts",
             ),
             StatementForm(
-                "use kubernetes scores [weight N]",
+                "use kubernetes scores [weight N] [without NAME, …] [with NAME weight N, …]",
                 "Score",
                 "Adds Kubernetes' default scores. This is the default if the policy has no `score`, `spread` or"
-                " `pack`.",
-                "use kubernetes scores weight 2",
+                " `pack`. `without` disables some of them, `with` sets the weight of some, and a `weight` without a"
+                " name multiplies all weights.",
+                "use kubernetes scores without ImageLocality with NodeAffinity weight 5",
             ),
             StatementForm('use "FILE"', "", "Includes the statements of another file.", 'use "common.policy"'),
         ),
         rules=("use_kubernetes", "use_scores", "use_file"),
-        joins=("without",),
+        joins=("without", "with"),
         words=("kubernetes", "scores", "weight"),
         as_function=True,
         foreign=("import", "include", "from", "load", "source"),

@@ -90,10 +90,21 @@ class UseKubernetes:
 
 
 @dataclass(frozen=True, slots=True)
+class PluginWeight:
+    """`NAME weight N` in `use kubernetes scores with NAME weight N`."""
+
+    plugin: PluginName
+    weight: expressions.Expr
+    span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class UseScores:
-    """`use kubernetes scores [weight N]`"""
+    """`use kubernetes scores [weight N] [without NAME, …] [with NAME weight N, …]`"""
 
     weight: expressions.Expr | None
+    without: tuple[PluginName, ...]
+    weights: tuple[PluginWeight, ...]
     span: Span = field(compare=False, repr=False)
 
 

@@ -5,8 +5,9 @@ Checking makes it; compiling, proofs and explanations read it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from kube_policy_scheduler.diagnostics import Span
@@ -277,3 +278,32 @@ def cost(typed: Typed, known: dict[int, int]) -> int:
 
 _AGGREGATE_COST = 20
 """Operations that an aggregate stands for: its domains are added up, its members looked up."""
+
+
+def inner(value: Typed) -> Typed:
+    """Return what a name stands for; what is no name as it is."""
+    while isinstance(value, Reference):
+        value = value.value
+    return value
+
+
+@lru_cache(maxsize=4096)
+def key(value: Typed) -> Hashable:
+    """Return what two expressions have in common that are always equal: their structure, names expanded."""
+    value = inner(value)
+    match value:
+        case Constant(value=constant):
+            return "constant", constant
+        case Read(field=field_, key=key_):
+            return field_.path, key_
+        case Apply(builtin=builtin, arguments=given, inputs=inputs) if inputs or builtin.kernel is value.kernel:
+            return (builtin.name, inputs, *(key(argument) for argument in given))
+        case Arithmetic(operator=operator, left=left, right=right):
+            return operator, key(left), key(right)
+        case Negative(operand=operand):
+            return "-", key(operand)
+        case Otherwise(left=left, right=right):
+            return "??", key(left), key(right)
+        case _:
+            # the same text at two places means the same as long as it names nothing
+            return "text", " ".join(value.span.text.split()), type(value).__name__

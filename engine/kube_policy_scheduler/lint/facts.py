@@ -14,6 +14,8 @@ from typing import Any
 
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy
+from kube_policy_scheduler.lang.typed import inner as _inner
+from kube_policy_scheduler.lang.typed import key
 from kube_policy_scheduler.lang.types import Kind
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
@@ -141,34 +143,6 @@ class Facts:
 
 
 NO_FACTS = Facts()
-
-
-def _inner(value: typed.Typed) -> typed.Typed:
-    while isinstance(value, typed.Reference):
-        value = value.value
-    return value
-
-
-@lru_cache(maxsize=4096)
-def key(value: typed.Typed) -> Hashable:
-    """Return what two expressions have in common that are always equal: their structure, names expanded."""
-    value = _inner(value)
-    match value:
-        case typed.Constant(value=constant):
-            return "constant", constant
-        case typed.Read(field=field_, key=key_):
-            return field_.path, key_
-        case typed.Apply(builtin=builtin, arguments=given, inputs=inputs) if inputs or builtin.kernel is value.kernel:
-            return (builtin.name, inputs, *(key(argument) for argument in given))
-        case typed.Arithmetic(operator=operator, left=left, right=right):
-            return operator, key(left), key(right)
-        case typed.Negative(operand=operand):
-            return "-", key(operand)
-        case typed.Otherwise(left=left, right=right):
-            return "??", key(left), key(right)
-        case _:
-            # the same text at two places means the same as long as it names nothing
-            return "text", " ".join(value.span.text.split()), type(value).__name__
 
 
 def assume(value: typed.Typed, truth: bool, facts: Facts = NO_FACTS) -> Facts | None:

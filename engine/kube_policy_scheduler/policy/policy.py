@@ -171,8 +171,9 @@ def make_policy(compiled: CompiledPolicy) -> Policy:
             case _:
                 pass
     if compiled.kubernetes_scores is not None:
-        weight = compiled.kubernetes_scores
-        scores.extend(Weighted(score.plugin, score.weight * weight) for score in kubernetes_scores())
+        weights = compiled.kubernetes_scores
+        known = (score.plugin for score in kubernetes_scores())
+        scores.extend(Weighted(plugin, weights[plugin.name]) for plugin in known if plugin.name in weights)
     rule = next((_preemption_rule(c) for c in clauses if isinstance(c, CompiledPreemption)), None)
     profile = Profile(
         compiled.name,

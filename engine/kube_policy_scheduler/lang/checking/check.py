@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -14,7 +15,7 @@ from kube_policy_scheduler.lang import codes_policy as codes
 from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Definition
 from kube_policy_scheduler.lang.checking import operators
 from kube_policy_scheduler.lang.checking.inference import MAX_POLICY_ERRORS, Inference, constant_of
-from kube_policy_scheduler.lang.checking.missing import cause_of, remedy, why
+from kube_policy_scheduler.lang.checking.missing import misplaced_default, missing_part, remedy, why
 from kube_policy_scheduler.lang.checking.scope import Scope
 from kube_policy_scheduler.lang.checking.units import common_unit, in_unit
 from kube_policy_scheduler.lang.environment import Environment
@@ -68,7 +69,7 @@ class _Checker:
     priority: int = 0
     clauses: list[checked.Clause] = field(default_factory=list)
     without: set[str] = field(default_factory=set)
-    scores: float | None = None
+    scores: Mapping[str, float] | None = None
     ties: str | None = None
     devices: str | None = None
     canary: checked.Canary | None = None
@@ -143,10 +144,12 @@ class _Checker:
                 if self.once("devices", tree.span):
                     self.devices = self._choice(word, span, self.inference.environment.devices)
             case syntax.UseKubernetes(without=without):
-                self._leave_out(without)
-            case syntax.UseScores(weight=weight):
+                for plugin in without:
+                    self._known(plugin, score=False)
+                    self.without.add(plugin.name)
+            case syntax.UseScores():
                 if self.once("use kubernetes scores", tree.span):
-                    self.scores = self.number(weight, "weight", low=0)
+                    self.scores = self._weights(tree)
             case syntax.UseFile() | syntax.Let() | syntax.Def() | syntax.Metric():
                 pass
             case _:
@@ -176,21 +179,49 @@ class _Checker:
             condition = self.settled(self.truth(tree.condition, self.pod_scope("for pods where")), "canary")
         return checked.Canary(tree, share, condition)
 
-    def _leave_out(self, without: tuple[syntax.PluginName, ...]) -> None:
-        plugins = self.inference.environment.plugins
-        for plugin in without:
-            if plugin.name not in plugins:
-                part = plugin.name.lower().removesuffix("s")
-                meant = closest(plugin.name, plugins) or next((p for p in sorted(plugins) if part in p.lower()), None)
-                advice = f"did you mean `{meant}`?" if meant else f"the filters are {', '.join(sorted(plugins))}"
-                message = f"there is no default filter `{plugin.name}`"
-                self.found.append(codes.NO_PLUGIN.at(plugin.span, message, help=advice))
-            self.without.add(plugin.name)
+    def _weights(self, tree: syntax.UseScores) -> Mapping[str, float]:
+        """Return the weights of the default scores that a policy adds."""
+        weights, said = dict(self.inference.environment.scores), dict[str, Span]()
+        for plugin, weight in [
+            *((plugin, None) for plugin in tree.without),
+            *((each.plugin, each.weight) for each in tree.weights),
+        ]:
+            earlier = said.setdefault(plugin.name, plugin.span)
+            if earlier is not plugin.span:
+                message, label = f"`{plugin.name}` is named twice", Label(earlier, "named here before")
+                self.found.append(codes.REPEATED.at(plugin.span, message, help="keep one of them", labels=[label]))
+            elif self._known(plugin, score=True):
+                if weight is None:
+                    del weights[plugin.name]
+                else:
+                    weights[plugin.name] = self.number(weight, f"weight of {plugin.name}", low=0)
+        factor = self.number(tree.weight, "weight", low=0)
+        return {name: weight * factor for name, weight in weights.items()}
+
+    def _known(self, plugin: syntax.PluginName, *, score: bool) -> bool:
+        """Return whether there is a default filter, or score, of a name; report where there is none."""
+        environment = self.inference.environment
+        known, others = sorted(environment.plugins), sorted(environment.scores)
+        if score:
+            known, others = others, known
+        if plugin.name in known:
+            return True
+        is_one, is_other = ("score", "filter") if score else ("filter", "score")
+        message = f"there is no default {is_one} `{plugin.name}`"
+        if plugin.name in others:
+            message = f"`{plugin.name}` is a {is_other} of Kubernetes, not a {is_one}"
+            advice = f"write `use kubernetes {'' if score else 'scores '}without {plugin.name}`"
+        else:
+            part = plugin.name.lower().removesuffix("s")
+            meant = closest(plugin.name, known) or next((p for p in known if part in p.lower()), None)
+            advice = f"did you mean `{meant}`?" if meant else f"the {is_one}s are {', '.join(known)}"
+        self.found.append(codes.NO_PLUGIN.at(plugin.span, message, help=advice))
+        return False
 
     def policy(self, statements: tuple[syntax.Statement, ...]) -> CheckedPolicy:
         """Return the policy as far as it was understood."""
         prefers = any(c.kind in (ClauseKind.SCORE, ClauseKind.SPREAD, ClauseKind.PACK) for c in self.clauses)
-        scores = self.scores if self.scores is not None or prefers else 1.0
+        scores = self.scores if self.scores is not None or prefers else self.inference.environment.scores
         return CheckedPolicy(
             name=self.name,
             source=self.source,
@@ -279,12 +310,13 @@ class _Checker:
 
     def _answers(self, clause: checked.Test) -> None:
         """Report a filter that may have no answer for a node."""
-        for value in (clause.value, clause.condition):
-            if value is not None and value.info.maybe:
-                cause = cause_of(value)
+        asked = [(clause.value, clause.condition), (clause.condition, None)]
+        for value, when in asked if clause.condition is not None else asked[:1]:
+            cause = missing_part(value, when=when) if value is not None else None
+            if value is not None and cause is not None:
                 shown = " ".join(cause.span.text.split())
                 message = f"`{shown}` can be missing, and then this filter has no answer"
-                advice = f"say what then holds: `{remedy(cause)}`"
+                advice = f"say what then holds: `{misplaced_default(value) or remedy(cause)}`"
                 self.found.append(meaning.MISSING.at(cause.span, message, help=advice, notes=why(cause)))
 
     def _order(self, tree: syntax.Order, name: str) -> checked.Clause | None:
@@ -350,7 +382,8 @@ class _Checker:
                 self.found.append(operators.wrong_type(bound, "a number"))
             elif measure is None or not operators.has_unknown(measure):
                 counted = measure or typed.Constant(Info(NUMBER), tree.measure.span, 0.0)
-                common_unit(counted, bound, "compare {left} with {right}", self.found, bound.span)
+                if common_unit(counted, bound, "compare {left} with {right}", self.found, bound.span) is not None:
+                    self._in_range(bound, "to", low=0)
         condition = self.condition(tree.condition, scope)
         return checked.Quota(ClauseKind.LIMIT, tree, name, measure, self.key(tree.key, "limit"), bound, condition)
 
@@ -374,8 +407,8 @@ class _Checker:
         if not operators.has_unknown(size):
             if size.info.type.kind is not Kind.NUMBER:
                 self.found.append(operators.wrong_type(size, "a number of pods"))
-            else:
-                in_unit(size, PLAIN, self.found)
+            elif in_unit(size, PLAIN, self.found):
+                self._in_range(size, "size", low=1, whole=True)
         within = self.number(tree.within, "within", low=1, unit=SECONDS, default=DEFAULT_GANG_SECONDS)
         condition = self.condition(tree.condition, scope)
         return checked.Gang(ClauseKind.GANG, tree, name, self.key(tree.key, "gang"), size, within, condition)
@@ -451,6 +484,18 @@ class _Checker:
             message = f"`{what}` must be {low:g} or more, this is {constant:g}"
             self.found.append(codes.NUMBER.at(tree.span, message, help=advice))
         return default
+
+    def _in_range(self, value: typed.Typed, what: str, *, low: float, whole: bool = False) -> None:
+        """Report a number that is never large enough, or is no whole number where one is wanted."""
+        number, span = constant_of(value), value.span
+        if value.info.high < low:
+            shown = f"this is {span.text if value.info.type.unit.bytes else f'{number:g}'}"
+            shown = shown if number is not None else "this is always less"
+            message = f"`{what}` must be {low:g} or more, {shown}"
+            self.found.append(codes.NUMBER.at(span, message, help="write a larger number"))
+        elif whole and number is not None and number != int(number):
+            message = f"`{what}` must be a whole number, this is {number:g}"
+            self.found.append(codes.NUMBER.at(span, message, help=f"write {math.ceil(number)}"))
 
     def whole(self, tree: expressions.Expr, what: str, *, low: float) -> float:
         """Return a constant whole number."""

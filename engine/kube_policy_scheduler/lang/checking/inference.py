@@ -178,11 +178,6 @@ class Inference:
             case "+" | "-" | "*" | "/" | "%":
                 return operators.arithmetic(expr.operator, left, right, self.found, span=span, at=at)
             case "??":
-                if not left.info.maybe and not operators.has_unknown(left):
-                    message = f"`{one_line(left.span.text, 40)}` is never missing, so its default is never used"
-                    advice = "remove `??` and what follows, or put the comparison before it in parentheses"
-                    self.found.append(codes.NEVER_MISSING.at(at, message, help=advice))
-                    return unknown(span)
                 return operators.otherwise(left, right, self.found, span=span, at=at)
             case "in" | "not in":
                 return operators.contained(left, right, self.found, negated=expr.operator != "in", span=span)

@@ -227,6 +227,8 @@ def missing(operand: typed.Typed, *, negated: bool, span: Span) -> typed.Typed:
 
 def otherwise(left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *, span: Span, at: Span) -> typed.Typed:
     """Return `left ?? right`."""
+    if not left.info.maybe and not has_unknown(left, right):  # needless, or `??` stands in the wrong place: lint tells
+        return typed.Otherwise(left.info, span, left, right)
     if is_status(left) and right.info.type.kind is Kind.TRUTH:
         # the status of a condition that the node does not have
         absent = missing(left, negated=False, span=left.span)

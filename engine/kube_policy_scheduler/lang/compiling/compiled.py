@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -163,7 +163,7 @@ class CompiledPolicy:
     """Of which policy it takes a share of the pods over; `governs` has its condition."""
     clauses: tuple[CompiledClause, ...]
     without: frozenset[str]
-    kubernetes_scores: float | None
+    kubernetes_scores: Mapping[str, float] | None
     ties: str | None
     devices: str | None
     inputs: tuple[Any, ...]

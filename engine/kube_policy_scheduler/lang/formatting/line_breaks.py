@@ -75,7 +75,7 @@ class _Grouping:
         if isinstance(statement, syntax.Let | syntax.Def):
             group.parts.append(text)
             return
-        if isinstance(statement, syntax.Order | syntax.UseKubernetes):
+        if isinstance(statement, syntax.Order | syntax.UseKubernetes | syntax.UseScores):
             self._list(group, at, end)
             return
         if at == 0:
@@ -99,11 +99,11 @@ class _Grouping:
         group.parts.append(self._text[done:end])
 
     def _list(self, group: Group, at: int, end: int) -> None:
-        """Add a text with a break after each comma; no strings stand in it."""
+        """Add a text with a break after each comma, and before `without` and `with`; no strings stand in it."""
         done = at
-        for comma in re.finditer(", ", self._text[at:end]):
-            group.parts.append(self._text[done : at + comma.start() + 1])
-            done = at + comma.end()
+        for comma in re.finditer(", | (?=with(?:out)? )", self._text[at:end]):
+            done, before = at + comma.end(), done
+            group.parts.append(self._text[before : done - 1])
             self._break(group, done - 1, done)
         group.parts.append(self._text[done:end])
 

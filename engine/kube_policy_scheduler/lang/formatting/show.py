@@ -126,8 +126,11 @@ class _Printer:
             case syntax.UseKubernetes(without=without):
                 names = ", ".join(plugin.name for plugin in without)
                 return f"use kubernetes without {names}" if names else "use kubernetes"
-            case syntax.UseScores(weight=weight):
-                return "use kubernetes scores" + self._part("weight", weight)
+            case syntax.UseScores(weight=weight, without=without, weights=weights):
+                left_out = f" without {', '.join(plugin.name for plugin in without)}" if without else ""
+                by_name = ", ".join(f"{each.plugin.name} weight {self.show(each.weight)}" for each in weights)
+                named = f" with {by_name}" if weights else ""
+                return "use kubernetes scores" + self._part("weight", weight) + left_out + named
             case syntax.UseFile(path=path):
                 return f"use {quoted(path)}"
             case syntax.Let(name=name, value=value):

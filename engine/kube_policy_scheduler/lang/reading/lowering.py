@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from lark import Token
@@ -370,7 +371,23 @@ class Statements:
         return syntax.UseKubernetes(plugins, at(items[0]).to(plugins[-1].span))
 
     def use_scores(self, items: list[Any]) -> syntax.Statement:
-        return syntax.UseScores(items[4] if len(items) > 3 else None, whole(items))
+        weight: expressions.Expr | None = None
+        without: list[syntax.PluginName] = []
+        weights: list[syntax.PluginWeight] = []
+        for token, item in pairwise(items):
+            if isinstance(item, syntax.PluginWeight):
+                weights.append(item)
+            elif isinstance(item, tuple):
+                without.extend(item)
+            elif not isinstance(item, Token):
+                if weight is not None:
+                    current().report(codes.PART, at(token), "`weight` stands here twice", help="keep one of them")
+                weight = item
+        last = items[-1][-1] if isinstance(items[-1], tuple) else items[-1]
+        return syntax.UseScores(weight, tuple(without), tuple(weights), current().span(items[0], last))
+
+    def weighted(self, items: list[Any]) -> syntax.PluginWeight:
+        return syntax.PluginWeight(syntax.PluginName(str(items[0]), at(items[0])), items[2], whole(items))
 
     def use_file(self, items: list[Any]) -> syntax.Statement:
         return syntax.UseFile(string_value(items[1]), at(items[1]), whole(items))

@@ -8,8 +8,9 @@ from collections.abc import Hashable, Iterator
 from kube_policy_scheduler.diagnostics import Edit, Fix, Label, Severity, Span
 from kube_policy_scheduler.lang import syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Test
+from kube_policy_scheduler.lang.typed import key
 from kube_policy_scheduler.lang.types import Shape
-from kube_policy_scheduler.lint.facts import Facts, always, assume, key, known_of, never, nothing_of
+from kube_policy_scheduler.lint.facts import Facts, always, assume, known_of, never, nothing_of
 from kube_policy_scheduler.lint.removal import removal
 from kube_policy_scheduler.lint.rule import Finding, rule, short
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kube_policy_scheduler.diagnostics import Label
 from kube_policy_scheduler.lang import syntax
 from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Grouping, Test
-from kube_policy_scheduler.lang.checking.missing import cause_of, remedy, why
+from kube_policy_scheduler.lang.checking.missing import misplaced_default, missing_part, remedy, why
 from kube_policy_scheduler.lang.types import Depends, Shape
 from kube_policy_scheduler.lint.rule import Finding, rule, short
 
@@ -60,11 +60,11 @@ def missing_score(policy: CheckedPolicy) -> Iterator[Finding]:
         score 100 - promql("cpu_usage") ?? 50
     """
     for test in _scores(policy):
-        for value in (test.value, test.condition):
-            if value is not None and value.info.maybe:
-                cause = cause_of(value)
-                message = f"`{short(cause.span)}` can be missing, and then this score adds 0"
-                yield Finding(cause.span, message, f"say what it counts as: `{remedy(cause)}`", notes=why(cause))
+        cause = missing_part(test.value, when=test.condition)
+        if cause is not None:
+            message = f"`{short(cause.span)}` can be missing, and then this score adds 0"
+            written = misplaced_default(test.value) or remedy(cause)
+            yield Finding(cause.span, message, f"say what it counts as: `{written}`", notes=why(cause))
 
 
 @rule("P0323")

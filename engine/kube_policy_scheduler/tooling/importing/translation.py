@@ -99,8 +99,14 @@ def _scores(profile: ImportedProfile, notes: list[str]) -> list[str]:
     for name, draft in drafts.items():
         notes += [f"{name}: {note}" for note in draft.notes]
     defaults = {name for name in DEFAULT_SCORES if name in drafts and drafts[name].is_as_by_default}
-    if defaults == set(DEFAULT_SCORES) and all(profile.scores[name] == DEFAULT_SCORES[name] for name in defaults):
-        own = [line for name, draft in drafts.items() if name not in defaults for line in draft.lines]
-        return ["use kubernetes scores", *own]
+    own = [line for name, draft in drafts.items() if name not in defaults for line in draft.lines]
+    if len(defaults) > len(DEFAULT_SCORES) / 2:
+        without = ", ".join(name for name in DEFAULT_SCORES if name not in defaults)
+        weights = [(name, profile.scores[name]) for name in DEFAULT_SCORES if name in defaults]
+        others = ", ".join(f"{name} weight {weight}" for name, weight in weights if weight != DEFAULT_SCORES[name])
+        use = (
+            "use kubernetes scores" + (f" without {without}" if without else "") + (f" with {others}" if others else "")
+        )
+        return [use, *own]
     lines = [line for draft in drafts.values() for line in draft.lines]
     return lines or ["score 0  # a profile without scores: nodes that fit are equal"]

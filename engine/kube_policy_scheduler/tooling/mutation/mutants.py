@@ -297,10 +297,11 @@ def _statement(statement: syntax.Statement, *, several: bool) -> Iterator[Mutant
             for plugin in without:
                 yield _left_out(statement.span, f"a case that {plugin.name} alone decides")
                 break
-        case syntax.UseScores(weight=weight):
+        case syntax.UseScores(weight=weight, weights=weights):
             yield _left_out(statement.span, "a case that the default scores decide")
-            if weight is not None:
-                yield from expression(weight)
+            for part in (weight, *(each.weight for each in weights)):
+                if part is not None:
+                    yield from expression(part)
         case syntax.Let(value=value):
             yield from expression(value)
         case syntax.Def(value=value):
