@@ -76,7 +76,7 @@ class _Grouping:
             group.parts.append(text)
             return
         if isinstance(statement, syntax.Order | syntax.UseKubernetes | syntax.UseScores):
-            self._list(group, at, end)
+            self._list(group, at, end, parts=isinstance(statement, syntax.UseScores))
             return
         if at == 0:
             group.parts.append(text)
@@ -98,10 +98,10 @@ class _Grouping:
                 break
         group.parts.append(self._text[done:end])
 
-    def _list(self, group: Group, at: int, end: int) -> None:
-        """Add a text with a break after each comma, and before `without` and `with`; no strings stand in it."""
+    def _list(self, group: Group, at: int, end: int, *, parts: bool = False) -> None:
+        """Add a text with a break after each comma, and before `without` and `with` (parts); no strings stand in it."""
         done = at
-        for comma in re.finditer(", | (?=with(?:out)? )", self._text[at:end]):
+        for comma in re.finditer(", | (?=with(?:out)? )" if parts else ", ", self._text[at:end]):
             done, before = at + comma.end(), done
             group.parts.append(self._text[before : done - 1])
             self._break(group, done - 1, done)
