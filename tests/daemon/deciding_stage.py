@@ -59,11 +59,12 @@ class Stage:
                 )
             )
 
-    def pod(self, name: str = "", *, cpu: str = "1", **labels: str) -> PodInfo:
+    def pod(self, name: str = "", *, cpu: str = "1", tolerations: int = 0, **labels: str) -> PodInfo:
         number = next(self._numbers)
         spec: dict[str, Any] = {
             "schedulerName": "policy-scheduler",
             "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}],
+            "tolerations": [{"operator": "Exists"}] * tolerations,
         }
         metadata = {"name": name or f"p{number}", "namespace": "shop", "uid": f"u{number}", "labels": labels}
         return self.cluster.templates.pod(msgspec.convert({"metadata": metadata, "spec": spec}, objects.Pod))

@@ -52,7 +52,7 @@ class Told:
     def nominated(self, pod: Any, node_name: str) -> None:
         self.times["nominated"] += 1
 
-    def bound(self, pod: Any, node_name: str) -> None:
+    def bound(self, pod: Any, node_name: str, *, by_us: bool) -> None:
         self.times["bound"] += 1
 
     def _tell(self, what: str, pod: Any, why: str) -> None:

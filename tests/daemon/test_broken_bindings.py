@@ -64,6 +64,27 @@ def test_a_binding_that_breaks_whenever_it_is_asked_for_is_seen_and_ends_once_it
     story(POLICY, tell, cpus=(4,))
 
 
+def test_a_binding_that_another_scheduler_has_made_is_not_told_as_ours(caplog: pytest.LogCaptureFixture) -> None:
+    async def tell(calm: Calm) -> None:
+        def plan(verb: str, path: str) -> str:
+            if verb == "POST" and "/theirs/" in path:
+                calm.server.bind_pod("theirs", "n0")
+            return ""
+
+        calm.process.connection.plan = plan
+        calm.pod("theirs")
+        calm.pod("ours")
+        await calm.after(5.0)
+        assert calm.on_nodes() == ["ours", "theirs"]
+        assert places(calm) == set()
+        assert (calm.told.told["bound"], calm.told.told["bound by another"]) == (1, 1)
+
+    caplog.set_level("INFO")
+    story(POLICY, tell, cpus=(4,))
+    told = [r.message for r in caplog.records if getattr(r, "pod", "") == "default/theirs"]
+    assert told == ["Pod was already bound to this node by another scheduler"]
+
+
 def test_a_preemption_that_breaks_puts_its_pod_back() -> None:
     async def tell(calm: Calm) -> None:
         calm.pod("low", millis=4000)

@@ -136,6 +136,16 @@ def test_what_is_new_about_a_refusal_is_kept(stage: Stage, what: str) -> None:
     assert len(kept.entries()) == 2
 
 
+def test_large_pods_shorten_the_log_and_a_template_counts_once(stage: Stage) -> None:
+    kept = used(stage)
+    for number in range(12):  # 1 MB of YAML each, 12 MiB in memory
+        stage.decide(stage.pod(tolerations=60_000, app="web", version=str(number // 3)), kept)
+    assert len(kept.entries()) == 12, "pods of four templates"
+    for number in range(4, 8):
+        stage.decide(stage.pod(tolerations=60_000, app="web", version=str(number)), kept)
+    assert [entry.pod.labels["version"] for entry in kept.entries()] == list("3334567")
+
+
 def test_the_story_of_a_pod_is_kept(stage: Stage) -> None:
     kept = used(stage)
     pod = stage.pod("story", app="web")

@@ -49,7 +49,7 @@ class _Quiet(Observer):
     async def evict(self, victim: Any) -> None:
         pass
 
-    def bound(self, pod: Any, node_name: str) -> None:
+    def bound(self, pod: Any, node_name: str, *, by_us: bool) -> None:
         pass
 
     def unschedulable(self, decision: Any) -> None:

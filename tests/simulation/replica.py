@@ -47,8 +47,8 @@ class Reports(Observer):
     found: list[str] = field(default_factory=list)
     """What should not have happened."""
 
-    def bound(self, pod: Any, node_name: str) -> None:
-        self.told["bound"] += 1
+    def bound(self, pod: Any, node_name: str, *, by_us: bool) -> None:
+        self.told["bound" if by_us else "bound by another"] += 1
         self.statuses.forget(pod.uid)
 
     def unschedulable(self, decision: Any) -> None:

@@ -14,7 +14,7 @@ from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.profile import Profile
 
 _MOST = 4096
-_MOST_BYTES = 8 * 2**20
+_MOST_BYTES = 32 * 2**20
 """Of pods and messages: the pods that were refused may be gone by now."""
 
 

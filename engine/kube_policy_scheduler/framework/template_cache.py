@@ -24,7 +24,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.framework.status import Status
 
 _MAX_TEMPLATES = 256
-_MAX_BYTES = 8 * 2**20
+_MAX_BYTES = 32 * 2**20
 """Of the templates that are kept alive by it, as they were encoded."""
 """Templates kept: about 20 bytes a node each, 25 MB at 5,000 nodes; less where some are alike."""
 _REBUILD_SHARE = 4

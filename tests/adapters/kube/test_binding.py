@@ -126,11 +126,11 @@ async def test_what_cannot_be_helped_is_refused_at_once(status: int, reason: Rea
         assert len(server.requests) == 1
 
 
-async def test_a_pod_that_is_already_on_the_wanted_node_is_bound() -> None:
+async def test_a_pod_that_is_already_on_the_wanted_node_is_bound_but_not_by_us() -> None:
     api = Api()
     api.pods["web"]["spec"]["nodeName"] = "node-1"
     async with binder_for(api) as (binder, _):
-        assert await bind_web(binder) == Bound("node-1")
+        assert await bind_web(binder) == Bound("node-1", by_us=False)
 
 
 def done_then(end: Callable[[Request, Peer], None]) -> Callable[[Api], Callable[[Request, Peer], None]]:

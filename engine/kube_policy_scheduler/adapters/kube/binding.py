@@ -71,6 +71,8 @@ class Bound:
     """The pod is bound to the node that was wanted."""
 
     node: str
+    by_us: bool = True
+    """False: this replica sent nothing that can have done it; another replica or scheduler chose the same node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +365,7 @@ class _Attempt:
         if pod.metadata.uid != self._uid:
             return Refused(Reason.GONE, "another pod has this name now")
         if pod.spec.node_name == self._node:
-            return Bound(self._node)
+            return Bound(self._node, by_us=self._doubt_since is not None)
         if pod.spec.node_name:
             return Refused(Reason.BOUND_ELSEWHERE, f"bound to {pod.spec.node_name}")
         if pod.status.phase in ("Succeeded", "Failed"):

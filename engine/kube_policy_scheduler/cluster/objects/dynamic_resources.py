@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType, field
 
-from kube_policy_scheduler.cluster.objects.structs import ApiStruct, NodeSelector, ObjectMeta, Quantity
+from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Int64, NodeSelector, ObjectMeta, Quantity
 
 
 class CELDeviceSelector(ApiStruct):
@@ -47,7 +47,7 @@ class DeviceClass(ApiStruct):
 class DeviceAttribute(ApiStruct):
     """One value; which field is set says its type."""
 
-    int_value: int | None = field(default=None, name="int")
+    int_value: Int64 | None = field(default=None, name="int")
     bool_value: bool | None = field(default=None, name="bool")
     string_value: str | None = field(default=None, name="string")
     version_value: str | None = field(default=None, name="version")
@@ -107,8 +107,8 @@ class Device(ApiStruct):
 
 class ResourcePool(ApiStruct):
     name: str = ""
-    generation: int = 0
-    resource_slice_count: int = 0
+    generation: Int64 = 0
+    resource_slice_count: Int64 = 0
 
 
 class ResourceSliceSpec(ApiStruct):
@@ -135,7 +135,7 @@ class DeviceToleration(ApiStruct):
     operator: str = ""
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
+    toleration_seconds: Int64 | None = None
 
 
 class CapacityRequirements(ApiStruct):
@@ -146,7 +146,7 @@ class ExactDeviceRequest(ApiStruct):
     device_class_name: str = ""
     selectors: list[DeviceSelector] | None = None
     allocation_mode: str = ""
-    count: int = 0
+    count: Int64 = 0
     admin_access: bool | None = None
     tolerations: list[DeviceToleration] | None = None
     capacity: CapacityRequirements | None = None
@@ -157,7 +157,7 @@ class DeviceSubRequest(ApiStruct):
     device_class_name: str = ""
     selectors: list[DeviceSelector] | None = None
     allocation_mode: str = ""
-    count: int = 0
+    count: Int64 = 0
     tolerations: list[DeviceToleration] | None = None
     capacity: CapacityRequirements | None = None
 
@@ -226,7 +226,7 @@ class DeviceStatusCondition(ApiStruct, omit_defaults=False):
 
     type: str = ""
     status: str = ""
-    observed_generation: int | UnsetType = UNSET
+    observed_generation: Int64 | UnsetType = UNSET
     last_transition_time: str | UnsetType = UNSET
     reason: str = ""
     message: str = ""

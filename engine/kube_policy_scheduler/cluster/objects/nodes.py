@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import field
 
-from kube_policy_scheduler.cluster.objects.structs import ApiStruct, ObjectMeta, Resources
+from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Int64, ObjectMeta, Resources
 
 
 class Taint(ApiStruct):
@@ -28,7 +28,7 @@ class NodeCondition(ApiStruct):
 
 class ContainerImage(ApiStruct):
     names: list[str] | None = None
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class NodeAddress(ApiStruct):

@@ -7,8 +7,9 @@ from msgspec import field
 from kube_policy_scheduler.cluster.objects.storage import Volume
 from kube_policy_scheduler.cluster.objects.structs import (
     ApiStruct,
-    Labels,
+    Int32,
     LabelSelector,
+    Labels,
     NodeSelector,
     NodeSelectorTerm,
     ObjectMeta,
@@ -25,7 +26,7 @@ class Toleration(ApiStruct):
 
 
 class PreferredSchedulingTerm(ApiStruct):
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm | None = None
 
 
@@ -46,7 +47,7 @@ class PodAffinityTerm(ApiStruct):
 
 
 class WeightedPodAffinityTerm(ApiStruct):
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm | None = None
 
 
@@ -66,19 +67,19 @@ class Affinity(ApiStruct):
 
 
 class TopologySpreadConstraint(ApiStruct):
-    max_skew: int = 1
+    max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: list[str] | None = None
 
 
 class ContainerPort(ApiStruct):
-    container_port: int = 0
-    host_port: int = 0
+    container_port: Int32 = 0
+    host_port: Int32 = 0
     host_ip: str = field(default="", name="hostIP")
     protocol: str = ""
 
@@ -113,7 +114,7 @@ class PodSchedulingGroup(ApiStruct):
 class PodSpec(ApiStruct):
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
     service_account_name: str = ""

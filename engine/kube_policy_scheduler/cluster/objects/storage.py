@@ -6,6 +6,7 @@ from msgspec import field
 
 from kube_policy_scheduler.cluster.objects.structs import (
     ApiStruct,
+    Int32,
     LabelSelector,
     NodeSelector,
     ObjectMeta,
@@ -27,12 +28,12 @@ class DiskSource(ApiStruct):
     volume_path: str = ""  # vsphereVolume
     iqn: str = ""  # iscsi
     target_portal: str = ""  # iscsi
-    lun: int = 0  # iscsi
+    lun: Int32 = 0  # iscsi
     monitors: list[str] | None = None  # rbd
     image: str = ""  # rbd
     pool: str = ""  # rbd
     read_only: bool | None = None
-    partition: int = 0
+    partition: Int32 = 0
     fs_type: str = ""
 
 
@@ -142,7 +143,7 @@ class StorageClass(ApiStruct):
 
 
 class VolumeNodeResources(ApiStruct):
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class CSINodeDriver(ApiStruct):

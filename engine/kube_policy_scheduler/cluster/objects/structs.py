@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 Quantity: TypeAlias = str | int | float
 Resources: TypeAlias = dict[str, Quantity]
 Labels: TypeAlias = dict[str, str]
+Int32: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""As in Kubernetes: beyond these an object cannot be read, and no column of `int64` overflows."""
 
 
 class ApiStruct(Struct, rename="camel", gc=False, kw_only=True, omit_defaults=True):
@@ -33,7 +36,7 @@ class ObjectMeta(ApiStruct):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     labels: Labels | None = None
     annotations: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None

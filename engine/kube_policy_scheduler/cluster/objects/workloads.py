@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import field
 
 from kube_policy_scheduler.cluster.objects.pods import PodCondition
-from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Labels, LabelSelector, ObjectMeta
+from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Int32, LabelSelector, Labels, ObjectMeta
 
 
 class Namespace(ApiStruct):
@@ -51,7 +51,7 @@ class PodDisruptionBudgetSpec(ApiStruct):
 
 
 class PodDisruptionBudgetStatus(ApiStruct):
-    disruptions_allowed: int = 0
+    disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, Any] | None = None
 
 
@@ -63,13 +63,13 @@ class PodDisruptionBudget(ApiStruct):
 
 class PriorityClass(ApiStruct):
     metadata: ObjectMeta
-    value: int = 0
+    value: Int32 = 0
     global_default: bool = False
     preemption_policy: str | None = None
 
 
 class GangSchedulingPolicy(ApiStruct):
-    min_count: int = 1
+    min_count: Int32 = 1
 
 
 class PodGroupSchedulingPolicy(ApiStruct):
@@ -100,8 +100,8 @@ class PodGroup(ApiStruct):
 
 
 class CoschedulingPodGroupSpec(ApiStruct):
-    min_member: int = 1
-    schedule_timeout_seconds: int | None = None
+    min_member: Int32 = 1
+    schedule_timeout_seconds: Int32 | None = None
 
 
 class CoschedulingPodGroup(ApiStruct):

@@ -148,7 +148,7 @@ class DecisionLogSettings:
     """The decision log, for `/debug/decisions`, the status page, `policyctl why`, `impact` and `capture`."""
 
     kept: Annotated[int, Shape({"minimum": 0, "maximum": 1_000_000})] = 10_000
-    """Number of decisions in memory, about 1 KB each; 0 for none."""
+    """Number of decisions in memory, about 1 KB each; fewer if they take more than 64 MiB; 0 for none."""
     directory: Path | None = None
     """Also write decisions to `decisions.jsonl` in this folder, which only this process may use. None: memory only."""
     file_mebibytes: Annotated[int, Shape({"minimum": 1, "maximum": 4096})] = 64

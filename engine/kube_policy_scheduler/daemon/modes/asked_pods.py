@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 KNOWN_PODS = 10_000
 """Pods kept from the requests about them: more than kube-scheduler decides while one of them is being bound."""
-KNOWN_BYTES = 16 * 2**20
+KNOWN_BYTES = 32 * 2**20
 """What their authors wrote, together."""
 
 

@@ -197,7 +197,7 @@ class Nobody:
         """Refuse."""
         raise AssertionError("a shadow evicts nobody")
 
-    def bound(self, pod: PodInfo, node_name: str) -> None:
+    def bound(self, pod: PodInfo, node_name: str, *, by_us: bool) -> None:
         """Tell nobody."""
 
     def unschedulable(self, decision: Decision) -> None:

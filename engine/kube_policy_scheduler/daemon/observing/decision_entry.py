@@ -50,10 +50,10 @@ class Entry:
     bound_seconds: float | None = None
     """From the decision's attempt to the API server's word that the pod is bound."""
     size: int = field(init=False)
-    """Bytes that it counts as in the log."""
+    """Bytes that it counts as in the log, beside those of its pod's template, which many entries may share."""
 
     def __post_init__(self) -> None:
-        self.size = self.pod.size + len(self.message)
+        self.size = self.pod.own_size + len(self.message)
 
 
 def recorded(entry: Entry, *, seed: int, replica: str) -> DecisionRecord:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from kube_policy_scheduler.cluster.pods import PodInfo
+from kube_policy_scheduler.cluster.pods import PodInfo, PodTemplate
 from kube_policy_scheduler.cluster.signals import Query, Signals
 from kube_policy_scheduler.daemon.observing.clause_metrics import ClauseCounts
 from kube_policy_scheduler.daemon.observing.close_look import CloseLook
@@ -29,7 +29,7 @@ from kube_policy_scheduler.policy.policy_set import PolicySet
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome, Reason
 
 MOST_BYTES = 64 * 2**20
-"""What is kept of pods that were decided, by the size of what their authors wrote: large pods shorten the log."""
+"""What is kept of pods that were decided, as it is in memory: large pods shorten the log."""
 _BINDING_REFUSED = "binding to "
 
 
@@ -64,6 +64,8 @@ class DecisionLog(Observer):
         """
         self._size = size
         self._entries: deque[Entry] = deque()
+        self._templates: dict[PodTemplate, int] = {}
+        """How many entries are about a pod of each template."""
         self._bytes = 0
         self._latest: dict[str, Entry] = {}
         """By uid: the last entry about a pod that is still kept."""
@@ -242,15 +244,25 @@ class DecisionLog(Observer):
 
     def _keep(self, entry: Entry) -> None:
         if self._size:
-            self._bytes += entry.size
+            self._count(entry, 1)
             self._entries.append(entry)
             self._latest[entry.pod.uid] = entry
             while len(self._entries) > self._size or (self._bytes > MOST_BYTES and len(self._entries) > 1):
                 oldest = self._entries.popleft()
-                self._bytes -= oldest.size
+                self._count(oldest, -1)
                 if self._latest.get(oldest.pod.uid) is oldest:
                     del self._latest[oldest.pod.uid]
         self._hand_on(entry)
+
+    def _count(self, entry: Entry, number: int) -> None:
+        """Add the bytes of an entry, or take them away; a template counts once, however many entries share it."""
+        template = entry.pod.template
+        users = self._templates[template] = self._templates.get(template, 0) + number
+        self._bytes += number * entry.size
+        if not users:
+            del self._templates[template]
+        if users == max(number, 0):  # the first comes, or the last goes
+            self._bytes += number * template.size
 
     def _look(self, entry: Entry, decided: Decided) -> None:
         policy = self._policies.get(decided.policy or "")

@@ -46,10 +46,11 @@ class ApiReporter:
         self._groups = groups
 
     @_isolated
-    def bound(self, pod: PodInfo, node_name: str) -> None:
-        """Record a Scheduled event; the API server itself sets PodScheduled=True."""
+    def bound(self, pod: PodInfo, node_name: str, *, by_us: bool) -> None:
+        """Record a Scheduled event of our own bindings; the API server itself sets PodScheduled=True."""
         self._statuses.forget(pod.uid)
-        self._events.scheduled(pod, node=node_name)
+        if by_us:
+            self._events.scheduled(pod, node=node_name)
         if (group := _group_key(pod)) is not None:
             self._groups.scheduled(group)
 

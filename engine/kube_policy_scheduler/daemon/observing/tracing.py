@@ -16,7 +16,7 @@ from kube_policy_scheduler.daemon.observing.observers import AttemptFailed, Deci
 
 MOST_UNDER_WAY = 4096
 """Decisions whose binding is awaited; those of a gang may wait for minutes."""
-MOST_BYTES = 16 * 2**20
+MOST_BYTES = 32 * 2**20
 """Of the pods that these decisions are about."""
 MOST_PER_SECOND = 50.0
 """Attempts that are sent: making their spans takes up to a millisecond each, in which nothing is decided."""

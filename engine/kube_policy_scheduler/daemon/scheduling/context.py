@@ -110,8 +110,8 @@ class Nominator(Protocol):
 class Reporter(Protocol):
     """Tells people what became of a pod; returns at once, works in the background, never raises."""
 
-    def bound(self, pod: PodInfo, node_name: str) -> None:
-        """Report success."""
+    def bound(self, pod: PodInfo, node_name: str, *, by_us: bool) -> None:
+        """Report that a pod is bound; by_us: False if another replica or scheduler bound it to the same node."""
         ...
 
     def unschedulable(self, decision: Decision) -> None:

@@ -377,9 +377,9 @@ class Scheduler:
                 return
             outcome = await self._ask_binder(assumed, basis, after, tries=not objection)
             match outcome:
-                case Bound():
+                case Bound(by_us=by_us):
                     self.queue.done(pod.uid)
-                    self._post_bind(assumed)
+                    self._post_bind(assumed, by_us=by_us)
                     return
                 case Refused(message=why):
                     await self._binding_failed(assumed, f"binding to {host} was refused: {why}")
@@ -435,10 +435,14 @@ class Scheduler:
             logger.exception("unexpected error while a pod was bound", extra={"pod": pod.key})
             return _in_doubt(f"internal error: {error!r}")
 
-    def _post_bind(self, assumed: AssumedPod) -> None:
+    def _post_bind(self, assumed: AssumedPod, *, by_us: bool) -> None:
         """Tell that a pod is bound."""
         queued, host = assumed.queued, assumed.host
         pod = queued.pod
+        if not by_us:
+            logger.info("Pod was already bound to this node by another scheduler", extra={"pod": pod.key, "node": host})
+            self._reporter.bound(pod, host, by_us=False)
+            return
         self.context.observer.on_bound(
             PodBound(
                 pod,
@@ -451,7 +455,7 @@ class Scheduler:
         )
         told = {"pod": pod.key, "node": host, "attempts": queued.attempts}
         logger.info("Successfully bound pod to node", extra=told)
-        self._reporter.bound(pod, host)
+        self._reporter.bound(pod, host, by_us=True)
 
     async def _pass_on(self, queued: QueuedPod, host: str, began: float) -> None:
         """Have the replica that owns a node bind the pod."""

@@ -73,7 +73,7 @@ class DecisionRecorder:
 
     def _write(self, entry: Entry) -> None:
         assert self._file is not None
-        self._file.put(partial(self._line, entry), size=entry.size)
+        self._file.put(partial(self._line, entry), size=entry.size + entry.pod.template.size)
 
     def _line(self, entry: Entry) -> bytes:
         return encode(self.log.record(entry))
