@@ -26,11 +26,16 @@ def sound(cluster: Cluster, *fronts: Front) -> None:
     assert cluster.refused_by_kubelets() == []
 
 
-def settled(cluster: Cluster, front: Front, names: Sequence[str], *, after: str) -> None:
-    """See all these pods bound in time, each once, and nothing overfull; print how long it took."""
+def settled(
+    cluster: Cluster, front: Front, names: Sequence[str], *, after: str, answers_may_be_lost: bool = False
+) -> None:
+    """See all these pods bound in time, each once, and nothing overfull; print how long it took.
+
+    answers_may_be_lost: the API server died, perhaps between a binding and its answer to the front.
+    """
     with recovery(after):
         wait_all_bound(cluster, names)
-    eventually(lambda: bindings(front).keys() >= set(names))
+    eventually(lambda: answers_may_be_lost or bindings(front).keys() >= set(names))
     sound(cluster, front)
 
 

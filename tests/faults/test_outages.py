@@ -86,7 +86,7 @@ def test_an_api_server_that_is_restarted_in_the_middle_of_bindings(
     cluster.add_pods(*(pod(name) for name in names[:100]))
     cluster.restart()
     cluster.add_pods(*(pod(name) for name in names[100:]))
-    settled(cluster, front, names, after="the API server was restarted")
+    settled(cluster, front, names, after="the API server was restarted", answers_may_be_lost=True)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
