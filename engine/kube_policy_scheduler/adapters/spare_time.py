@@ -19,7 +19,7 @@ class SpareTime:
     """Makes one answer at a time, in a share of the time."""
 
     def __init__(
-        self, *, slice_seconds: float = SLICE_SECONDS, stopwatch: Callable[[], float] = time.perf_counter
+        self, *, slice_seconds: float = SLICE_SECONDS, stopwatch: Callable[[], float] = time.thread_time
     ) -> None:
         self._slice_seconds = slice_seconds
         self._stopwatch = stopwatch

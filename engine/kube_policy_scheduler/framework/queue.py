@@ -9,8 +9,9 @@ beside this one; here is how pods come from one to the other.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import count, islice
+from operator import attrgetter
 from typing import assert_never
 
 from kube_policy_scheduler.cluster.pods import PodInfo
@@ -44,6 +45,16 @@ UNSCHEDULABLE_TIMEOUT_SECONDS = 300.0
 
 ASKED_AT_ONCE = 64
 """Held pods that are asked again at a time, where a group lets very many in: some 2 ms."""
+
+COUNTED_AT_ONCE = 500
+"""Pods that are counted in one step: some 0.3 ms."""
+
+Standing = tuple[str, frozenset[str], str]
+"""The place of a pod, what rejected it last, and its schedulerName."""
+_PLACE = attrgetter("place._value_")  # a string: hashing a member of an enum calls Python
+_STANDING: Callable[[QueuedPod], Standing] = attrgetter(
+    "place._value_", "rejectors", "pod.template.spec.scheduler_name"
+)
 
 TurnOf = Callable[[QueuedPod], QueuePosition]
 HoldReason = Callable[[QueuedPod], str | None]
@@ -118,15 +129,17 @@ class SchedulingQueue:
 
     def counts(self) -> dict[Place, int]:
         """Return how many pods are in each place."""
-        counts = dict.fromkeys(Place, 0)
-        for queued in self._pods.values():
-            counts[queued.place] += 1
-        return counts
+        counts = Counter(map(_PLACE, self._pods.values()))
+        return {place: counts[place.value] for place in Place}
 
-    def rejections(self) -> Counter[tuple[str, str]]:
-        """Return how many pods wait that a plugin rejected, by plugin and schedulerName; each counts for all of its."""
-        waiting = (q for q in self._pods.values() if q.place in (Place.UNSCHEDULABLE, Place.BACKOFF))
-        return Counter((plugin, queued.pod.scheduler_name) for queued in waiting for plugin in queued.rejectors)
+    def standings(self) -> Generator[None, None, Counter[Standing]]:
+        """Return how many pods stand where, counted in steps."""
+        counts: Counter[Standing] = Counter()
+        pods = iter(list(self._pods.values()))
+        while chunk := list(islice(pods, COUNTED_AT_ONCE)):
+            counts.update(map(_STANDING, chunk))
+            yield
+        return counts
 
     def has_active(self) -> bool:
         """Return whether a pod could be popped that is not backing off."""

@@ -8,8 +8,8 @@ from kube_policy_scheduler.cluster.objects.storage import Volume
 from kube_policy_scheduler.cluster.objects.structs import (
     ApiStruct,
     Int32,
-    LabelSelector,
     Labels,
+    LabelSelector,
     NodeSelector,
     NodeSelectorTerm,
     ObjectMeta,

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import field
 
 from kube_policy_scheduler.cluster.objects.pods import PodCondition
-from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Int32, LabelSelector, Labels, ObjectMeta
+from kube_policy_scheduler.cluster.objects.structs import ApiStruct, Int32, Labels, LabelSelector, ObjectMeta
 
 
 class Namespace(ApiStruct):

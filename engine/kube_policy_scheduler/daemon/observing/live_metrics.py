@@ -7,7 +7,7 @@ To add such a metric, add a line to `SCRAPE_METRICS`; if it needs a new fact, al
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -16,11 +16,10 @@ from prometheus_client.registry import Collector
 
 from kube_policy_scheduler.adapters.kube.outbox import Backlog
 from kube_policy_scheduler.adapters.loops import Loop
-from kube_policy_scheduler.framework.queue import Place, SchedulingQueue
+from kube_policy_scheduler.framework.queue import Place, SchedulingQueue, Standing
 from kube_policy_scheduler.wording import amount, one_line
 
-_AT_ONCE = 200
-"""Pending pods that are counted in one step."""
+_REJECTED = (Place.UNSCHEDULABLE.value, Place.BACKOFF.value)
 MAX_QUERY_LABEL = 120
 """Characters of a query in a label; the text comes from policy files, hence is bounded in number, not length."""
 
@@ -138,34 +137,30 @@ class LiveState:
 
 
 class PendingCensus:
-    """How many pods wait where, and why: counted some at a time before a scrape, which may be 100,000 of them."""
+    """How many pods wait where, and why: counted in steps before a scrape, as there may be 100,000 of them."""
 
     def __init__(self, queue: SchedulingQueue) -> None:
         self._queue = queue
-        self._places: Mapping[Place, int] | None = None
-        self._rejections: Mapping[tuple[str, str], int] | None = None
+        self._standings: Mapping[Standing, int] = {}
 
-    def steps(self) -> Iterator[None]:
+    def steps(self) -> Generator[None, None, None]:
         """Count for the scrape that follows; between two steps anything may happen."""
-        places: Counter[Place] = Counter(dict.fromkeys(Place, 0))
-        rejections: Counter[tuple[str, str]] = Counter()
-        for at, queued in enumerate(list(self._queue)):
-            if at % _AT_ONCE == _AT_ONCE - 1:
-                yield
-            places[queued.place] += 1
-            if queued.place in (Place.UNSCHEDULABLE, Place.BACKOFF):
-                rejections.update((plugin, queued.pod.scheduler_name) for plugin in queued.rejectors)
-        self._places, self._rejections = places, rejections
+        self._standings = yield from self._queue.standings()
 
     def places(self) -> dict[str, int]:
-        """Return how many pods wait by place: as counted before this scrape, else as it is now."""
-        counted, self._places = self._places, None
-        return {place.value: number for place, number in (counted or self._queue.counts()).items()}
+        """Return how many pods wait, by place."""
+        places = {place.value: 0 for place in Place}
+        for (place, _, _), number in self._standings.items():
+            places[place] += number
+        return places
 
     def rejections(self) -> Mapping[tuple[str, str], int]:
-        """Return how many pods wait that a plugin rejected, by plugin and profile; see `places`."""
-        counted, self._rejections = self._rejections, None
-        return self._queue.rejections() if counted is None else counted
+        """Return how many pods wait that a plugin rejected, by plugin and schedulerName; each counts for all of its."""
+        rejections: Counter[tuple[str, str]] = Counter()
+        for (place, plugins, scheduler_name), number in self._standings.items():
+            if place in _REJECTED:
+                rejections.update({(plugin, scheduler_name): number for plugin in plugins})
+        return rejections
 
 
 Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
