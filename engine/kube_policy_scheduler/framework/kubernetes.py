@@ -35,6 +35,11 @@ def kubernetes_filters() -> tuple[FilterPlugin, ...]:
     return tuple(plugin() for plugin in _PLUGINS if hasattr(plugin, "filter"))
 
 
+def kube_scheduler_filters() -> tuple[str, ...]:
+    """Return the names of kube-scheduler's own default filters, in order."""
+    return tuple(plugin.name for plugin in kubernetes_filters() if not _PLUGINS[type(plugin)].is_ours)
+
+
 def kubernetes_scores() -> tuple[Weighted, ...]:
     """Return kube-scheduler's default scores with their weights."""
     return tuple(Weighted(plugin(), default.weight) for plugin, default in _PLUGINS.items() if hasattr(plugin, "score"))

@@ -59,6 +59,8 @@ class Default(NamedTuple):
     """Filters and scores are asked in this order (`getDefaultPlugins`)."""
     weight: int = 0
     """Of its scores."""
+    is_ours: bool = False
+    """Whether kube-scheduler has no such plugin."""
 
 
 class FilterPlugin(Protocol):

@@ -33,7 +33,7 @@ class DeviceShares(Filter):
     """Refuses nodes none of whose devices has the room."""
 
     name = "DeviceShares"
-    default = Default(17)
+    default = Default(17, is_ours=True)
     scope = Scope.ROW
     events = frozenset(
         {ClusterEvent.POD_DELETE, ClusterEvent.POD_UPDATE, ClusterEvent.NODE_ADD, ClusterEvent.NODE_ALLOCATABLE}

@@ -10,6 +10,7 @@ from kube_policy_scheduler.diagnostics import Diagnostic
 from kube_policy_scheduler.documents.codes import WRONG_VALUE
 from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
 from kube_policy_scheduler.documents.yaml_document import Document, DocumentError
+from kube_policy_scheduler.framework.kubernetes import kube_scheduler_filters, kubernetes_scores
 from kube_policy_scheduler.lang.reading.literals import OBJECT_NAME
 
 GROUP = "kubescheduler.config.k8s.io"
@@ -17,33 +18,9 @@ VERSIONS = ("v1", "v1beta3")
 KIND = "KubeSchedulerConfiguration"
 DEFAULT_SCHEDULER = "default-scheduler"
 
-DEFAULT_SCORES: Mapping[str, int] = {
-    "TaintToleration": 3,
-    "NodeAffinity": 2,
-    "NodeResourcesFit": 1,
-    "PodTopologySpread": 2,
-    "InterPodAffinity": 2,
-    "DynamicResources": 2,
-    "NodeResourcesBalancedAllocation": 1,
-    "ImageLocality": 1,
-}
+DEFAULT_SCORES: Mapping[str, int] = {score.plugin.name: int(score.weight) for score in kubernetes_scores()}
 """Weights of the default profile: getDefaultPlugins of kube-scheduler 1.36."""
-DEFAULT_FILTERS = (
-    "NodeUnschedulable",
-    "NodeName",
-    "TaintToleration",
-    "NodeAffinity",
-    "NodePorts",
-    "NodeResourcesFit",
-    "VolumeRestrictions",
-    "NodeVolumeLimits",
-    "VolumeBinding",
-    "VolumeZone",
-    "PodTopologySpread",
-    "InterPodAffinity",
-    "DynamicResources",
-    "NodeDeclaredFeatures",
-)
+DEFAULT_FILTERS = kube_scheduler_filters()
 DEFAULT_POST_FILTERS = ("DynamicResources", "DefaultPreemption")
 OTHER_DEFAULTS = ("PrioritySort", "DefaultBinder", "SchedulingGates")
 
