@@ -101,7 +101,7 @@ class Scene:
             if kind == 2:
                 policy = self.stage.policy_set.policies[0]
                 why = policy.held_by(policy.holds[0])
-                self.queue.hold(queued, Membership(why=why), NOW)
+                self.queue.gate(queued, Membership(why=why), NOW)
                 self.log.on_held(Held(pod=pod, why=why, at=NOW, policy="web", attempts=1, queued=NOW))
             elif kind == 1 and number > 8:
                 self.queue.rejected(queued, frozenset({"NodeResourcesFit"}), NOW, wakes=kubernetes_profile().wakes)

@@ -226,7 +226,7 @@ def sizes(churn: Churn) -> dict[str, int]:
         "active heaps": [entry for heap in queue._active._heaps.values() for entry in heap],
         "fair shares": queue._active._tags,
         "back-off heap": queue._backoff._heap,
-        "held": list(queue.held()),
+        "held": list(queue.gated()),
         "untold": queue._untold,
         "to be asked again": queue._ask_again,
         "groups": queue._groups._groups,

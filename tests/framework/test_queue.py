@@ -104,7 +104,7 @@ def test_a_gated_pod_is_held_until_its_gates_are_gone() -> None:
 
     held = queue.get("a")
     assert held is not None
-    assert (held.place, held.held_because) == (Place.GATED, "waiting for scheduling gates: [g1 g2]")
+    assert (held.place, held.gated_because) == (Place.GATED, "waiting for scheduling gates: [g1 g2]")
     assert queue.pop(0.0) is None
 
     queue.add(make_pod("a", templates=templates), 1.0)
@@ -273,11 +273,11 @@ def test_a_held_pod_for_which_room_is_kept_again_is_looked_at_again() -> None:
     queue = SchedulingQueue(hold=lambda queued: "not now")
     pod = make_pod("a")
     queue.add(pod, 0.0)
-    (queued,) = queue.newly_held(since=0.0)
+    (queued,) = queue.newly_gated(since=0.0)
     queue.told(queued)
     queue.add(pod, 1.0)
-    assert queue.newly_held(since=1.0) == []
+    assert queue.newly_gated(since=1.0) == []
     queue.add(replace(pod, nominated_node="n1"), 2.0)
-    assert queue.newly_held(since=2.0) == [queued]
+    assert queue.newly_gated(since=2.0) == [queued]
     queue.told(queued)
-    assert queue.newly_held(since=2.0) == []
+    assert queue.newly_gated(since=2.0) == []

@@ -1,4 +1,4 @@
-"""Where pending pods wait: active, backing off, unschedulable, held or at permit. Pure; the time is an argument.
+"""Where pending pods wait: active, backing off, unschedulable, gated or at permit. Pure; the time is an argument.
 
 Every pending pod is in exactly one place. A pod that is being decided or bound is in flight: it is in none of
 the places, and events that arrive meanwhile are remembered for it, so that none is missed.
@@ -44,7 +44,7 @@ UNSCHEDULABLE_TIMEOUT_SECONDS = 300.0
 """A rejected pod is tried again after this long even if no event concerned it."""
 
 ASKED_AT_ONCE = 64
-"""Held pods that are asked again at a time, where a group lets very many in: some 2 ms."""
+"""Gated pods that are asked again at a time, where a group lets very many in: some 2 ms."""
 
 COUNTED_AT_ONCE = 500
 """Pods that are counted in one step: some 0.3 ms."""
@@ -75,16 +75,16 @@ class SchedulingQueue:
         self._tickets = count(1)
         self._active = ActiveQueue(self._tickets)
         self._backoff = BackoffQueue(self._tickets)
-        self._gated: dict[str, QueuedPod] = {}
-        """Held by their scheduling gates: only an update of the pod lets them in."""
-        self._held: dict[str, QueuedPod] = {}
-        """Held for a reason of their own, by a policy: they are asked again now and then."""
+        self._with_gates: dict[str, QueuedPod] = {}
+        """By uid, pods with scheduling gates: only an update of the pod lets them in."""
+        self._held_by_policy: dict[str, QueuedPod] = {}
+        """By uid, pods that a policy holds: they are asked again now and then."""
         self._missing_members = GroupsMissingMembers()
-        """Held until their group is large enough, or there."""
+        """Gated until their group is large enough, or there."""
         self._ask_again: dict[str, QueuedPod] = {}
-        """Held pods that are to be asked again soon: their group has changed."""
+        """Gated pods that are to be asked again soon: their group has changed."""
         self._untold: dict[str, QueuedPod] = {}
-        """Of those held, the pods whose reason was not told yet; not those with gates."""
+        """Of those gated, the pods whose reason was not told yet; not those with scheduling gates."""
         self._unschedulable = UnschedulablePods()
         self._groups = QueuedGroups()
         """Pods that nothing but their group's number may hold."""
@@ -103,28 +103,28 @@ class SchedulingQueue:
         """Return a pending pod by uid."""
         return self._pods.get(uid)
 
-    def held(self) -> Iterator[QueuedPod]:
+    def gated(self) -> Iterator[QueuedPod]:
         """Return the pods that must wait outside."""
-        return iter([*self._gated.values(), *self._held.values(), *self._missing_members])
+        return iter([*self._with_gates.values(), *self._held_by_policy.values(), *self._missing_members])
 
     def held_by_policy(self) -> list[QueuedPod]:
-        """Return the pods that are held for a reason of their own, other than scheduling gates."""
-        return list(self._held.values())
+        """Return the pods that a policy holds."""
+        return list(self._held_by_policy.values())
 
     def groups_missing_members(self) -> list[Group]:
-        """Return the groups that somebody is held for, because they are too small or not there."""
+        """Return the groups that pods are gated for, because they are too small or not there."""
         return self._missing_members.groups()
 
-    def newly_held(self, *, since: float) -> list[QueuedPod]:
-        """Return the held pods that came at this time or before, and for which `told` was not called since.
+    def newly_gated(self, *, since: float) -> list[QueuedPod]:
+        """Return the gated pods that came at this time or before, and for which `told` was not called since.
 
-        Not those that are held again for a reason that people know, unless room is kept for them.
+        Not those that are gated again for a reason that people know, unless room is kept for them.
         """
         return [queued for queued in self._untold.values() if queued.queued <= since]
 
     def told(self, queued: QueuedPod) -> None:
-        """Take note that people were told why a pod is held."""
-        queued.told = queued.held_because
+        """Take note that people were told why a pod is gated."""
+        queued.told = queued.gated_because
         self._untold.pop(queued.pod.uid, None)
 
     def counts(self) -> dict[Place, int]:
@@ -150,7 +150,7 @@ class SchedulingQueue:
         return bool(self._ask_again)
 
     def group(self, group: Group) -> Mapping[str, QueuedPod]:
-        """Return the pending pods of a group by uid, without those held for a reason of their own."""
+        """Return the pending pods of a group by uid, without those gated for a reason of their own."""
         return self._groups.members(group)
 
     def without_place(self, group: Group) -> int:
@@ -168,7 +168,9 @@ class SchedulingQueue:
                 case Place.ACTIVE | Place.BACKOFF:
                     right = queued.ticket in ready
                 case Place.GATED:
-                    right = (uid in self._gated) + (uid in self._held) + (uid in self._missing_members) == 1
+                    right = (uid in self._with_gates) + (uid in self._held_by_policy) + (
+                        uid in self._missing_members
+                    ) == 1
                 case Place.UNSCHEDULABLE:
                     right = self._unschedulable.would_be_found(queued)
                 case Place.IN_FLIGHT | Place.PERMIT:
@@ -177,7 +179,7 @@ class SchedulingQueue:
                     assert_never(queued.place)
             if not right:
                 found.append(f"pod {queued.pod.key} says that it is {queued.place.value}, and is not there")
-        waiting = {*(queued.pod.uid for queued in self.held()), *self._untold, *self._unschedulable.uids()}
+        waiting = {*(queued.pod.uid for queued in self.gated()), *self._untold, *self._unschedulable.uids()}
         found += [f"pod {uid} waits and is not pending any more" for uid in sorted(waiting - self._pods.keys())]
         return found + self._groups.miscounted()
 
@@ -222,7 +224,7 @@ class SchedulingQueue:
         return queued
 
     def take(self, uid: str) -> QueuedPod | None:
-        """Take a certain pod to decide out of turn; None where it is held, broken, or being decided already."""
+        """Take a certain pod to decide out of turn; None where it is gated, broken, or being decided already."""
         queued = self._pods.get(uid)
         if queued is None or queued.place not in _READY or queued.errors:
             return None
@@ -281,11 +283,11 @@ class SchedulingQueue:
             queued.serves_time = True
             self._backoff.push(queued)
 
-    def hold(self, queued: QueuedPod, membership: Membership, now: float) -> None:
+    def gate(self, queued: QueuedPod, membership: Membership, now: float) -> None:
         """Put back a pod that must wait outside for its groups after all."""
         if self._land(queued, now):
             self._groups.join(queued, membership.groups)
-            self._hold_back(queued, membership)
+            self._gate(queued, membership)
 
     def activate(self, queued: QueuedPod, now: float) -> None:
         """Put back a pod that is to be tried again at once, as if it had not been."""
@@ -312,7 +314,7 @@ class SchedulingQueue:
         return len(woken)
 
     def wake(self, uid: str, event: ClusterEvent, now: float) -> bool:
-        """Do as `move_on_event` for one pod alone; ask it again where it is held. Return whether it helps."""
+        """Do as `move_on_event` for one pod alone; ask it again where it is gated. Return whether it helps."""
         queued = self._pods.get(uid)
         if queued is None:
             return False
@@ -352,16 +354,16 @@ class SchedulingQueue:
                 self._groups.join(queued, membership(queued).groups)
         for queued in [q for q in self._pods.values() if q.place is Place.ACTIVE]:
             self._enqueue(queued)
-        self.recheck_held()
+        self.recheck_gated()
 
-    def recheck_held(self) -> int:
-        """Ask again about all held pods; return how many were let in."""
-        return sum(self.recheck(queued) for queued in [*self._held.values(), *self._missing_members])
+    def recheck_gated(self) -> int:
+        """Ask again about all gated pods; return how many were let in."""
+        return sum(self.recheck(queued) for queued in [*self._held_by_policy.values(), *self._missing_members])
 
     def recheck(self, queued: QueuedPod) -> bool:
-        """Ask again about a pod that is held for another reason than its gates; return whether it was let in."""
+        """Ask again about a pod without scheduling gates that is gated; return whether it was let in."""
         uid = queued.pod.uid
-        if queued.place is Place.GATED and self._pods.get(uid) is queued and uid not in self._gated:
+        if queued.place is Place.GATED and self._pods.get(uid) is queued and uid not in self._with_gates:
             self._leave(queued)
             self._enqueue(queued)
             self._let_in(queued)
@@ -382,7 +384,7 @@ class SchedulingQueue:
         self.ask_again()
 
     def ask_again(self) -> None:
-        """Ask again about held pods whose group has changed: the first of them, if they are very many."""
+        """Ask again about gated pods whose group has changed: the first of them, if they are very many."""
         for queued in list(islice(self._ask_again.values(), ASKED_AT_ONCE)):
             uid = queued.pod.uid
             del self._ask_again[uid]
@@ -422,24 +424,24 @@ class SchedulingQueue:
         if membership.why is None:
             self._push_active(queued)
         else:
-            self._hold_back(queued, membership)
+            self._gate(queued, membership)
 
-    def _hold_back(self, queued: QueuedPod, membership: Membership) -> None:
+    def _gate(self, queued: QueuedPod, membership: Membership) -> None:
         uid, why = queued.pod.uid, membership.why
         assert why is not None
-        queued.place, queued.held_because = Place.GATED, why
+        queued.place, queued.gated_because = Place.GATED, why
         if gates(queued) is not None:
-            self._gated[uid] = queued
+            self._with_gates[uid] = queued
             return
         if membership.waits_for is not None:
             self._missing_members.add(queued, membership)
         else:
-            self._held[uid] = queued
+            self._held_by_policy[uid] = queued
         if queued.told != why or queued.pod.nominated_node:
             self._untold[uid] = queued
 
     def _let_in(self, queued: QueuedPod) -> None:
-        """Let the other pods of its groups in, now that a pod has come that is not held for a reason of its own."""
+        """Let the other pods of its groups in, now that a pod has come that is not gated for a reason of its own."""
         for group in queued.groups:
             self.recheck_group(group)
 
@@ -463,7 +465,7 @@ class SchedulingQueue:
             case Place.GATED:
                 uid = queued.pod.uid
                 self._untold.pop(uid, None)
-                if self._gated.pop(uid, None) is None and self._held.pop(uid, None) is None:
+                if self._with_gates.pop(uid, None) is None and self._held_by_policy.pop(uid, None) is None:
                     self._missing_members.remove(uid)
             case Place.UNSCHEDULABLE:
                 self._unschedulable.remove(queued)

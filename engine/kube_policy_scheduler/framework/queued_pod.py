@@ -44,7 +44,7 @@ class QueuedPod:
     rejectors: frozenset[str] = frozenset()
     wake_events: frozenset[ClusterEvent] | None = None
     """The events that may help it where it is unschedulable; None: any."""
-    held_because: str = ""
+    gated_because: str = ""
     refused_for: str = ""
     """What the last attempt that found no node said; "" where none has."""
     told: str = ""

@@ -51,7 +51,7 @@ class ShadowComparer:
         if profile is None:
             return replace(base, why=NO_POLICY)
         if queued.place is Place.GATED:
-            return replace(base, why=queued.held_because)
+            return replace(base, why=queued.gated_because)
         evicted = bool(queued.pod.nominated_node)
         if before is not None and (evicted or (queued.pod.volumes and before.host is not None)):
             return _by(before, base)

@@ -71,7 +71,7 @@ class GatedPods:
             yield partial(self._queue.recheck_group, group)
         for queued in self._queue.held_by_policy():
             yield partial(self._queue.recheck, queued)
-        for queued in self._queue.newly_held(since=now - TELL_AFTER_SECONDS):
+        for queued in self._queue.newly_gated(since=now - TELL_AFTER_SECONDS):
             if self._queue.get(queued.pod.uid) is not queued or queued.place is not Place.GATED:
                 continue
             yield partial(self._tell_held, queued, now)
@@ -85,7 +85,7 @@ class GatedPods:
 
     def tell(self, queued: QueuedPod, now: float) -> None:
         """Tell why a pod is held that has been for a while; of gates the API server tells itself."""
-        why = queued.held_because
+        why = queued.gated_because
         if now - queued.queued < TELL_AFTER_SECONDS or gates(queued) is not None:
             return
         is_known = queued.told == why

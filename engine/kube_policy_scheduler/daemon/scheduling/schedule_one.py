@@ -287,7 +287,7 @@ class Scheduler:
 
     def _gate(self, queued: QueuedPod, membership: Membership) -> None:
         """Put aside a pod whose gang is not there, or has too few pods."""
-        self.queue.hold(queued, membership, self._clock())
+        self.queue.gate(queued, membership, self._clock())
         self.gated_pods.drop_nomination(queued)
         self.gated_pods.tell(queued, self._clock())
 

@@ -92,7 +92,7 @@ def dump_in_steps(
                 "attempts": queued.attempts,
                 "queuedSeconds": round(now - queued.queued, 3),
                 "rejectors": sorted(queued.rejectors),
-                "heldBecause": queued.held_because,
+                "gatedBecause": queued.gated_because,
                 "waitsFor": None if queued.wake_events is None else sorted(event.value for event in queued.wake_events),
             }
             named.append({name: value for name, value in known.items() if value not in ([], "", None)})

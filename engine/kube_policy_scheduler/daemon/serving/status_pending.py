@@ -28,7 +28,7 @@ def _ground(pod: PendingPod) -> tuple[str, ...]:
     last = pod.last
     policy = last.policy or "" if last is not None else ""
     if pod.place is Place.GATED:
-        return (pod.place.value, policy, pod.held_because)
+        return (pod.place.value, policy, pod.gated_because)
     if pod.place in (Place.UNSCHEDULABLE, Place.BACKOFF):
         if last is not None and last.reasons:
             return (pod.place.value, policy, *sorted({reason.text for reason in last.reasons}))
@@ -50,7 +50,7 @@ def _group(pods: list[PendingPod], taken: Snapshot) -> PendingGroup:
     reasons: list[tuple[str, int]] = []
     why = _PLACES.get(first.place, "")
     if first.place is Place.GATED:
-        why = first.held_because
+        why = first.gated_because
     elif first.place in (Place.UNSCHEDULABLE, Place.BACKOFF) and newest is not None:
         reasons = _reasons(newest)
         why = newest.message

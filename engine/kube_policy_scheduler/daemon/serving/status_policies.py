@@ -31,7 +31,7 @@ def policies(taken: Snapshot) -> list[shown.PolicyFile]:
     for policy in taken.policies.policies if taken.policies is not None else ():
         for clause in policy.holds:
             held = taken.every * sum(
-                pod.place is Place.GATED and pod.held_because == policy.held_by(clause) for pod in taken.pending
+                pod.place is Place.GATED and pod.gated_because == policy.held_by(clause) for pod in taken.pending
             )
             line = clause.span.source.position(clause.span.start)[0]
             notes[clause.span.source.name, line].append(shown.ClauseNote(f"holds {plural(held, 'pod')} now"))

@@ -51,7 +51,7 @@ class PendingPod:
     key: str
     place: Place
     queued: float
-    held_because: str
+    gated_because: str
     rejectors: frozenset[str]
     last: Entry | None
 
@@ -186,7 +186,7 @@ def take_snapshot(sources: SnapshotSources) -> Snapshot:
                 queued.pod.key,
                 queued.place,
                 queued.queued,
-                queued.held_because,
+                queued.gated_because,
                 queued.rejectors,
                 log.latest(queued.pod.uid),
             )

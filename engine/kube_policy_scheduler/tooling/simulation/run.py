@@ -328,7 +328,7 @@ class Waiting:
             progress(following)
         self._sample(simulated.now)
         for queued in queue:
-            why = queued.held_because if queued.place is Place.GATED else queued.told
+            why = queued.gated_because if queued.place is Place.GATED else queued.told
             simulated.tally.unplaced(why or "not decided")
 
     def _add(self, pod: PodInfo) -> None:
@@ -348,7 +348,7 @@ class Waiting:
         """Ask again about the pods for which it is time, and about all held ones where something happened."""
         queue, now = self._queue, self._simulated.now
         if self._something_happened and self._looks:
-            queue.recheck_held()
+            queue.recheck_gated()
         self._something_happened = False
         due = []
         while self._looks and self._looks[0][0] <= now:
