@@ -21,8 +21,7 @@ from kube_policy_scheduler.builtins.environment import environment
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang import syntax
-from kube_policy_scheduler.lang.checking.inference import Inference
-from kube_policy_scheduler.lang.checking.scope import Scope
+from kube_policy_scheduler.lang.checking.inference import Inference, Scope
 from kube_policy_scheduler.lang.compiling.expressions import Compiler
 from kube_policy_scheduler.lang.environment import collect
 from kube_policy_scheduler.lang.reading.parse import parse

@@ -24,7 +24,7 @@ from kube_policy_scheduler.daemon.serving.status_snapshot import MOST_PENDING, t
 from kube_policy_scheduler.daemon.serving.status_words import put_into_words
 from kube_policy_scheduler.pages.heat_map import Nodes, Use, heat_map
 from kube_policy_scheduler.pages.status import content_security_policy, render
-from kube_policy_scheduler.policy.gang_state import GangState
+from kube_policy_scheduler.policy.gangs import GangState
 from kube_policy_scheduler.times import ago, duration
 from tests.daemon.deciding_stage import NOW
 from tests.daemon.status_stage import Scene

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from kube_policy_scheduler.adapters.policy_sources import PolicySources
 from kube_policy_scheduler.adapters.worker_process import WorkerProcess
 from kube_policy_scheduler.builtins.environment import environment
-from kube_policy_scheduler.builtins.patterns import pattern
+from kube_policy_scheduler.builtins.texts import pattern
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.daemon.configuration.settings import parse_settings

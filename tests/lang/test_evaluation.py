@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.builtins import numbers, texts
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.lang import syntax, typed
-from kube_policy_scheduler.lang.checking.inference import Inference
-from kube_policy_scheduler.lang.checking.scope import ANYWHERE
+from kube_policy_scheduler.lang.checking.inference import ANYWHERE, Inference
 from kube_policy_scheduler.lang.compiling.expressions import Compiler
 from kube_policy_scheduler.lang.reading.parse import parse
 from tests.lang.reference import Table, evaluate, plain, test_environment

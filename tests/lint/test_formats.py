@@ -14,9 +14,8 @@ from pydantic_sarif.model import (  # generated from the schema of OASIS; unknow
 )
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Label, Severity, Source, Span
-from kube_policy_scheduler.lint.annotations import annotation
+from kube_policy_scheduler.lint.formats import annotation, sarif
 from kube_policy_scheduler.lint.runner import all_codes
-from kube_policy_scheduler.lint.sarif import sarif
 from tests.lang.texts import said
 
 BROKEN = sorted((Path(__file__).parents[1] / "lang" / "broken").glob("*.policy"))

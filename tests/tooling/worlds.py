@@ -10,7 +10,7 @@ from kube_policy_scheduler.documents.fixtures import FixtureObject
 from kube_policy_scheduler.documents.yaml_document import parse_document
 from kube_policy_scheduler.policy.policy_set import load
 from kube_policy_scheduler.tooling.cluster_state import stored_objects
-from kube_policy_scheduler.tooling.governing import Ruleset
+from kube_policy_scheduler.tooling.rulesets import Ruleset
 from kube_policy_scheduler.tooling.short_forms import node_object, pod_object
 
 EMPTY = parse_document(Source("test", "{}"))

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from kube_policy_scheduler.diagnostics import Diagnostic, Fix, Label, Severity, Span
+from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Label, Severity, Span
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy
 from kube_policy_scheduler.lang.codes import Code
@@ -117,3 +117,18 @@ def presence(value: typed.Typed) -> str:
     if isinstance(inner, typed.Read) and inner.field.key is Key.LABEL and inner.key and not of_a_running_pod:
         return f"pod label {inner.key}" if inner.field.path.startswith("pod.") else f"label {inner.key}"
     return f"{' '.join(value.span.text.split())} is not missing"
+
+
+def removal(title: str, span: Span) -> Fix:
+    """Return the fix that removes a span: with its line where nothing else stands there."""
+    text, start, end = span.source.text, span.start, span.end
+    while start > 0 and text[start - 1] in " \t":
+        start -= 1
+    while end < len(text) and text[end] in " \t":
+        end += 1
+    first, last = start == 0 or text[start - 1] == "\n", end == len(text) or text[end] in "\r\n"
+    if first and last:
+        end += 2 if text.startswith("\r\n", end) else 1 if end < len(text) else 0
+    elif first:
+        start = span.start  # a comment follows, and takes the place
+    return Fix(title, (Edit(Span(span.source, start, end), ""),))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, Source, Span
 from kube_policy_scheduler.lang import syntax
 from kube_policy_scheduler.lang.codes import Code
-from kube_policy_scheduler.lint.removal import removal
+from kube_policy_scheduler.lint.rule import removal
 
 _MARK = re.compile(r"#\s*policy:\s*(.*)", re.IGNORECASE)
 _IGNORE = re.compile(r"ignore\s+(P\d+(?:\s*,\s*P\d+)*)(?:\s+because\s+(\S.*))?", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""`gang` as requirements on Permit: to which groups a pod belongs, and who counts as a member."""
+"""`gang` as requirements on Permit: a pod's groups, who counts as a member, and how far a gang has come."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kube_policy_scheduler.framework.permit import GangRequirement, Group
 from kube_policy_scheduler.lang.compiling.compiled import CompiledGang
 from kube_policy_scheduler.lang.environment import Item
 from kube_policy_scheduler.lang.types import Depends
+from kube_policy_scheduler.times import rfc3339
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +56,57 @@ def requirement_of(clause: CompiledGang, frame: Frame, *, policy: str) -> GangRe
         policy=policy,
         is_settled=not clause.depends & ~(Depends.TEMPLATE | Depends.POD),
     )
+
+
+# --- how far a gang has come -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GangState:
+    """The members of one gang at one moment."""
+
+    name: str
+    """`NAMESPACE/KEY`."""
+    rule: str
+    """The clause as it is written, or the PodGroup."""
+    size: int
+    """No member binds before this many have a place."""
+    placed: int
+    """Members on nodes, those that hold a place for the others included."""
+    holding: int
+    """Members that hold a place and do not bind yet."""
+    pending: int
+    """Members without a place."""
+    until: float | None = None
+    """Unix seconds at which those that hold places give them back; None where none does, or that is not known."""
+
+    @property
+    def missing(self) -> int:
+        """Return how many pods there are too few, whatever room there is."""
+        return max(0, self.size - self.placed - self.pending)
+
+    def sentence(self) -> str:
+        """Return it in one sentence, without an end."""
+        parts = [f"{self.placed} of {self.size} members {'has' if self.placed == 1 else 'have'} a place"]
+        if self.pending:
+            parts.append(f"{self.pending} {'is' if self.pending == 1 else 'are'} pending")
+        if self.missing:
+            parts.append(f"{self.missing} {'is' if self.missing == 1 else 'are'} missing")
+        held = f", held until {rfc3339(self.until)}" if self.until is not None and self.placed < self.size else ""
+        return f'gang "{self.name}": {", ".join(parts)}{held} ({self.rule})'
+
+
+def gang_state(
+    requirement: GangRequirement, *, placed: int, pending: int, holding: int = 0, since: float | None = None
+) -> GangState:
+    """Return the state of a requirement's gang.
+
+    Args:
+        requirement: what is asked for its members.
+        placed: members on nodes.
+        pending: members without a place.
+        holding: members that hold a place and do not bind yet.
+        since: Unix seconds at which the first of those began, None where there is none.
+    """
+    until = since + requirement.within_seconds if since is not None else None
+    return GangState(str(requirement.group), requirement.text, requirement.size, placed, holding, pending, until)

@@ -18,8 +18,7 @@ from kube_policy_scheduler.documents.report import report_values
 from kube_policy_scheduler.framework.cycle import Cycle
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, is_of_node, waiting
-from kube_policy_scheduler.tooling.governing import Ruleset
-from kube_policy_scheduler.tooling.node_verdicts import Clause, leads, refusal
+from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, leads, refusal
 from kube_policy_scheduler.tooling.text_table import BOLD, DIM, GREEN, RED, Terminal
 from kube_policy_scheduler.wording import amount, plural
 

@@ -80,7 +80,7 @@ def command(
     from kube_policy_scheduler.documents.yaml_document import DocumentError
     from kube_policy_scheduler.tooling.cluster_state import cluster_state
     from kube_policy_scheduler.tooling.drift import DriftOptions, data, drift, lines
-    from kube_policy_scheduler.tooling.governing import Ruleset
+    from kube_policy_scheduler.tooling.rulesets import Ruleset
 
     wanted = _wanted(namespaces, selector)
     try:

@@ -15,8 +15,8 @@ from kube_policy_scheduler.cli.terminal import say, say_json, say_lines, status_
 
 if TYPE_CHECKING:
     from kube_policy_scheduler.tooling.cluster_state import ClusterState
-    from kube_policy_scheduler.tooling.governing import Ruleset
     from kube_policy_scheduler.tooling.impact.replay import Step
+    from kube_policy_scheduler.tooling.rulesets import Ruleset
 
 KUBERNETES = "kubernetes"
 EPILOG = """
@@ -144,7 +144,7 @@ def command(
 
 def _ruleset(path: str) -> Ruleset:
     from kube_policy_scheduler.cli.policies import compiled
-    from kube_policy_scheduler.tooling.governing import Ruleset
+    from kube_policy_scheduler.tooling.rulesets import Ruleset
 
     if path == KUBERNETES and not Path(path).exists():
         return Ruleset(path)

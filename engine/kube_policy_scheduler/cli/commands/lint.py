@@ -49,8 +49,8 @@ def _sarif(found: Sequence[Diagnostic]) -> str:
 
     from kube_policy_scheduler.documents import codes as documents
     from kube_policy_scheduler.lang.codes import codes_in
+    from kube_policy_scheduler.lint.formats import sarif
     from kube_policy_scheduler.lint.runner import all_codes
-    from kube_policy_scheduler.lint.sarif import sarif
 
     codes = {**all_codes(), **codes_in(documents)}
     done = sarif(found, codes=codes, version=version("kube-policy-scheduler"))
@@ -58,7 +58,7 @@ def _sarif(found: Sequence[Diagnostic]) -> str:
 
 
 def _github(found: Sequence[Diagnostic]) -> str:
-    from kube_policy_scheduler.lint.annotations import annotation
+    from kube_policy_scheduler.lint.formats import annotation
 
     return "\n".join(map(annotation, found))
 

@@ -22,7 +22,7 @@ from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.permit import GangRequirement, Group, Permit
 from kube_policy_scheduler.framework.preemption import Preemption
 from kube_policy_scheduler.framework.queue import Membership, Place, QueuedPod
-from kube_policy_scheduler.policy.gang_state import GangState, gang_state
+from kube_policy_scheduler.policy.gangs import GangState, gang_state
 from kube_policy_scheduler.policy.pod_groups import MissingPodGroupError
 
 logger = logging.getLogger(__name__)

@@ -14,9 +14,8 @@ from kube_policy_scheduler.lang import codes_meaning as meaning
 from kube_policy_scheduler.lang import codes_policy as codes
 from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Definition
 from kube_policy_scheduler.lang.checking import operators
-from kube_policy_scheduler.lang.checking.inference import MAX_POLICY_ERRORS, Inference, constant_of
+from kube_policy_scheduler.lang.checking.inference import MAX_POLICY_ERRORS, Inference, Scope, constant_of
 from kube_policy_scheduler.lang.checking.missing import misplaced_default, missing_part, remedy, why
-from kube_policy_scheduler.lang.checking.scope import Scope
 from kube_policy_scheduler.lang.checking.units import common_unit, in_unit
 from kube_policy_scheduler.lang.environment import Environment
 from kube_policy_scheduler.lang.formatting.show import clause_text

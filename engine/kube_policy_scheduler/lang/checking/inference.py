@@ -6,7 +6,7 @@ The whole recursion over expressions: what it needs below itself is in `scope`, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, assert_never
@@ -17,7 +17,6 @@ from kube_policy_scheduler.lang import codes_syntax, expressions, syntax, typed
 from kube_policy_scheduler.lang.checked import Definition
 from kube_policy_scheduler.lang.checking import operators
 from kube_policy_scheduler.lang.checking.operators import unknown
-from kube_policy_scheduler.lang.checking.scope import ANYWHERE, Scope
 from kube_policy_scheduler.lang.checking.units import common_unit, constant_number, in_unit
 from kube_policy_scheduler.lang.environment import CLUSTER, Environment, Field, Key
 from kube_policy_scheduler.lang.queries import QUERY_FUNCTION
@@ -47,6 +46,36 @@ from kube_policy_scheduler.lang.types import (
     resource_name,
 )
 from kube_policy_scheduler.wording import one_line, some
+
+_NONE: Mapping[str, typed.Typed] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The place of an expression."""
+
+    statement: str
+    """What people call it: `filter`, `for pods where`."""
+    nodes: bool = True
+    """Whether there are nodes to speak about."""
+    scores: bool = False
+    """Whether nodes may be compared with each other."""
+    parameters: Mapping[str, typed.Typed] = field(default_factory=lambda: _NONE)
+    """Of the `def` that is expanded."""
+    items: frozenset[str] = frozenset()
+    """Names that stand for an existing pod."""
+    item_depends: Depends = Depends.TEMPLATE
+    """What may be read of an existing pod."""
+    bare_item: bool = False
+    """Whether fields of an existing pod are written without a name before them, as in `limit sum(request.cpu)`."""
+
+    def over(self, name: str, *, statement: str) -> Scope:
+        """Return the scope inside `… for name in pods`."""
+        return replace(self, statement=statement, items=frozenset({name}), nodes=False, scores=False)
+
+
+ANYWHERE = Scope("let", nodes=True, scores=True)
+
 
 MAX_LEVELS = 160
 """Expressions inside one another once names are expanded; keeps recursion far below Python's limit."""

@@ -11,8 +11,7 @@ from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Test
 from kube_policy_scheduler.lang.typed import key
 from kube_policy_scheduler.lang.types import Shape
 from kube_policy_scheduler.lint.facts import Facts, always, assume, known_of, never, nothing_of
-from kube_policy_scheduler.lint.removal import removal
-from kube_policy_scheduler.lint.rule import Finding, rule, short
+from kube_policy_scheduler.lint.rule import Finding, removal, rule, short
 
 
 def _tests(policy: CheckedPolicy, *kinds: ClauseKind) -> list[Test]:

@@ -9,8 +9,7 @@ from kube_policy_scheduler.diagnostics import Edit, Fix, Span
 from kube_policy_scheduler.lang import syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, Grouping, values_of
 from kube_policy_scheduler.lang.checking.missing import default_of_all
-from kube_policy_scheduler.lint.removal import removal
-from kube_policy_scheduler.lint.rule import Finding, rule, short
+from kube_policy_scheduler.lint.rule import Finding, removal, rule, short
 
 
 @rule("P0118", syntactic=True)

@@ -24,8 +24,7 @@ from kube_policy_scheduler.framework.profile import Profile
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs, Rules, unbound
 from kube_policy_scheduler.tooling.cluster_state import ClusterState, cluster_state, is_of_node
 from kube_policy_scheduler.tooling.decision_record import DecisionRecord, Outcome
-from kube_policy_scheduler.tooling.governing import Ruleset, governed
-from kube_policy_scheduler.tooling.node_verdicts import Clause, leads, refusal
+from kube_policy_scheduler.tooling.rulesets import Clause, Ruleset, governed, leads, refusal
 from kube_policy_scheduler.wording import amount, signed
 
 EARLIER = "pods before it moved"

@@ -11,7 +11,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.framework.cycle import Decision
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
-from kube_policy_scheduler.policy.gang_state import GangState, gang_state
+from kube_policy_scheduler.policy.gangs import GangState, gang_state
 from kube_policy_scheduler.policy.pod_groups import pod_group_requirements
 from kube_policy_scheduler.tooling.why.changes import Change, changes
 from kube_policy_scheduler.tooling.why.filters import (

@@ -20,7 +20,7 @@ from kube_policy_scheduler.lang.types import BYTES, Kind, Shape
 from kube_policy_scheduler.policy.clauses import ScoreClause
 from kube_policy_scheduler.policy.decision_inputs import DecisionInputs
 from kube_policy_scheduler.policy.groupings import GroupingScore
-from kube_policy_scheduler.policy.metric_ages import metric_ages
+from kube_policy_scheduler.policy.readings import metric_ages
 from kube_policy_scheduler.times import duration
 
 Value: TypeAlias = float | str | bool | list[Any] | None
