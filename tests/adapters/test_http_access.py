@@ -123,5 +123,5 @@ async def test_nobody_gets_in_while_nobody_can_be_asked(broken: str) -> None:
         server.answer = b"<html>"
     verdict = await reviewer(server).review("good", verb="get", path="/metrics")
     assert verdict.access is Access.UNDECIDED
-    assert verdict.why.startswith("the API server cannot be asked")
+    assert verdict.why.startswith("cannot reach the API server")
     assert "good" not in verdict.why

@@ -54,7 +54,7 @@ async def test_probes_answer_as_kube_schedulers_do(session: ClientSession) -> No
         assert await get(session, f"{running.url}/readyz/policies") == (500, "no policies are in use: 2 errors\n")
         assert await get(session, f"{running.url}/readyz/other") == (
             404,
-            "no check other; there are: policies, sync\n",
+            "unknown check other; the checks are: policies, sync\n",
         )
         reasons["policies"] = None
         assert await get(session, f"{running.url}/readyz") == (200, "ok")

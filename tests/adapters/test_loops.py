@@ -46,7 +46,7 @@ def test_a_loop_that_breaks_begins_again_after_growing_pauses_and_is_counted(cap
 
     story(tell)
     assert "unexpected error in loop signals" in caplog.text
-    assert "begins again in " in caplog.text
+    assert "restarting in " in caplog.text
 
 
 def test_after_it_has_run_for_long_its_pauses_are_short_again() -> None:

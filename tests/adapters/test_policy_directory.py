@@ -98,7 +98,7 @@ def test_each_unreadable_input_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     empty.mkdir()
     folder.mkdir()
     assert error_of(absent) == f"{absent} does not exist: expected a directory of .policy files"
-    assert error_of(empty) == f"{empty} holds no .policy file"
+    assert error_of(empty) == f"{empty} contains no .policy file"
 
     file = folder / "a.policy"
     file.write_bytes(b"filter true\nscore \xff\n")
@@ -118,15 +118,13 @@ def test_each_unreadable_input_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     (folder / "loop.policy").symlink_to("a.policy")
     assert error_of(folder) == f"cannot read {file}: too many levels of symbolic links"
     (folder / "loop.policy").unlink()
-    assert error_of(folder) == f"cannot read {file}: it is listed, but not there, 50 times in a row"
+    assert error_of(folder) == f"cannot read {file}: it was listed 50 times, but did not exist"
 
     (folder / "a.policy").unlink()
     for name in (b"caf\xe9.policy", b"two\nlines.policy"):
         odd = os.fsencode(folder) + b"/" + name
         Path(os.fsdecode(odd)).touch()
-        shown, why = (
-            ("caf\\xe9", "is not UTF-8") if b"\xe9" in name else ("two\\nlines", "has characters that cannot be shown")
-        )
+        shown, why = ("caf\\xe9", "is not UTF-8") if b"\xe9" in name else ("two\\nlines", "contains control characters")
         assert error_of(folder) == f"the file name {folder}/{shown}.policy {why}: rename the file"
         assert error_of(Path(os.fsdecode(odd))) == f"the file name {folder}/{shown}.policy {why}: rename the file"
         Path(os.fsdecode(odd)).unlink()
@@ -137,12 +135,12 @@ def test_each_unreadable_input_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         (folder / name).write_bytes(b"#" * (1 << 19))
     assert len(read_policies(folder).files) == 2
     (folder / "c.policy").write_text("#")
-    assert error_of(folder) == f"{folder} holds more than 1 MiB of policies: is this the right folder?"
+    assert error_of(folder) == f"{folder} contains more than 1 MiB of policies: is this the right folder?"
 
     monkeypatch.setattr(policy_sources, "MAX_FILES", 1)
     for name in ("b.policy", "c.policy"):
         (empty / name).write_text("")
-    assert error_of(empty) == f"{empty} holds 2 .policy files, at most 1 are read"
+    assert error_of(empty) == f"{empty} contains 2 .policy files; at most 1 are allowed"
 
 
 def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
@@ -347,7 +345,7 @@ async def test_without_inotify_it_looks_at_intervals_and_says_so_once(
         volume.update({"a.policy": "2"})
         await delivered.until(lambda last: last == {"a.policy": "2"})
     assert [record.message for record in caplog.records] == [
-        f"no file watch for {tmp_path} (inotify instance limit reached): looking every 1 s instead"
+        f"cannot watch {tmp_path} (inotify instance limit reached); polling every 1 s instead"
     ]
 
 
@@ -510,7 +508,7 @@ async def test_a_subpath_mount_is_warned_of(
     async with PolicyDirectory(policies, deliver=Delivered()):
         pass
     assert [record.message for record in caplog.records] == [
-        f"{policies}/a.policy is mounted with subPath: the kubelet never updates it; mount the whole volume instead"
+        f"{policies}/a.policy is mounted with subPath, which the kubelet never updates; mount the whole volume instead"
     ]
 
 
@@ -529,4 +527,4 @@ async def test_a_receiver_that_fails_does_not_end_the_watching(
     async with PolicyDirectory(tmp_path, deliver=receive, poll_seconds=NEVER):
         volume.update({"a.policy": "2"})
         await delivered.until(lambda last: last == {"a.policy": "2"})
-    assert "unexpected error while taking over" in caplog.text
+    assert "unexpected error while activating" in caplog.text

@@ -63,13 +63,13 @@ OTHER = {**POLICIES, "a.policy": b"filter not node.ready\n"}
     [
         (POLICIES, "SHA256SUMS is missing"),
         ({**POLICIES, SUMS: sums(POLICIES)}, "SHA256SUMS.sig is missing"),
-        ({**signed(POLICIES), "a.policy": OTHER["a.policy"]}, "a.policy is not what SHA256SUMS says"),
+        ({**signed(POLICIES), "a.policy": OTHER["a.policy"]}, "a.policy does not match SHA256SUMS"),
         ({**signed(POLICIES), "c.policy": b"score 1\n"}, "SHA256SUMS does not list c.policy"),
-        ({n: c for n, c in signed(POLICIES).items() if n != "b.policy"}, "lists b.policy, which is not there"),
+        ({n: c for n, c in signed(POLICIES).items() if n != "b.policy"}, "lists b.policy, which does not exist"),
         # who can write policies but has no key: new checksums do not help
         ({**signed(POLICIES), **OTHER, SUMS: sums(OTHER)}, "is not a signature of SHA256SUMS by the key in"),
         (signed(OTHER, key=Ed25519PrivateKey.from_private_bytes(b"m" * 32)), "is not a signature of"),
-        ({**signed(POLICIES), SIGNATURE: b"\xff\xfe"}, "expected 64 bytes, or these in base64"),
+        ({**signed(POLICIES), SIGNATURE: b"\xff\xfe"}, "expected 64 bytes, or their base64 encoding"),
         ({**signed(POLICIES), SIGNATURE: b""}, "is not a signature of"),
     ],
 )
@@ -98,7 +98,7 @@ def test_keys_that_are_none_are_named(volume: ConfigMapVolume, tmp_path: Path) -
     rsa = generate_private_key(public_exponent=65537, key_size=1024).public_key()
     (tmp_path / "rsa.pem").write_bytes(rsa.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     (tmp_path / "text.pem").write_text("key")
-    for name, said in {"none.pem": "no such file", "rsa.pem": "another kind", "text.pem": "no public key"}.items():
+    for name, said in {"none.pem": "no such file", "rsa.pem": "another type", "text.pem": "no public key"}.items():
         with pytest.raises(PolicySourcesError, match=said):
             read_policies(volume.path, proof=PolicyProof(tmp_path / name))
 

@@ -100,16 +100,16 @@ def test_a_metric_that_no_one_has_is_an_empty_reading(client: PrometheusClient) 
     [
         (
             "cpu_usage{",
-            "prometheus refuses the query: 1:11: parse error: unexpected end of input inside braces",
+            "Prometheus rejected the query: 1:11: parse error: unexpected end of input inside braces",
         ),
         (
             "cpu_usage[5m]",
-            "the query gives a matrix, expected one value per node (an instant vector) or a scalar",
+            "the query returns a matrix, expected one value per node (an instant vector) or a scalar",
         ),
-        ('"text"', "the query gives a string, expected one value per node (an instant vector) or a scalar"),
+        ('"text"', "the query returns a string, expected one value per node (an instant vector) or a scalar"),
         (
             "nonsense(cpu_usage)",
-            'prometheus refuses the query: 1:1: parse error: unknown function with name "nonsense"',
+            'Prometheus rejected the query: 1:1: parse error: unknown function with name "nonsense"',
         ),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_wrong_query_is_refused_with_the_servers_words(client: PrometheusClien
 
 
 def test_a_query_that_cannot_be_evaluated_now_is_not_called_wrong(client: PrometheusClient) -> None:
-    with pytest.raises(QueryFailedError, match=r"prometheus cannot evaluate the query: .*many-to-many"):
+    with pytest.raises(QueryFailedError, match=r"Prometheus cannot evaluate the query: .*many-to-many"):
         client.fetch(Query("cpu_usage * on(node) cpu_usage"))
 
 
@@ -131,7 +131,7 @@ def test_nobody_listening_is_unreachable_at_once(server: PrometheusServer, tmp_p
     started = time.monotonic()
     with pytest.raises(PrometheusUnreachableError) as raised:
         PrometheusClient(PrometheusEndpoint(gone.url)).fetch(Query("up"))
-    assert str(raised.value) == f"cannot reach prometheus at {gone.url}: connection refused"
+    assert str(raised.value) == f"cannot reach Prometheus at {gone.url}: connection refused"
     assert time.monotonic() - started < 5, "the library's own retries take six seconds"
 
 
@@ -196,59 +196,59 @@ def failure(url: str, **given: object) -> PrometheusError:
         (
             (200, "text/html", "<html>please log in</html>"),
             QueryFailedError,
-            "URL does not answer like prometheus (text/html): check the url, or a login page in front of it",
+            "URL does not answer like Prometheus (text/html): check the url, and that no login page is in front",
         ),
         (
             (200, "application/json", "{}"),
             QueryFailedError,
-            "URL does not answer like prometheus (application/json): check the url, or a login page in front of it",
+            "URL does not answer like Prometheus (application/json): check the url, and that no login page is in front",
         ),
-        ((404, "text/plain", "not found"), QueryFailedError, "URL answers HTTP 404: check the url"),
+        ((404, "text/plain", "not found"), QueryFailedError, "URL answered HTTP 404: check the url"),
         (
             (401, "text/plain", "no"),
             PrometheusUnreachableError,
-            "URL refuses our credentials (HTTP 401): check the bearer token file",
+            "URL rejected the credentials (HTTP 401): check the bearer token file",
         ),
         ((503, "text/plain", "starting"), PrometheusUnreachableError, "URL is not available (HTTP 503)"),
         (
             (503, "application/json", '{"status":"error","errorType":"timeout","error":"query timed out"}'),
             QueryFailedError,
-            "prometheus cannot evaluate the query: query timed out (HTTP 503)",
+            "Prometheus cannot evaluate the query: query timed out (HTTP 503)",
         ),
         (
             (200, "application/json", '{"data":{"resultType":"vector","result":[{"metric":{},"value":3}]}}'),
             QueryFailedError,
-            "the answer is not an instant vector as prometheus writes it",
+            "the answer is not a valid instant vector",
         ),
         (
             (200, "application/json", '{"data":{"resultType":"vector","result":[{"metric":{},"histogram":[]}]}}'),
             QueryRefusedError,
-            "the query gives histograms, expected one number per node",
+            "the query returns histograms, expected one number per node",
         ),
         (
             (200, "application/json", '{"status":"error","errorType":"internal","error":"expanding series"}'),
             QueryFailedError,
-            "URL does not answer like prometheus (application/json): check the url, or a login page in front of it",
+            "URL does not answer like Prometheus (application/json): check the url, and that no login page is in front",
         ),
         (
             (200, "application/json", '{"data":{"resultType":"vector","result":[{"metric":"a","value":[1,"2"]}]}}'),
             QueryFailedError,
-            "the answer is not an instant vector as prometheus writes it",
+            "the answer is not a valid instant vector",
         ),
         (
             (200, "application/json", '{"data":{"resultType":"vector","result":[{"metric":{"n":3},"value":[1,"2"]}]}}'),
             QueryFailedError,
-            "the answer is not an instant vector as prometheus writes it",
+            "the answer is not a valid instant vector",
         ),
         (
             (200, "application/json", '{"data":{"resultType":"scalar","result":[1]}}'),
             QueryFailedError,
-            "the answer is not a scalar as prometheus writes it",
+            "the answer is not a valid scalar",
         ),
         (
             (200, "application/json", "[" * 100_000),
             QueryFailedError,
-            "URL does not answer like prometheus (application/json): check the url, or a login page in front of it",
+            "URL does not answer like Prometheus (application/json): check the url, and that no login page is in front",
         ),
         (
             (200, "application/json", " " * (65 << 20)),
@@ -295,7 +295,7 @@ def test_the_answers_to_all_queries_together_have_a_bound(monkeypatch: pytest.Mo
         client = PrometheusClient(PrometheusEndpoint(url))
         kept = client.fetch(Query("one + 0"))
         assert by_node(client.fetch(Query("one + 0"))) == by_node(kept), "an answer takes the place of the one before"
-        with pytest.raises(QueryRefusedError, match="the answers to all queries together are longer than"):
+        with pytest.raises(QueryRefusedError, match="all answers together are longer than"):
             client.fetch(Query("two + 0"))
         del kept
         client.fetch(Query("two + 0"))
@@ -307,7 +307,7 @@ def test_of_an_error_page_a_part_is_read() -> None:
         raised = failure(url)
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-    assert str(raised) == f"{url} answers HTTP 500: check the url"
+    assert str(raised) == f"{url} answered HTTP 500: check the url"
     assert most < 80 << 20, "which the stand-in takes by itself"
 
 
@@ -324,7 +324,7 @@ def test_redirects_do_not_go_on_for_long() -> None:
         return 302, "text/plain", ""
 
     with answering(around, headers={"Location": "/again"}) as url:
-        assert "cannot reach prometheus" in str(failure(url))
+        assert "cannot reach Prometheus" in str(failure(url))
     assert len(asked) <= 4
 
 
@@ -399,7 +399,7 @@ def test_a_bearer_token_is_read_again_for_each_request_and_never_shown(tmp_path:
         token.unlink()
         absent = failure(url, bearer_token_file=token)
     assert sent == ["Bearer first", "Bearer second"]
-    assert str(broken) == f"bearer token file {token} must hold one token"
+    assert str(broken) == f"bearer token file {token} must contain one token"
     assert str(absent) == f"cannot read bearer token file {token}: No such file or directory"
 
 
@@ -414,7 +414,7 @@ def test_a_password_in_the_url_is_used_but_not_shown() -> None:
         raised = failure(url.replace("//", "//someone:hidden@"))
     assert sent[0] is not None
     assert sent[0].startswith("Basic ")
-    assert str(raised) == f"{url} answers HTTP 404: check the url"
+    assert str(raised) == f"{url} answered HTTP 404: check the url"
 
 
 def test_own_certificate_authority_and_mutual_tls(tmp_path: Path) -> None:

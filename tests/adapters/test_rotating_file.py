@@ -86,7 +86,7 @@ def test_a_line_that_cannot_be_made_keeps_no_other_from_being_written(
     target.close()
     assert (tmp_path / "log").read_bytes() == line(0)
     assert target.dropped == 1
-    assert "cannot be made" in caplog.text
+    assert "failed to format a line" in caplog.text
 
 
 def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:

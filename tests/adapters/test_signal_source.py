@@ -149,7 +149,7 @@ async def test_priming_waits_a_bounded_time_for_a_server_that_hangs() -> None:
 @pytest.mark.usefixtures("quick")
 async def test_going_bad_and_recovering_are_logged_once_each(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    down = PrometheusUnreachableError("cannot reach prometheus")
+    down = PrometheusUnreachableError("cannot reach Prometheus")
     client, published = ScriptedClient({"m": [1.0, down, down, down, down, 2.0]}), Published()
     async with source_of(client, published) as source:
         source.set_queries([Query("m", every_seconds=0.01)])
@@ -159,15 +159,15 @@ async def test_going_bad_and_recovering_are_logged_once_each(caplog: pytest.LogC
         await published.until(lambda signals: value(signals, "m") == 2.0)
         assert not source.health()[0].degraded
     texts = [record.message for record in caplog.records if record.name == signal_source.__name__]
-    assert texts[0] == "cannot reach prometheus; the last values are used until they are too old"
-    assert texts[1].startswith("prometheus answers again after")
+    assert texts[0] == "cannot reach Prometheus; using the last values until they are too old"
+    assert texts[1].startswith("Prometheus answers again after")
     assert len(texts) == 2
 
 
 @pytest.mark.usefixtures("quick")
 async def test_a_wrong_query_does_not_disturb_the_others(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    client = ScriptedClient({"good": [1.0], "wrong": [QueryRefusedError("prometheus refuses the query: 1:1")]})
+    client = ScriptedClient({"good": [1.0], "wrong": [QueryRefusedError("Prometheus rejected the query: 1:1")]})
     published = Published()
     async with source_of(client, published) as source:
         source.set_queries([Query("good", every_seconds=0.01), Query("wrong", every_seconds=0.01)])
@@ -176,10 +176,10 @@ async def test_a_wrong_query_does_not_disturb_the_others(caplog: pytest.LogCaptu
         )
     failure = signals.failures["wrong"]
     assert failure.refused
-    assert failure.text == "prometheus refuses the query: 1:1"
+    assert failure.text == "Prometheus rejected the query: 1:1"
     assert "good" not in signals.failures
     assert [record.message for record in caplog.records if "wrong" in record.message] == [
-        "metric query fails: wrong: prometheus refuses the query: 1:1"
+        "metric query fails: wrong: Prometheus rejected the query: 1:1"
     ]
 
 
@@ -274,7 +274,7 @@ async def test_prometheus_killed_means_missing_after_the_declared_time_and_back_
             assert health.stale
             assert health.degraded
             assert health.failure is not None
-            assert health.failure.text == f"cannot reach prometheus at {server.url}: connection refused"
+            assert health.failure.text == f"cannot reach Prometheus at {server.url}: connection refused"
             assert health.last_success_at is not None
 
             server.start()

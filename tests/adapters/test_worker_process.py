@@ -55,7 +55,7 @@ def test_one_process_does_one_thing_after_another(make: Make) -> None:
 @pytest.mark.parametrize(
     ("work", "limits", "kind", "said"),
     [
-        (b"spin", {"cpu_seconds": 1}, WorkerExceeded, "it takes more than 1 s of processor time"),
+        (b"spin", {"cpu_seconds": 1}, WorkerExceeded, "it takes more than 1 s of CPU time"),
         (b"memory 200", {"memory_bytes": 50 << 20}, WorkerExceeded, "it needs more than 50 MiB of memory"),
         (b"signal 11", {}, WorkerExceeded, "it broke the process: SIGSEGV"),
         (b"signal 6", {}, WorkerExceeded, "it broke the process: SIGABRT"),

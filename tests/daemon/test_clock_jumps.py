@@ -145,8 +145,8 @@ def test_a_clock_tells_by_how_much_it_was_set_before_it_shows_the_new_time(caplo
     clock()
     assert told == [-3600.0, 3600.0]
     assert [record.getMessage() for record in caplog.records] == [
-        "the clock was set back by 3600 s: back-offs and time-outs go by what passed",
-        "the clock was set forward by 3600 s: back-offs and time-outs go by what passed",
+        "the clock was set back by 3600 s: backoff and timeouts use elapsed time",
+        "the clock was set forward by 3600 s: backoff and timeouts use elapsed time",
     ]
 
 

@@ -56,8 +56,8 @@ def test_nothing_is_bound_after_a_sleep_before_the_lease_is_renewed(
         await asyncio.gather(task, return_exceptions=True)
 
     run(main())
-    assert [r.getMessage() for r in caplog.records if "slept" in r.getMessage()] == [
-        f"the machine slept for {seconds:.0f} s: nothing is bound until the lease is renewed"
+    assert [r.getMessage() for r in caplog.records if "suspended" in r.getMessage()] == [
+        f"the machine was suspended for {seconds:.0f} s; no pods are bound until the lease is renewed"
     ]
 
 

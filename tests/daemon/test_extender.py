@@ -120,7 +120,7 @@ async def test_a_node_that_we_have_not_seen_is_not_taken_yet() -> None:
     async with three_nodes().served() as client:
         answer = await client.ask("filter", {"Pod": pod(), "NodeNames": ["new", "fast"]})
         assert answer["NodeNames"] == ["fast"]
-        assert answer["FailedNodes"] == {"new": "node(s) the policy scheduler has not seen yet"}
+        assert answer["FailedNodes"] == {"new": "node(s) that the policy scheduler has not seen yet"}
         scores = await client.ask("prioritize", {"Pod": pod(), "NodeNames": ["new", "fast", "slow"]})
         assert scores == [{"Host": "new", "Score": 0}, {"Host": "fast", "Score": 10}, {"Host": "slow", "Score": 0}]
 
@@ -169,7 +169,7 @@ async def test_a_binding_in_doubt_keeps_its_room_until_that_is_known(truth: Boun
     async with stage.served() as client:
         await client.ask("filter", {"Pod": pod("p1"), "NodeNames": ["slow"]})
         body = {"PodName": "p1", "PodUID": "uid-p1", "PodNamespace": "default", "Node": "slow"}
-        assert (await client.ask("bind", body))["Error"].startswith("binding to slow is in doubt: ")
+        assert (await client.ask("bind", body))["Error"].startswith("binding to slow has an unknown result: ")
         assert stage.scheduler.cluster.assumed == {"uid-p1": "slow"}
         found.set_result(truth)
         await asyncio.sleep(0.05)
@@ -205,7 +205,7 @@ async def test_who_may_not_have_pods_bound_is_told() -> None:
 async def test_a_pod_that_nobody_asked_about_is_not_bound() -> None:
     async with three_nodes().served() as client:
         body = {"PodName": "p1", "PodUID": "u", "PodNamespace": "default", "Node": "slow"}
-        assert "default/p1 is not known here" in (await client.ask("bind", body))["Error"]
+        assert "default/p1 is unknown" in (await client.ask("bind", body))["Error"]
 
 
 async def test_what_has_no_place_in_the_protocol_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -213,7 +213,7 @@ async def test_what_has_no_place_in_the_protocol_is_said_once(caplog: pytest.Log
     async with stage.served() as client:
         for name in ("a", "b"):
             await client.ask("filter", {"Pod": pod(name), "NodeNames": ["slow"]})
-    assert caplog.text.count("cannot be told of `order`: policy apps is without it here") == 1
+    assert caplog.text.count("cannot use `order`: policy apps is evaluated without it") == 1
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ async def test_before_it_is_ready_it_says_so_where_kube_scheduler_can_read_it() 
     stage.problem = None
     stage.scheduler.view = Lost()
     async with stage.served() as client:
-        assert "not up to date" in (await client.ask("filter", request))["Error"]
+        assert "not current" in (await client.ask("filter", request))["Error"]
 
 
 ANY_VALUE = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5), st.lists(st.none(), max_size=1))
@@ -340,10 +340,10 @@ async def test_with_an_authority_only_its_clients_may_ask(tmp_path: Path) -> Non
         assert (await client.ask("filter", request, ssl=ours))["NodeNames"] == ["slow"]
         assert await client.post("filter", request, ssl=presenting(None)) == (
             401,
-            "a client certificate is needed here\n",
+            "a client certificate is required\n",
         )
         other = presenting(authority, "system:node:n1")
-        assert await client.post("filter", request, ssl=other) == (403, "system:node:n1 may not do this\n")
+        assert await client.post("filter", request, ssl=other) == (403, "system:node:n1 has no permission for this\n")
         async with client.session.get(f"{client.url}/metrics", ssl=presenting(None)) as answer:
             assert answer.status == 200, "who only looks needs none"
         with pytest.raises(aiohttp.ClientError):
@@ -365,7 +365,7 @@ async def test_a_renewed_authority_is_taken_over_and_a_broken_one_is_not(
     keeping = asyncio.create_task(certificate.keep(every_seconds=0.01))
     try:
         async with three_nodes().served(certificate=certificate) as client:
-            await until(lambda: "cannot be renewed" in caplog.text)
+            await until(lambda: "failed to load the renewed" in caplog.text)
             with pytest.raises(aiohttp.ClientError):
                 await client.post("filter", request, ssl=context)
             second.cert_pem.write_to_path(ca_file)

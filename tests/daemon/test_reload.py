@@ -241,9 +241,9 @@ async def test_where_no_set_is_whole_in_force_the_loading_ends_with_the_reason(
             await scheduler.offered(sources(good))
         scheduler.reloader.offer(sources("two"))
         assert (await ends(scheduler)).startswith(
-            "activating the last good policies again failed: ZeroDivisionError"
+            "failed to activate the last good policies again: ZeroDivisionError"
             if good is not None
-            else "the activation of policies broke half-way, and there are none to go back to"
+            else "the activation of policies failed, and there are no previous policies"
         )
 
 
@@ -266,7 +266,7 @@ class Former:
     ("found", "problem"),
     [
         (sources("bad"), "a.policy:1:1: error[P001]: bad; a.policy:2:1: error[P002]: more"),
-        (PolicySourcesError("/etc/p holds no .policy file"), "/etc/p holds no .policy file"),
+        (PolicySourcesError("/etc/p contains no .policy file"), "/etc/p contains no .policy file"),
         (sources("crash"), "they could not be checked: ZeroDivisionError: a fault"),
     ],
 )
@@ -301,8 +301,8 @@ async def test_of_former_sets_the_newest_that_can_be_used_decides(caplog: pytest
         await scheduler.reloader.in_force.wait()
         assert scheduler.activated == ["good"]
         assert scheduler.records[-1].origin == "revision 7"
-    assert "revision 9 cannot be used either" in caplog.text
-    assert "revision 8 cannot be used either" in caplog.text
+    assert "cannot use revision 9" in caplog.text
+    assert "cannot use revision 8" in caplog.text
 
 
 async def test_where_there_is_nothing_to_start_from_good_policies_are_waited_for(
@@ -318,7 +318,7 @@ async def test_where_there_is_nothing_to_start_from_good_policies_are_waited_for
         assert scheduler.reloader.in_force.is_set()
     assert scheduler.activated == ["good"]
     assert former.asked == 2
-    assert "nothing is scheduled until there are good ones" in caplog.text
+    assert "no pods are scheduled until there are usable policies" in caplog.text
 
 
 async def test_good_policies_that_come_while_former_ones_are_looked_for_go_first() -> None:

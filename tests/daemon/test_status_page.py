@@ -73,8 +73,8 @@ def test_the_page_says_what_goes_on(browser: Browser) -> None:
     with served(Scene(pending=9)) as url, browser.open(url) as view:
         assert view.text("h1") == "policy-scheduler"
         assert view.text(".verdict") == (
-            "The newest policies were not taken over: those before them stay in use.\n\n"
-            "1 metric of 2 cannot be relied on.\n\n7 pods can be placed nowhere."
+            "The newest policies were rejected: the previous policies stay active.\n\n"
+            "Degraded metrics: 1 of 2.\n\nNo node fits 7 pods."
         )
         assert dict(reversed(text.split("\n", 1)) for text in view.texts(".figures li"))["pods wait"] == "9"
         cards = view.texts(".card")
@@ -241,7 +241,7 @@ async def test_a_page_that_could_not_be_made_is_made_anew() -> None:
 @pytest.mark.parametrize(
     ("change", "tone", "said"),
     [
-        ({"leading": False, "leader": "other_1"}, "quiet", "This replica stands by: another one decides."),
+        ({"leading": False, "leader": "other_1"}, "quiet", "This replica is on standby: another replica leads."),
         ({"reachable": False}, "bad", "The API server cannot be reached: https://10.0.0.1:443."),
         ({"problems": ("no policies have been read yet",)}, "bad", "No policies have been read yet."),
         ({}, "good", "All is well."),
@@ -262,7 +262,7 @@ def part(**change: Any) -> ShardState:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"elects": False}, ("lease", "no leader election: this replica always decides")),
+        ({"elects": False}, ("lease", "no leader election: this replica always schedules")),
         ({"leading": False, "leader": "other_1"}, ("lease", "held by other_1")),
         ({"leading": False, "leader": ""}, ("lease", "not seen yet")),
         ({"part": part()}, ("shares the work with", "b_2, c_3")),
@@ -286,7 +286,7 @@ def test_a_cluster_without_anything_has_a_page() -> None:
     scene.policy_status.reloads.clear()
     html = render(put_into_words(scene.snapshot())).html
     assert "There are no nodes." in html
-    assert "No policies are in use: nothing is scheduled." in html
+    assert "There are no active policies: no pods are scheduled." in html
 
 
 def test_cells_have_their_place_and_their_colour() -> None:

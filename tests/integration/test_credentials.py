@@ -125,7 +125,7 @@ def test_a_token_that_is_not_known_is_said_clearly_and_one_that_is_ends_the_wait
     cluster.add_nodes(node("n1"))
     config = kubeconfig(cluster, tmp_path / "config", {"tokenFile": str(tmp_path / "token")})
     process = scheduler(kubeconfig=config).start_serving()
-    eventually(lambda: "does not accept our credentials" in process.log())
+    eventually(lambda: "rejected the credentials" in process.log())
     assert process.get("/readyz")[0] == 500
     (tmp_path / "token").write_text(token)
     eventually(lambda: process.get("/readyz")[0] == 200)

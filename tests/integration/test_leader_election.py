@@ -174,7 +174,7 @@ def test_who_has_no_policies_to_decide_by_does_not_lead(
     cluster.add_nodes(node("n1"))
     empty = ConfigMapVolume(tmp_path / "empty")
     without = scheduler("--leader-election", config, f"--policies={empty.path}").start_serving()
-    eventually(lambda: "there are no policies to decide by" in without.log())
+    eventually(lambda: "there are no usable policies" in without.log())
     eventually(lambda: "caches are synced" in without.log())
     assert without.get("/readyz")[0] == 500
     leases = {each["metadata"]["name"] for each in cluster.api.list("leases", namespace="kube-system")}

@@ -247,7 +247,7 @@ def test_without_a_permission_the_log_says_which(
     rules = [rule | {"resources": [r for r in rule["resources"] if r != "nodes"]} for rule in role["rules"]]
     cluster.api.patch("clusterroles", ACCOUNT, {"rules": rules})
     deployed.start_serving()
-    eventually(lambda: "cannot list or watch nodes" in deployed.log())
+    eventually(lambda: "failed to list or watch nodes" in deployed.log())
     assert deployed.get("/readyz")[0] == 500
     cluster.api.patch("clusterroles", ACCOUNT, {"rules": role["rules"]})
     eventually(lambda: deployed.get("/readyz")[0] == 200)

@@ -24,7 +24,7 @@ def test_a_signal_ends_it_in_order(number: signal.Signals, cluster: Cluster, sch
     process.signal(number)
     assert process.exit_code() == 0
     assert number.name in process.log()
-    assert "ended in order" in process.log()
+    assert "shut down cleanly" in process.log()
     assert "Traceback" not in process.log()
     other = scheduler("--leader-election").start_ready()
     eventually(lambda: "became leader" in other.log(), within=5.0)  # far less than a lease lasts: it was given back
@@ -41,7 +41,7 @@ def test_a_terminal_that_goes_more_than_once_is_no_second_signal(
     eventually(lambda: front.asked("create", "pods/binding"))
     for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM, signal.SIGHUP):
         process.signal(number)
-        eventually(lambda: "ending: bindings" in process.log())
+        eventually(lambda: "shutting down: finishing bindings" in process.log())
     assert process.is_alive
     release.set()
     assert process.exit_code() == 0
@@ -80,7 +80,7 @@ def test_bindings_under_way_are_finished_and_told_before_it_ends(
     process = scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
     eventually(lambda: len(front.asked("create", "pods/binding")) == len(names))
     process.signal(signal.SIGTERM)
-    eventually(lambda: "ending: bindings" in process.log())
+    eventually(lambda: "shutting down: finishing bindings" in process.log())
     cluster.add_pods(pod("late"))
     release.set()
     assert process.exit_code() == 0
@@ -186,7 +186,7 @@ def test_an_api_server_out_of_reach_is_one_line_and_growing_pauses(
     eventually(lambda: process.get("/readyz")[0] == 200)
     warnings = [entry for entry in process.log_entries() if entry["level"] != "info"]
     assert len(warnings) == 1
-    assert warnings[0]["message"].endswith("trying again with growing pauses")
+    assert warnings[0]["message"].endswith("retrying with backoff")
     (back,) = [entry for entry in process.log_entries() if "reachable again" in entry["message"]]
     assert back["attempts"] < 16 * 8, "sixteen watches that try twice a second or less"
     assert process.terminate() == 0
@@ -288,7 +288,7 @@ def test_a_second_signal_ends_it_at_once(
     process = scheduler(kubeconfig=front.kubeconfig(tmp_path / "front")).start_ready()
     eventually(lambda: front.asked("create", "pods/binding"))
     process.signal(signal.SIGTERM)
-    eventually(lambda: "a second signal ends at once" in process.log())
+    eventually(lambda: "a second signal exits immediately" in process.log())
     process.signal(signal.SIGTERM)
     assert process.exit_code(within=20.0) == 1
     assert "Traceback" not in process.log()

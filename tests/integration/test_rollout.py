@@ -229,4 +229,4 @@ def test_while_nobody_has_said_anything_it_is_not_done(cluster: Cluster, tmp_pat
     assert code == 1
     assert "no replica has said what it decides by" in text
     cluster.api.patch("configmaps", "policies", {"data": {"default.policy": None}})
-    assert "holds no .policy file" in stage.status("--config-map=default/policies")[1]
+    assert "contains no .policy file" in stage.status("--config-map=default/policies")[1]

@@ -71,9 +71,9 @@ def test_only_who_may_sees_more_than_the_probes(
     for path in OPEN:
         assert get(secured, path)[0] == 200, path
     for path in CLOSED:
-        assert get(secured, path) == (401, "a bearer token is needed\n")
+        assert get(secured, path) == (401, "a bearer token is required\n")
         wrong = get(secured, path, authorization="Bearer guessed")
-        assert wrong == (401, "the API server does not know this token\n")
+        assert wrong == (401, "the API server rejected this token\n")
     stranger = cluster.token("default", "default")
     assert get(secured, "/metrics", authorization=f"Bearer {stranger}") == (
         403,

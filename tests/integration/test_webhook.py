@@ -152,7 +152,7 @@ def test_files_that_are_no_text_and_the_last_one_taken_away(asked: Path, tmp_pat
     (tmp_path / "latin.policy").write_bytes(b"# caf\xe9\nfilter node.ready\n")
     create = ("-n", NAMESPACE, "create", "configmap", "binary", f"--from-file={tmp_path / 'latin.policy'}")
     assert "latin.policy:1: byte 0xe9 is not UTF-8" in run_kubectl(asked, *create).stderr
-    assert "holds no .policy file" in apply_refused(asked, config_map(tmp_path))
+    assert "contains no .policy file" in apply_refused(asked, config_map(tmp_path))
 
 
 def test_while_no_webhook_answers_only_policies_cannot_be_written(

@@ -106,7 +106,7 @@ def decode_review(body: bytes) -> AdmissionRequest:
         raise ReviewError(f"expected {KIND} of {API_VERSION}, got {review.kind[:40]} of {review.api_version[:40]}")
     request = review.request
     if (request.kind.group, request.kind.kind) != ("", "ConfigMap"):
-        raise ReviewError(f"expected a request about a ConfigMap, got one about a {request.kind.kind[:40]}")
+        raise ReviewError(f"expected a request for a ConfigMap, got {request.kind.kind[:40]}")
     metadata = request.object.metadata if request.object is not None else _Metadata()
     return AdmissionRequest(
         uid=request.uid,

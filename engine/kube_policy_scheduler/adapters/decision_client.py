@@ -67,8 +67,8 @@ def fetch_decisions(
         case 200:
             return [line + b"\n" for line in body.split(b"\n") if line]
         case 401 | 403:
-            advice = "give --token-file" if token_file is None else "the token may not read it"
-            raise DecisionLogError(f"{shown}: it asks who is there ({answer.status_code}): {advice}")
+            advice = "give --token-file" if token_file is None else "the token has no permission to read it"
+            raise DecisionLogError(f"{shown}: it requires authentication ({answer.status_code}): {advice}")
         case 404:
             raise DecisionLogError(f"{shown}: there is no {_PATH}: is it the scheduler's HTTP port?")
         case status:
@@ -79,6 +79,6 @@ def fetch_decisions(
 def _tls_problem(error: str, *, is_told: bool) -> str:
     found = re.search(r"certificate verify failed: ([^(]*[^( ])", error)
     if found is None:
-        return "no TLS with it: is it http?"
-    advice = "it is not of --ca-file" if is_told else "give --ca-file"
-    return f"its certificate is not trusted ({found[1]}): {advice if 'expired' not in found[1] else 'have it renewed'}"
+        return "TLS failed: is it http?"
+    advice = "it is not signed by --ca-file" if is_told else "give --ca-file"
+    return f"its certificate is not trusted ({found[1]}): {advice if 'expired' not in found[1] else 'renew it'}"

@@ -21,7 +21,7 @@ Review = Callable[[str, str, str], Awaitable[AccessDecision]]
 
 _CHALLENGES = (
     'Bearer realm="policy-scheduler"',
-    'Basic realm="a token of Kubernetes as the password, such as kubectl create token gives", charset="UTF-8"',
+    'Basic realm="a Kubernetes token as the password, for example from kubectl create token", charset="UTF-8"',
 )
 
 
@@ -59,10 +59,14 @@ class Clients:
     def admit(self, certificate: Mapping[str, Any] | None) -> str:
         """Return why a client is not let in, "" where it is; the certificate as `ssl` gives it."""
         if not certificate:
-            return "a client certificate is needed here"
+            return "a client certificate is required"
         subject = certificate.get("subject", ())
         name = next((value for part in subject for key, value in part if key == "commonName"), "")
-        return "" if not self.names or name in self.names else f"{name or 'a client without a name'} may not do this"
+        return (
+            ""
+            if not self.names or name in self.names
+            else f"{name or 'a client without a name'} has no permission for this"
+        )
 
 
 def certified(handler: Handler, clients: Clients, *, otherwise: Handler | None) -> Handler:

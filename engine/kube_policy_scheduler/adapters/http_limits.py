@@ -159,7 +159,7 @@ class _Connection(asyncio.Protocol):
             return
         self.end()
         if not isinstance(error, OSError):  # of TLS and of connections that broke: nobody's business
-            log.error("a connection could not be served", exc_info=error)
+            log.error("failed to serve a connection", exc_info=error)
 
 
 class _EarlyBytes(asyncio.Protocol):
@@ -257,7 +257,7 @@ class ConnectionLimits:
         async def limited(request: web.Request, handler: Handler) -> web.StreamResponse:
             has_body = request.path in self._bodies_at
             if request.body_exists and not has_body:
-                response: web.StreamResponse = web.Response(status=413, text="no request here has a body\n")
+                response: web.StreamResponse = web.Response(status=413, text="requests must not have a body\n")
                 response.force_close()
                 return response
             now = asyncio.get_running_loop().time

@@ -263,7 +263,7 @@ def _known_host(listening_at: str) -> Any:
     async def checked(request: web.Request, handler: AnyHandler) -> web.StreamResponse:
         name = (request.url.host or "").rstrip(".")
         if is_loopback(listening_at) and not (is_loopback(name) or name.endswith(".localhost")):
-            return web.Response(status=421, text="this server is for this machine: ask it as localhost\n")
+            return web.Response(status=421, text="this server serves only this machine: use the host name localhost\n")
         return await handler(request)
 
     return checked
@@ -298,7 +298,9 @@ def _single(checks: Mapping[str, Check]) -> Handler:
     async def answer(request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
         if name not in checks:
-            return web.Response(text=f"no check {name}; there are: {', '.join(checks) or 'none'}\n", status=404)
+            return web.Response(
+                text=f"unknown check {name}; the checks are: {', '.join(checks) or 'none'}\n", status=404
+            )
         said = _ask(name, checks[name])
         if said is None or isinstance(said, Remark):
             return web.Response(text=f"ok: {said}\n" if said and "verbose" in request.query else "ok")

@@ -107,7 +107,7 @@ class Loops:
             if clock() - began >= longest:
                 backoff.reset()
             pause_seconds = backoff.next_seconds()
-            logger.warning("%s; it begins again in %.1f s", loop.problem, pause_seconds)
+            logger.warning("%s; restarting in %.1f s", loop.problem, pause_seconds)
             await asyncio.sleep(pause_seconds)
             loop.problem = ""
 

@@ -165,7 +165,7 @@ class PolicyDirectory:
         try:
             self._deliver(found)
         except Exception:
-            log.exception("unexpected error while taking over the policies of %s", self.path)
+            log.exception("unexpected error while activating the policies of %s", self.path)
 
     def _warn_of_subpath(self) -> None:
         try:
@@ -174,7 +174,7 @@ class PolicyDirectory:
             return  # not Linux
         for mount in mounts:
             log.warning(
-                "%s is mounted with subPath: the kubelet never updates it; mount the whole volume instead", mount
+                "%s is mounted with subPath, which the kubelet never updates; mount the whole volume instead", mount
             )
 
 
@@ -216,7 +216,7 @@ class _Watch(FileSystemEventHandler):
             if not (self._complained or isinstance(error, FileNotFoundError)):  # that one will be looked for
                 reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
                 log.warning(
-                    "no file watch for %s (%s): looking every %g s instead",
+                    "cannot watch %s (%s); polling every %g s instead",
                     folder,
                     reason.lower(),
                     POLL_WITHOUT_EVENTS_SECONDS,

@@ -51,7 +51,7 @@ class PolicyProof:
         """
         for name in self.files:
             if name not in proofs:
-                raise ProofError(f"{name} is missing: these policies have to come with it")
+                raise ProofError(f"{name} is missing: the configuration requires it beside the policies")
         if self.public_key_file is not None:
             _verify(self.public_key_file, proofs[SIGNATURE], proofs[SUMS])
         listed = _listed(proofs[SUMS])
@@ -59,9 +59,9 @@ class PolicyProof:
             if name not in listed:
                 raise ProofError(f"{SUMS} does not list {name}")
             if listed[name] != sha256(content).hexdigest():
-                raise ProofError(f"{name} is not what {SUMS} says: it was changed after the list was made")
+                raise ProofError(f"{name} does not match {SUMS}: it was changed after the list was written")
         if missing := sorted(name for name in listed if name.endswith(".policy") and name not in policies):
-            raise ProofError(f"{SUMS} lists {missing[0]}, which is not there")
+            raise ProofError(f"{SUMS} lists {missing[0]}, which does not exist")
 
 
 def _listed(sums: bytes) -> dict[str, str]:
@@ -84,9 +84,9 @@ def _verify(key_file: Path, signature: bytes, content: bytes) -> None:
     except OSError as error:
         raise ProofError(f"cannot read {key_file}: {(error.strerror or str(error)).lower()}") from error
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise ProofError(f"{key_file} holds no public key in PEM") from error
+        raise ProofError(f"{key_file} contains no public key in PEM") from error
     if not isinstance(key, Ed25519PublicKey):
-        raise ProofError(f"{key_file} holds a key of another kind: expected Ed25519")
+        raise ProofError(f"{key_file} contains a key of another type: expected Ed25519")
     try:
         key.verify(_raw(signature), content)
     except InvalidSignature as error:
@@ -100,4 +100,6 @@ def _raw(signature: bytes) -> bytes:
     try:
         return base64.b64decode(b"".join(signature.split()), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ProofError(f"{SIGNATURE} is no Ed25519 signature: expected 64 bytes, or these in base64") from error
+        raise ProofError(
+            f"{SIGNATURE} is not an Ed25519 signature: expected 64 bytes, or their base64 encoding"
+        ) from error

@@ -75,7 +75,7 @@ def read_policies(path: Path, *, proof: PolicyProof | None = None) -> PolicySour
             vanished = shown_name(str(error.filename))
         except (OSError, ValueError) as error:  # ValueError: a path that no system has
             raise PolicySourcesError(f"cannot read {shown}: {_reason(error)}") from error
-    raise PolicySourcesError(f"cannot read {vanished}: it is listed, but not there, {ATTEMPTS} times in a row")
+    raise PolicySourcesError(f"cannot read {vanished}: it was listed {ATTEMPTS} times, but did not exist")
 
 
 def policies_of_config_map(
@@ -109,7 +109,7 @@ def _check(proof: PolicyProof, contents: Mapping[str, bytes], proofs: Mapping[st
 def _read_once(path: Path, proof: PolicyProof | None, *, shown: str) -> PolicySources:
     if not path.is_dir():
         if proof is not None:
-            raise PolicySourcesError(f"{shown} is one file: policies with checksums are a directory")
+            raise PolicySourcesError(f"{shown} is a file: policies with checksums need a directory")
         _check_name(path.name, shown=shown)
         return PolicySources.of({path.name: _decoded(_content(path, shown=shown), shown=shown)})
     link = path / _KUBELET_LINK
@@ -135,7 +135,7 @@ def _read_folder(folder: Path, proof: PolicyProof | None, *, shown: str) -> Poli
         room -= len(contents[name])
         if room < 0:
             raise PolicySourcesError(
-                f"{shown} holds more than {MAX_BYTES >> 20} MiB of policies: is this the right folder?"
+                f"{shown} contains more than {MAX_BYTES >> 20} MiB of policies: is this the right folder?"
             )
     if proof is not None:
         there = [name for name in proof.files if (folder / name).exists()]
@@ -156,16 +156,16 @@ def _checked_names(names: Iterable[str], *, shown: str) -> list[str]:
             _check_name(name, shown=f"{shown}/{shown_name(name)}")
             found.append(name)
     if not found:
-        raise PolicySourcesError(f"{shown} holds no {SUFFIX} file")
+        raise PolicySourcesError(f"{shown} contains no {SUFFIX} file")
     if number > MAX_FILES:
-        raise PolicySourcesError(f"{shown} holds {number} {SUFFIX} files, at most {MAX_FILES} are read")
+        raise PolicySourcesError(f"{shown} contains {number} {SUFFIX} files; at most {MAX_FILES} are allowed")
     return sorted(found)
 
 
 def _check_name(name: str, *, shown: str) -> None:
     """Refuse a name that no log, Event or status page could show as it is."""
     if not name.isprintable():  # a byte that is not UTF-8 is half a surrogate pair here
-        problem = "has characters that cannot be shown" if _is_utf8(name) else "is not UTF-8"
+        problem = "contains control characters" if _is_utf8(name) else "is not UTF-8"
         raise PolicySourcesError(f"the file name {shown} {problem}: rename the file")
 
 

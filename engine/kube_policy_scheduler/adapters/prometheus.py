@@ -162,8 +162,7 @@ class PrometheusClient:
         kept = labels.nbytes + sum(other.nbytes for other in self._labels.values())
         if kept > MAX_KEPT_BYTES:
             raise QueryRefusedError(
-                f"the answers to all queries together are longer than {MAX_KEPT_BYTES >> 20} MiB:"
-                " aggregate, for example by (node)"
+                f"all answers together are longer than {MAX_KEPT_BYTES >> 20} MiB: aggregate, for example by (node)"
             )
         self._labels[promql] = labels
 
@@ -213,12 +212,12 @@ class PrometheusClient:
             ) from error
         except NotAnAnswerError as error:
             raise QueryFailedError(
-                f"{self._endpoint.shown()} does not answer like prometheus ({self._content_type()}):"
-                " check the url, or a login page in front of it"
+                f"{self._endpoint.shown()} does not answer like Prometheus ({self._content_type()}):"
+                " check the url, and that no login page is in front"
             ) from error
         except requests.RequestException as error:
             raise PrometheusUnreachableError(
-                f"cannot reach prometheus at {self._endpoint.shown()}: {_reason(error)}"
+                f"cannot reach Prometheus at {self._endpoint.shown()}: {_reason(error)}"
             ) from error
         except _BadTokenError as error:
             raise PrometheusUnreachableError(str(error)) from error
@@ -233,16 +232,16 @@ class PrometheusClient:
         status = response.status_code
         text = text.removeprefix('invalid parameter "query": ')
         if kind == "bad_data":
-            return QueryRefusedError(f"prometheus refuses the query: {text}")
+            return QueryRefusedError(f"Prometheus rejected the query: {text}")
         if status in (401, 403):
             return PrometheusUnreachableError(
-                f"{self._endpoint.shown()} refuses our credentials (HTTP {status}): check the bearer token file"
+                f"{self._endpoint.shown()} rejected the credentials (HTTP {status}): check the bearer token file"
             )
         if text:
-            return QueryFailedError(f"prometheus cannot evaluate the query: {text} (HTTP {status})")
+            return QueryFailedError(f"Prometheus cannot evaluate the query: {text} (HTTP {status})")
         if status in (502, 503, 504):
             return PrometheusUnreachableError(f"{self._endpoint.shown()} is not available (HTTP {status})")
-        return QueryFailedError(f"{self._endpoint.shown()} answers HTTP {status}: check the url")
+        return QueryFailedError(f"{self._endpoint.shown()} answered HTTP {status}: check the url")
 
     def _content_type(self) -> str:
         return "nothing" if self._response is None else self._response.headers.get("Content-Type", "no type")
@@ -281,7 +280,7 @@ class _BearerTokenFile(requests.auth.AuthBase):
             raise _BadTokenError(f"cannot read bearer token file {self._path}: {reason}") from error
         if not token or len(token.split()) != 1:
             # checked here because the library's own message would show the token
-            raise _BadTokenError(f"bearer token file {self._path} must hold one token")
+            raise _BadTokenError(f"bearer token file {self._path} must contain one token")
         request.headers["Authorization"] = f"Bearer {token}"
         return request
 
@@ -315,7 +314,7 @@ def _reason(error: BaseException) -> str:
         if isinstance(cause, ssl.SSLError):
             return f"TLS failed: {cause.reason or 'unknown'}"
         if isinstance(cause, socket.gaierror):
-            return "the host name is not known"
+            return "the host name cannot be resolved"
         if isinstance(cause, OSError) and cause.errno is not None and cause.errno in errno.errorcode:
             return (cause.strerror or errno.errorcode[cause.errno]).lower()
     if isinstance(error, requests.exceptions.ConnectTimeout):

@@ -131,7 +131,7 @@ def decode_answer(
     try:
         answer = _ANSWER.decode(rest)
     except _MALFORMED as error:
-        raise NotAnAnswerError("not an answer of prometheus") from error
+        raise NotAnAnswerError("not an answer of Prometheus") from error
     warnings = tuple(_text(warning) for warning in (answer.warnings or ())[:MAX_WARNINGS])
     match answer.data.result_type:
         case "scalar":
@@ -150,7 +150,7 @@ def decode_answer(
             return columns.vector(known, warnings, nameless=nameless, pause=pause)
         case other:
             raise WrongResultError(
-                f"the query gives a {other[:40]}, expected one value per node (an instant vector) or a scalar"
+                f"the query returns a {other[:40]}, expected one value per node (an instant vector) or a scalar"
             )
 
 
@@ -181,7 +181,7 @@ def _scalar(result: msgspec.Raw, warnings: tuple[str, ...]) -> Scalar:
         timestamp, text = _SCALAR.decode(result)
         return Scalar(float(text), timestamp, warnings)
     except _MALFORMED as error:
-        raise MalformedResultError("the answer is not a scalar as prometheus writes it") from error
+        raise MalformedResultError("the answer is not a valid scalar") from error
 
 
 class _Columns:
@@ -216,7 +216,7 @@ class _Columns:
         """Return the whole."""
         if not self._labels:
             if self._without_value:
-                raise WrongResultError("the query gives histograms, expected one number per node")
+                raise WrongResultError("the query returns histograms, expected one number per node")
             return Vector(SeriesColumns.of(()), warnings)
         lengths = np.concatenate(self._lengths)
         ends = np.cumsum(lengths + 1) - 1
@@ -247,7 +247,7 @@ class _Columns:
 
 
 def _not_a_vector() -> MalformedResultError:
-    return MalformedResultError("the answer is not an instant vector as prometheus writes it")
+    return MalformedResultError("the answer is not a valid instant vector")
 
 
 def _text(raw: msgspec.Raw) -> str:

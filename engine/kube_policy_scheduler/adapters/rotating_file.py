@@ -119,7 +119,7 @@ class RotatingLines:
                 lines.append(make())
             except Exception:
                 self.dropped += 1
-                log.exception("a line for %s cannot be made", self._path)
+                log.exception("failed to format a line for %s", self._path)
         if not lines:
             return
         try:

@@ -82,7 +82,7 @@ class ServingCertificate:
             except CertificateError as error:
                 if str(error) != problem:
                     problem = str(error)
-                    log.error("the serving certificate cannot be renewed, the old one stays in use: %s", problem)
+                    log.error("failed to load the renewed serving certificate; the old one stays in use: %s", problem)
 
     def _load_client_authorities(self) -> None:
         """Take over the authorities of clients if they are other than before; old ones stay trusted until a restart."""
@@ -92,7 +92,7 @@ class ServingCertificate:
         try:
             self.context.load_verify_locations(cafile=file)
         except (ssl.SSLError, OSError, ValueError) as error:
-            raise CertificateError(f"{file} holds no certificates of authorities in PEM") from error
+            raise CertificateError(f"{file} contains no CA certificates in PEM") from error
         self.context.verify_mode = ssl.CERT_OPTIONAL
         self._client_ca_digest = digest
 
@@ -116,9 +116,9 @@ class ServingCertificate:
                 context.load_cert_chain(certificate_file, key_file, password=_no_password)
             except (ssl.SSLError, OSError, ValueError) as error:
                 reason = getattr(error, "reason", None) or str(error)
-                raise CertificateError(f"{certificate_file} and {key_file} are no certificate and key: {reason}") from (
-                    error
-                )
+                raise CertificateError(
+                    f"{certificate_file} and {key_file} are not a certificate and its key: {reason}"
+                ) from (error)
         self._digest = digest
         return True
 
@@ -191,4 +191,4 @@ def _digest(*files: Path) -> bytes:
 
 def _no_password() -> NoReturn:
     """Keep OpenSSL from asking on the terminal."""
-    raise ValueError("the key is encrypted; give one without a password")
+    raise ValueError("the key is encrypted; use a key without a password")

@@ -39,9 +39,7 @@ class SettableClock:
             self._ahead = ahead
             if abs(moved) > WORTH_SAYING_SECONDS:
                 way = "forward" if moved > 0 else "back"
-                logger.warning(
-                    "the clock was set %s by %.0f s: back-offs and time-outs go by what passed", way, abs(moved)
-                )
+                logger.warning("the clock was set %s by %.0f s: backoff and timeouts use elapsed time", way, abs(moved))
             for tell in self._told:
                 tell(moved)
         return now

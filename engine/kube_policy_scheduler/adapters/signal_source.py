@@ -164,7 +164,7 @@ class SignalSource:
         try:
             await asyncio.wait_for(asyncio.gather(*attempts), timeout_seconds)
         except TimeoutError:
-            log.info("policies start without the first values of some metrics after %g s", timeout_seconds)
+            log.info("activating policies without the first values of some metrics after %g s", timeout_seconds)
         self._snapshot()
         return self.signals
 
@@ -257,7 +257,7 @@ class SignalSource:
             raise
         except Exception as error:
             # a fault of ours or of a library must not end the refreshing of every other query
-            log.exception("asking prometheus failed with an unexpected error")
+            log.exception("unexpected error while querying Prometheus")
             raise PrometheusError(f"unexpected error: {type(error).__name__}") from error
 
     def _leave_worker(self) -> None:
@@ -291,11 +291,11 @@ class SignalSource:
             tracked.failure_logged = False
         known = () if tracked.reading is None else tracked.reading.warnings
         if reading.warnings and reading.warnings != known:
-            log.warning("prometheus warns about query %s: %s", tracked.query.promql, "; ".join(reading.warnings))
+            log.warning("Prometheus warns about query %s: %s", tracked.query.promql, "; ".join(reading.warnings))
         empty = reading.scalar is None and not len(reading.series) and not _may_be_empty(reading.promql)
         if empty and not tracked.empty:
             log.warning(
-                "metric query matches no series, its value is missing on every node: %s: is the metric exported?",
+                "metric query matches no series, so its value is missing for every node: %s: is the metric exported?",
                 tracked.query.promql,
             )
         elif tracked.empty and not empty:
@@ -327,7 +327,7 @@ class SignalSource:
     def _server_failed(self, error: PrometheusUnreachableError) -> None:
         before = self._unreachable
         if before is None:
-            log.warning("%s; the last values are used until they are too old", error)
+            log.warning("%s; using the last values until they are too old", error)
         attempts = 1 if before is None else before.attempts + 1
         since = self._clock() if before is None else before.since
         self._unreachable = Failure(promql="", text=str(error), since=since, attempts=attempts)
@@ -336,7 +336,7 @@ class SignalSource:
     def _server_answered(self) -> None:
         if self._unreachable is not None:
             seconds = self._clock() - self._unreachable.since
-            log.info("prometheus answers again after %.0f s", seconds)
+            log.info("Prometheus answers again after %.0f s", seconds)
         self._unreachable = None
         self._blocked_until = 0.0
 

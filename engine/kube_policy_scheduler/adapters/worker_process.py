@@ -212,7 +212,7 @@ class WorkerProcess:
         """Return why the process is gone."""
         code = self._reap(signal.SIGTERM)  # it hung up, or is about to end
         if code == -signal.SIGXCPU:
-            return WorkerExceeded(f"it takes more than {self._limits[0]} s of processor time")
+            return WorkerExceeded(f"it takes more than {self._limits[0]} s of CPU time")
         if -code in _BY_FAULT:
             return WorkerExceeded(f"it broke the process: {signal.Signals(-code).name}")
         return WorkerLost(f"the process ended: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}")

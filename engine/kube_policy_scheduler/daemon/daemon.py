@@ -283,7 +283,7 @@ class Daemon:
         A leader without policies would keep others from it.
         """
         if not self._reloader.in_force.is_set() and self._fence.is_needed:
-            logger.warning("not taking part in the election of a leader: there are no policies to decide by")
+            logger.warning("not taking part in leader election: there are no usable policies")
         await self._reloader.in_force.wait()
         return await self._coordinator.run()
 
@@ -339,7 +339,7 @@ class Daemon:
         broken = [loop.problem for loop in self._loops if loop.problem]
         for loop in self._loops:
             if loop.name == "scheduling" and loop.idle_seconds > IDLE_SECONDS:
-                return f"the loop that decides has had no turn for {loop.idle_seconds:.0f} s"
+                return f"the scheduling loop has not run for {loop.idle_seconds:.0f} s"
         return Remark("; ".join(broken)) if broken else None
 
     def _look_at_bindings(self) -> str | None:

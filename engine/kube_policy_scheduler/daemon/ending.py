@@ -28,10 +28,10 @@ def end_on_signals(begin: Callable[[], object], *, what: str) -> None:
         if number is signal.SIGHUP and received:
             return
         if received - {signal.SIGHUP}:
-            logger.warning("ending at once: what is under way is left as it is", extra={"signal": number.name})
+            logger.warning("exiting immediately; work in progress is not finished", extra={"signal": number.name})
             os._exit(1)  # as kube-scheduler does; nothing may hold this up, not even a thread
         if not received:
-            logger.info("ending: %s first; a second signal ends at once", what, extra={"signal": number.name})
+            logger.info("shutting down: %s; a second signal exits immediately", what, extra={"signal": number.name})
             begin()
         received.add(number)
 

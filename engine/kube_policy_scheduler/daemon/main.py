@@ -209,11 +209,11 @@ async def _run(settings: Settings, address_file: Path | None) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until the first lists are in: it finds nothing in modules and objects that come to stay
     running = asyncio.create_task(_schedule(settings, address_file))
-    end_on_signals(running.cancel, what="bindings and events under way are finished")
+    end_on_signals(running.cancel, what="finishing bindings and events")
     try:
         return await running
     except asyncio.CancelledError:
-        logger.info("ended in order")
+        logger.info("shut down cleanly")
         return 0
 
 

@@ -90,7 +90,7 @@ def bad_request(message: str) -> ApiError:
 def forbidden(
     message: str, *, name: str = "", group: str = "", plural: str = "", causes: Iterable[Cause] = ()
 ) -> ApiError:
-    """403: the identity may not do this, or admission refused."""
+    """403: the identity has no permission for this, or admission refused."""
     full = (
         f'{qualified(plural, group)} "{name}" is forbidden: {message}'
         if name

@@ -143,8 +143,8 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "unknown context": (config(current="test"), r'no context "test"; it has contexts: dev, prod'),
     "unknown cluster": (config(context={"cluster": "x", "user": "u"}), r'no cluster "x"; it has clusters: c, p'),
     "unknown user": (config(context={"cluster": "c", "user": "x"}), r'no user "x"; it has users: u'),
-    "no server": (config(cluster={}), r'cluster "c" needs a server that begins with https:// or http://'),
-    "no scheme": (config(cluster={"server": "1.2.3.4:6443"}), r"needs a server that begins with https://"),
+    "no server": (config(cluster={}), r'cluster "c" needs a server that starts with https:// or http://'),
+    "no scheme": (config(cluster={"server": "1.2.3.4:6443"}), r"needs a server that starts with https://"),
     "not YAML": ("apiVersion: v1\nclusters: [\n", r"not valid YAML at line \d"),
     "empty": ("", r"is empty"),
     "a list": ("- 1\n- 2\n", r"is not a kubeconfig"),
@@ -160,7 +160,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "missing token file": (config(user={"tokenFile": "gone"}), r"/gone: No such file"),
     "bad CA data": (
         config(cluster={"server": "https://x:1", "certificate-authority-data": encoded(b"no pem")}),
-        r'certificate-authority-data of cluster "c" holds no usable CA certificate',
+        r'certificate-authority-data of cluster "c" contains no usable CA certificate',
     ),
     "CA data that is not base64": (
         config(cluster={"server": "https://x:1", "certificate-authority-data": "%%%"}),
@@ -176,7 +176,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
         r"not valid YAML at line \d+",
     ),
     "not UTF-8": ("\udcff", r"not valid YAML: it is not UTF-8"),
-    "a token over two lines": (config(user={"token": "a\x00b"}), r"the token has characters that cannot be sent"),
+    "a token over two lines": (config(user={"token": "a\x00b"}), r"the token contains invalid characters"),
 }
 
 
@@ -249,8 +249,8 @@ PLUGIN_FAILURES = {
         r"failed: exec: process returned 3. login expired",
     ),
     "no JSON": ("print('hello')", r"failed: exec: failed to decode process output"),
-    "nothing in it": (PRINT + "give()", r"gave neither a token nor a client certificate with key"),
-    "certificate without key": (PRINT + "give(clientCertificateData='x')", r"gave neither a token nor"),
+    "nothing in it": (PRINT + "give()", r"returned neither a token nor a client certificate with key"),
+    "certificate without key": (PRINT + "give(clientCertificateData='x')", r"returned neither a token nor"),
     "another version": (
         "print(json.dumps({'apiVersion': 'v9', 'kind': 'ExecCredential', 'status': {'token': 'x'}}))",
         r"plugin api version v9 does not match",
@@ -430,7 +430,7 @@ async def test_a_plugin_that_fails_later_leaves_the_old_token_in_use(
         await source.look()
     assert authorization(await source.get()) == "Bearer good"
     assert "no credentials: exec plugin" in caplog.text
-    assert "; those of before stay in use" in caplog.text
+    assert "; the previous credentials stay in use" in caplog.text
 
 
 async def test_stale_credentials_are_served_while_newer_ones_are_looked_for() -> None:
@@ -469,7 +469,7 @@ async def test_a_plugin_that_hangs_is_given_up_without_blocking_the_loop() -> No
         return made("late")
 
     source = CredentialSource(load, timeout_seconds=0.05)
-    with pytest.raises(CredentialsError, match=r"not there within 0.05 s; does an exec plugin wait for input"):
+    with pytest.raises(CredentialsError, match=r"get credentials within 0.05 s; does an exec plugin wait for input"):
         await source.get()
     await asyncio.sleep(0.5)  # its late answer must not disturb anything
 

@@ -62,13 +62,16 @@ async def test_what_is_shipped_protects() -> None:
 @pytest.mark.parametrize(
     ("there", "why"),
     [
-        ({"validatingadmissionpolicies": None}, f"there is no ValidatingAdmissionPolicy {NAME} with a binding"),
-        ({"validatingadmissionpolicybindings": None}, f"there is no ValidatingAdmissionPolicy {NAME} with a binding"),
+        ({"validatingadmissionpolicies": None}, f"{NAME} or its binding does not exist"),
+        ({"validatingadmissionpolicybindings": None}, f"{NAME} or its binding does not exist"),
         (
             {"validatingadmissionpolicies": POLICY | {"spec": POLICY["spec"] | {"failurePolicy": "Ignore"}}},
-            "lets requests",
+            "not reject all requests",
         ),
-        ({"validatingadmissionpolicies": POLICY | {"spec": POLICY["spec"] | {"validations": []}}}, "lets requests"),
+        (
+            {"validatingadmissionpolicies": POLICY | {"spec": POLICY["spec"] | {"validations": []}}},
+            "not reject all requests",
+        ),
         (
             {
                 "validatingadmissionpolicybindings": BINDING
@@ -77,7 +80,7 @@ async def test_what_is_shipped_protects() -> None:
             "denies nothing",
         ),
         ({"validatingadmissionpolicybindings": BINDING | {"spec": {"policyName": "other"}}}, "denies nothing"),
-        ({"validatingadmissionpolicybindings": {"spec": 3}}, "cannot be read"),
+        ({"validatingadmissionpolicybindings": {"spec": 3}}, "cannot decode"),
     ],
 )
 async def test_what_does_not_protect_is_said(there: dict[str, Any], why: str) -> None:
@@ -90,7 +93,7 @@ async def test_without_the_right_to_look_nobody_is_believed() -> None:
     api.status = 403
     async with asked(api) as transport:
         assert await why_unprotected(transport) == (
-            f"the ValidatingAdmissionPolicy {NAME} cannot be looked at: policies are not for you"
+            f"cannot read the ValidatingAdmissionPolicy {NAME}: policies are not for you"
         )
         api.status = 500
         with pytest.raises(KubeError):
@@ -134,6 +137,6 @@ async def test_a_start_waits_for_the_first_answer_but_not_for_ever(
         trust = DeviceTrust(transport, Cluster().devices)
         looking = asyncio.create_task(trust.run())
         await trust.first_look()
-        assert "do not count until the API server says" in caplog.text
+        assert "until the API server shows who can write them" in caplog.text
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)

@@ -224,7 +224,7 @@ async def test_when_the_queue_is_full_the_oldest_give_way_and_are_counted(caplog
         busy = False
         await until(lambda: len(api.events) == 10)
         assert {event["regarding"]["name"] for event in api.events.values()} == {f"p{n}" for n in range(15, 25)}
-    assert caplog.text.count("the oldest are dropped") == 1
+    assert caplog.text.count("dropping the oldest") == 1
 
 
 async def test_an_outage_loses_no_event_and_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -323,7 +323,7 @@ async def test_a_lease_taken_by_another_ends_the_lead() -> None:
         await until(lambda: leader.held.is_valid)
         api.spec["holderIdentity"] = "b"
         api.lease["metadata"]["resourceVersion"] = "999"  # type: ignore[index]
-        assert await leader.task == "the lease was taken by b"
+        assert await leader.task == "the lease is now held by b"
 
 
 async def test_a_deleted_lease_is_made_anew_by_its_leader() -> None:
@@ -392,7 +392,7 @@ async def test_a_candidate_says_whom_it_waits_for_and_what_hinders_it(caplog: py
     assert {each.lease for each in told} == {"kube-system/policy-scheduler"}  # type: ignore[attr-defined]
     assert [(each.getMessage(), getattr(each, "holder", ""), getattr(each, "why", "")) for each in told] == [
         ("standing by: another replica holds the lease", "a", ""),
-        ("cannot take the lease, this replica schedules nothing", "", "403 Forbidden: leases is forbidden"),
+        ("failed to acquire the lease; this replica schedules no pods", "", "403 Forbidden: leases is forbidden"),
         ("standing by: another replica holds the lease", "a", ""),
     ]
 

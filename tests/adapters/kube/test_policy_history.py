@@ -143,5 +143,5 @@ async def test_one_that_somebody_spoilt_spoils_no_other(stage: Stage, caplog: py
         await stage.transport.request("POST", path, body=msgspec.json.encode(body))
     ((only, _),) = await stage.history.accepted_before(proof=None)
     assert only.number == 1
-    assert caplog.text.count("cannot be read") == 3
-    assert "revision 5 of configMap default/policies holds no .policy file" in caplog.text
+    assert caplog.text.count("cannot read an earlier version") == 3
+    assert "revision 5 of configMap default/policies contains no .policy file" in caplog.text

@@ -611,7 +611,7 @@ async def test_one_malformed_object_in_a_list_is_reported_and_passed_over(caplog
         assert sorted(mirror.versions) == ["a", "c"]
         assert len(reported) == 1
         assert reported[0].startswith("default/bad: Expected `array | null`, got `str`")
-        assert "passed over a malformed object of pods: default/bad" in caplog.text
+        assert "ignored a malformed object of pods: default/bad" in caplog.text
 
 
 async def test_malformed_events_are_passed_over_and_the_object_known_before_stays() -> None:
@@ -681,7 +681,7 @@ async def test_a_handler_that_fails_is_given_everything_anew(caplog: pytest.LogC
         mirror.changed = fail_once  # type: ignore[method-assign]
         await until(lambda: mirror.replacements == 2)
         assert sorted(mirror.versions) == ["a", "b"]
-        assert "reflector of pods failed, it starts over" in caplog.text
+        assert "unexpected error in the reflector of pods" in caplog.text
 
 
 # --- what is broken in the network ------------------------------------------------------------------------
@@ -760,7 +760,7 @@ async def test_a_token_that_is_not_accepted_is_reported_once_for_all(caplog: pyt
         await until(lambda: "401 Unauthorized" in reflector.status.problem)
         await asyncio.sleep(0.1)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert "does not accept our credentials (a test)" in caplog.text
+    assert "rejected the credentials (a test)" in caplog.text
 
 
 @pytest.mark.parametrize(("status", "phase"), [(404, Phase.ABSENT), (403, Phase.FORBIDDEN)])
@@ -785,7 +785,7 @@ async def test_a_required_resource_that_is_forbidden_is_named_and_not_synced(cap
         assert reflector.status.phase is Phase.FORBIDDEN
         assert message in reflector.status.problem
         assert len(server.requests) == 1  # tried again, but slowly
-    assert f"cannot list or watch pods: 403 Forbidden: {message}" in caplog.text
+    assert f"failed to list or watch pods: 403 Forbidden: {message}" in caplog.text
 
 
 @pytest.mark.parametrize("status", [403, 404])

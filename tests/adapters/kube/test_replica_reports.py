@@ -144,4 +144,4 @@ async def test_a_server_that_refuses_is_asked_again(
     monkeypatch.setattr(stage.transport, "request", request)
     stage.replica("a")
     await stage.until(lambda found: "a" in found)
-    assert caplog.text.count("cannot be told") == 1
+    assert caplog.text.count("failed to report the active policies") == 1

@@ -64,7 +64,7 @@ async def measure(replicas: int, *, nodes: int, pods: int, policy: str) -> str:
             shares = [process.log.count("Successfully bound") for process in processes]
             return (
                 f"{replicas} replicas: {rate:,.0f} pods/s; bound {len(times):,} in {whole:.1f} s, by {shares};"
-                f" passed on {logs.count('Passed a pod on'):,}, given back {logs.count('Gave a pod back'):,}, refused"
+                f" passed on {logs.count('Passed pod on'):,}, given back {logs.count('Returned pod'):,}, refused"
                 f" {logs.count('was refused'):,}; cpu {[round(s, 1) for s in spent]} s,"
                 f" {1e6 * sum(spent) / len(times):.0f} µs a pod; nodes that hold too much: {len(over)}"
             )

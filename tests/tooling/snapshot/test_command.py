@@ -203,7 +203,7 @@ def test_a_prometheus_that_is_away_is_said_and_the_metrics_are_absent(
 
     assert run([*asked, "--prometheus-url", "http://127.0.0.1:9"]) == 1
 
-    assert "no value of load: cannot reach prometheus" in capsys.readouterr().err
+    assert "no value of load: cannot reach Prometheus" in capsys.readouterr().err
     assert "absent: [load]" in (tmp_path / "cluster.metrics.yaml").read_text()
 
 

@@ -78,7 +78,7 @@ async def clock_skew(*, kubeconfig: str | None, context: str | None) -> float | 
 
 def _skew(credentials: Credentials) -> float | str:
     if credentials.proxy is not None:
-        return "it is behind a proxy, whose clock may be another"
+        return "it is behind a proxy, whose clock may differ"
     parts = urlsplit(credentials.server)
     host, port = parts.hostname or "", parts.port
     connection: http.client.HTTPConnection
@@ -92,13 +92,13 @@ def _skew(credentials: Credentials) -> float | str:
         told = connection.getresponse().headers.get("Date")
         after = time.time()
     except (OSError, http.client.HTTPException) as error:
-        return f"its time could not be asked: {type(error).__name__}"
+        return f"failed to read its time: {type(error).__name__}"
     finally:
         connection.close()
     if told is None:
-        return "its answers carry no time"
+        return "its answers contain no time"
     try:
         # whole seconds, cut off: half a second more is right on average
         return parsedate_to_datetime(told).timestamp() + 0.5 - (before + after) / 2
     except ValueError:
-        return "its answers carry no time that can be read"
+        return "its answers contain an invalid time"

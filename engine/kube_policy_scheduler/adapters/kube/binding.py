@@ -96,7 +96,7 @@ class Unknown:
 class Outdated:
     """Nothing was sent: what the binding rests on may have changed since it was decided."""
 
-    message: str = "what it rests on may have changed"
+    message: str = "its preconditions may have changed"
 
 
 Outcome: TypeAlias = Bound | Refused | Unknown | Outdated
@@ -352,7 +352,7 @@ class _Attempt:
         now = asyncio.get_running_loop().time()
         if self._doubt_since is None or now - self._doubt_since >= self._binder._linger_seconds:
             return self.refusal
-        return UnknownOutcome(f"{self.refusal.message}; an earlier request may still be carried out")
+        return UnknownOutcome(f"{self.refusal.message}; an earlier request may still succeed")
 
     async def _look(self) -> Outcome | None:
         """Ask the pod; None if it is there and unbound."""

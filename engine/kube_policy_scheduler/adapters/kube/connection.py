@@ -154,7 +154,9 @@ class Connection(asyncio.Protocol):
         self.reusable = False
         unframed = self._status != 0 and not self._framed and exc is None
         if self._stream is not None:
-            self._stream.finish(None if unframed else ConnectionLost("connection closed in mid-answer"))
+            self._stream.finish(
+                None if unframed else ConnectionLost("connection closed before the answer was complete")
+            )
         elif self._waiter is not None and not self._waiter.done():
             if unframed:
                 self._complete()
@@ -199,7 +201,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Finish; an interim 1xx answer is passed over."""
         if self._status == 101:
-            self._fail(MalformedAnswer("the server wants to leave HTTP (101 Switching Protocols)"))
+            self._fail(MalformedAnswer("the server switched protocols (101 Switching Protocols)"))
             return
         if 100 <= self._status < 200:
             self._framed = False

@@ -96,7 +96,7 @@ class CredentialSource:
             self._fresh_until = loop.time() + self._fresh_seconds
             if str(error) != self._problem:
                 self._problem = str(error)
-                kept = "; those of before stay in use" if self._current is not None else ""
+                kept = "; the previous credentials stay in use" if self._current is not None else ""
                 logger.error("no credentials: %s%s", error, kept)
 
         looking.add_done_callback(settle)
@@ -115,8 +115,7 @@ class CredentialSource:
         if not looking.done():
             looking.set_exception(
                 CredentialsError(
-                    f"credentials were not there within {self._timeout_seconds:g} s;"
-                    " does an exec plugin wait for input?"
+                    f"failed to get credentials within {self._timeout_seconds:g} s; does an exec plugin wait for input?"
                 )
             )
 

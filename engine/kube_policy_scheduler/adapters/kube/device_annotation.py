@@ -45,13 +45,13 @@ async def why_unprotected(transport: Transport) -> str:
         policy = msgspec.json.decode(await _get(transport, _POLICIES), type=_Policy).spec
         binding = msgspec.json.decode(await _get(transport, _BINDINGS), type=_Binding).spec
     except NotFound:
-        return f"there is no ValidatingAdmissionPolicy {NAME} with a binding: apply deploy/base"
+        return f"the ValidatingAdmissionPolicy {NAME} or its binding does not exist: apply deploy/base"
     except Forbidden as error:
-        return f"the ValidatingAdmissionPolicy {NAME} cannot be looked at: {error.message}"
+        return f"cannot read the ValidatingAdmissionPolicy {NAME}: {error.message}"
     except msgspec.MsgspecError as error:
-        return f"the ValidatingAdmissionPolicy {NAME} cannot be read: {error}"
+        return f"cannot decode the ValidatingAdmissionPolicy {NAME}: {error}"
     if not policy.validations or policy.failure_policy != "Fail":
-        return f"the ValidatingAdmissionPolicy {NAME} lets requests through: apply deploy/base again"
+        return f"the ValidatingAdmissionPolicy {NAME} does not reject all requests: apply deploy/base again"
     if binding.policy_name != NAME or "Deny" not in binding.validation_actions:
         return f"the ValidatingAdmissionPolicyBinding {NAME} denies nothing: apply deploy/base again"
     return ""

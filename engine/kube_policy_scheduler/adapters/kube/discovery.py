@@ -34,10 +34,10 @@ async def served(transport: Transport, resource: Resource[T]) -> Resource[T]:
         for version in sorted(versions, key=lambda version: version != resource.version):
             if resource.plural in await _plurals(transport, f"/apis/{resource.group}/{version}"):
                 if version != resource.version:
-                    logger.info("%s are read in version %s", resource, version)
+                    logger.info("%s: using version %s", resource, version)
                 return replace(resource, version=version)
     except (NotFound, Forbidden, MalformedAnswer) as error:
-        logger.debug("versions of %s are not known: %s", resource, error)
+        logger.debug("cannot discover the versions of %s: %s", resource, error)
     return resource
 
 
@@ -53,5 +53,5 @@ async def _get(transport: Transport, path: str) -> dict[str, Any]:
         if not isinstance(found.get("versions", found.get("resources")), list):
             raise MalformedAnswer(f"{path} lists nothing")
     except msgspec.DecodeError as error:
-        raise MalformedAnswer(f"{path} is no list of versions or resources: {error}") from error
+        raise MalformedAnswer(f"{path} is not a list of versions or resources: {error}") from error
     return found

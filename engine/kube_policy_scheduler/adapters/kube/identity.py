@@ -96,7 +96,7 @@ def credentials_of(
     """
     headers = tuple(headers)
     if any(not (text.isascii() and text.isprintable()) for header in headers for text in header):
-        raise CredentialsError(f"{source}: the token has characters that cannot be sent; is it the right file?")
+        raise CredentialsError(f"{source}: the token contains invalid characters; is it the right file?")
     context = _tls_context(tls, source=source) if server.startswith("https://") else None
     digests = [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in tls.paths]
     proxies = getproxies()
@@ -120,7 +120,7 @@ def _tls_context(tls: TlsFiles, *, source: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=tls.authority)
     except (OSError, ssl.SSLError) as error:
-        raise CredentialsError(f"{source}: {tls.authority_name} holds no usable CA certificate") from error
+        raise CredentialsError(f"{source}: {tls.authority_name} contains no usable CA certificate") from error
     # Python 3.13 turns this on; cluster CAs often lack the extensions it demands, and kubectl does not ask for them.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.set_alpn_protocols(["http/1.1"])
@@ -131,7 +131,5 @@ def _tls_context(tls: TlsFiles, *, source: str) -> ssl.SSLContext:
         try:
             context.load_cert_chain(tls.certificate, tls.key)
         except (OSError, ssl.SSLError) as error:
-            raise CredentialsError(
-                f"{source}: the client certificate and key cannot be used (do they belong together?)"
-            ) from error
+            raise CredentialsError(f"{source}: cannot use the client certificate and key (do they match?)") from error
     return context

@@ -50,7 +50,7 @@ def _load_kubeconfig(found: _Kubeconfig, *, context: str | None, scratch: Path |
     user = found.entry("users", str(chosen["user"])) if chosen.get("user") else _Entry("", "", {}, Path())
     server = cluster.value.get("server")
     if not isinstance(server, str) or not server.startswith(("https://", "http://")):
-        found.fail(f'cluster "{cluster.name}" needs a server that begins with https:// or http://')
+        found.fail(f'cluster "{cluster.name}" needs a server that starts with https:// or http://')
     source = f'{found.where}, context "{context_name}"'
     is_provided = "auth-provider" in user.value
     authorization, expires_at = "", None
@@ -100,7 +100,7 @@ class _Entry:
         """Return the path of a certificate or key; one that is embedded is written to the scratch folder first."""
         if data := self.value.get(f"{key}-data"):
             if scratch is None:
-                raise OSError("there is no writable temporary folder")
+                raise OSError("no temporary folder is writable")
             written = scratch / f"{self.kind}-{key}"
             written.write_bytes(base64.b64decode(data))
             return str(written)
@@ -155,7 +155,7 @@ class _Kubeconfig:
     def names(self, kind: str) -> str:
         """Say which entries of a kind there are."""
         found = ", ".join(self._entries[kind])
-        return f"it has {kind}: {found}" if found else f"it has no {kind} at all"
+        return f"it has {kind}: {found}" if found else f"it has no {kind}"
 
     def entry(self, kind: str, name: str) -> _Entry:
         """Return an entry."""
@@ -256,7 +256,7 @@ def _run_plugin(found: _Kubeconfig, *, cluster: _Entry, user: _Entry) -> tuple[d
         given["client-certificate-data"] = base64.b64encode(certificate.encode()).decode()
         given["client-key-data"] = base64.b64encode(key.encode()).decode()
     if not given:
-        raise CredentialsError(f"{name} gave neither a token nor a client certificate with key")
+        raise CredentialsError(f"{name} returned neither a token nor a client certificate with key")
     try:
         expires_at = parse_rfc3339(status["expirationTimestamp"]).timestamp()
     except (KeyError, TypeError, ValueError):

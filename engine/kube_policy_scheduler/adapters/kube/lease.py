@@ -228,7 +228,7 @@ class LeaderElector:
         self._told = text, now
         if trouble:
             told = {"lease": self._settings.full_name, "why": trouble}
-            logger.warning("cannot take the lease, this replica schedules nothing", extra=told)
+            logger.warning("failed to acquire the lease; this replica schedules no pods", extra=told)
         elif self.leader:
             told = {"lease": self._settings.full_name, "holder": self.leader}
             logger.info("standing by: another replica holds the lease", extra=told)
@@ -260,7 +260,7 @@ class LeaderElector:
             try:
                 async with asyncio.timeout_at(self._held.until):
                     if not await self._renew():
-                        return f"the lease was taken by {self.leader or 'nobody'}"
+                        return f"the lease is now held by {self.leader or 'nobody'}"
             except TimeoutError:
                 return f"the lease could not be renewed within {self._settings.renew_deadline_seconds:g} s"
 
@@ -277,7 +277,7 @@ class LeaderElector:
                     return False
             except KubeError as error:
                 self._note_trouble(error)
-                logger.warning("lease %s was not renewed: %s", self._settings.full_name, error)
+                logger.warning("failed to renew lease %s: %s", self._settings.full_name, error)
                 continue
             self._note_trouble(None)
             self._held.renewed(began)

@@ -96,7 +96,7 @@ class LeaseNews:
             try:
                 await self._watch()
             except ApiError as error:
-                logger.debug("the lease cannot be watched: %s", error)
+                logger.debug("failed to watch the lease: %s", error)
                 pause = max(pause, REFUSED_PAUSE_SECONDS)
             except KubeError as error:
                 logger.debug("the watch of the lease ended: %s", error)

@@ -121,4 +121,6 @@ async def _objects(
             return found, broken
         except Gone:
             continue
-    raise KubeError(f"the list of {resource} changes faster than it can be read: the server forgot it again and again")
+    raise KubeError(
+        f"the list of {resource} changes faster than it can be read: the resource version expired repeatedly"
+    )

@@ -114,7 +114,7 @@ class Membership:
                 await self._leases.create()
             except KubeError as error:
                 self.trouble = str(error)
-                logger.warning("lease %s was not created: %s", self._leases.name, error)
+                logger.warning("failed to create lease %s: %s", self._leases.name, error)
                 await asyncio.sleep(self._settings.retry_seconds)
                 continue
             self.trouble = ""
@@ -132,7 +132,7 @@ class Membership:
                             why = await self._look(began)
                         except KubeError as error:
                             self.trouble = str(error)
-                            logger.warning("lease %s was not renewed: %s", self._leases.name, error)
+                            logger.warning("failed to renew lease %s: %s", self._leases.name, error)
                             await asyncio.sleep(self._settings.retry_seconds)
                             began = loop.time()
                             continue
@@ -165,7 +165,7 @@ class Membership:
         if members != self.members:
             lost = self.members - members - self._left
             self.members = members
-            logger.info("the work is shared by %d replicas", len(members), extra={"members": sorted(members)})
+            logger.info("%d replicas share the work", len(members), extra={"members": sorted(members)})
             self._on_members(members, lost)
         if self._published != members and self._has_handed_over():
             self._published, self._handed_over_at = members, self._pods_seen()
@@ -208,7 +208,7 @@ class Membership:
                 if is_gone:
                     del self._seen[identity]
                     if not has_left:
-                        logger.warning("replica %s is gone, its lease has expired", identity)
+                        logger.warning("the lease of replica %s has expired", identity)
             if not is_gone and not has_left:
                 found[identity] = lease
         self._free_at = {identity: at for identity, at in self._free_at.items() if identity not in found and now < at}
@@ -227,7 +227,7 @@ class Membership:
         missing = self.waits_for = tuple(sorted(self._elders))
         if self.is_ready != (not missing):
             self._held.is_held = not missing
-            logger.info("takes part" if self.is_ready else "waits for a hand-over", extra={"identity": identity})
+            logger.info("takes part" if self.is_ready else "waiting for a hand-over", extra={"identity": identity})
             self._on_ready(self.is_ready)
 
     def _stop(self, why: str) -> None:

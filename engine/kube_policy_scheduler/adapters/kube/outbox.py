@@ -362,7 +362,7 @@ class Outbox(Generic[Key, Item]):
         self.counts.dropped += 1
         if not self._is_dropping:
             self._is_dropping = True
-            logger.error("%s: more than %d waiting, the oldest are dropped", self._name, self._capacity)
+            logger.error("%s: more than %d are waiting; dropping the oldest", self._name, self._capacity)
 
     def _settle(self) -> None:
         if any(self._turns):
@@ -454,7 +454,7 @@ class Outbox(Generic[Key, Item]):
         self.counts.refused += 1
         if str(error) != self._last_refusal:
             self._last_refusal = str(error)
-            logger.warning("%s: refused for good: %s", self._name, error)
+            logger.warning("%s: refused permanently: %s", self._name, error)
         self._done(entry)
 
     def _server_is_down(self, error: KubeError) -> None:
@@ -470,7 +470,7 @@ class Outbox(Generic[Key, Item]):
         if self._is_failing:
             self._is_failing = False
             self._down.reset()
-            logger.info("%s: sending again, %d waiting", self._name, len(self._entries))
+            logger.info("%s: sending again; %d waiting", self._name, len(self._entries))
 
     def _warn(self, entry: _Entry[Key, Item], error: KubeError) -> None:
         now = asyncio.get_running_loop().time()
@@ -479,7 +479,7 @@ class Outbox(Generic[Key, Item]):
         self._warned_at = now
         namespace, name = self._about(entry.key, entry.item)
         logger.warning(
-            "%s of %s/%s: %s; trying again with growing pauses, which hold back no other object",
+            "%s of %s/%s: %s; retrying with backoff; other objects are not affected",
             self._name,
             namespace,
             name,

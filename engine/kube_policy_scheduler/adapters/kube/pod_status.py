@@ -147,14 +147,14 @@ class PodStatusWriter:
                 await asyncio.sleep(backoff.next_seconds())
                 continue
             except Exception:
-                logger.exception("unexpected error while pod %s/%s was passed on", pod.namespace, pod.name)
+                logger.exception("unexpected error while passing on pod %s/%s", pod.namespace, pod.name)
                 in_doubt = True
                 await asyncio.sleep(backoff.next_seconds())
                 continue
             if version is not None:
                 return PassedOn(version)
             if not in_doubt:
-                return NotPassedOn("it changed meanwhile")
+                return NotPassedOn("it has changed")
             return PassedOn(version_number(pod.resource_version) + 1)  # it may have been bound already: the watch tells
 
     def forget(self, uid: str) -> None:

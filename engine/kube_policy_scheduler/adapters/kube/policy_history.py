@@ -108,7 +108,7 @@ class PolicyHistory:
                 self._stirred.set()
                 await asyncio.sleep(RETRY_SECONDS)
             except (KubeError, PolicySourcesError) as error:
-                logger.warning("policies %s are not kept for a roll-back: %s", self._accepted, error)
+                logger.warning("failed to store policies %s for rollback: %s", self._accepted, error)
 
     async def revisions(self) -> tuple[Revision, ...]:
         """Return what is kept, the newest first. Raises KubeError."""
@@ -119,13 +119,13 @@ class PolicyHistory:
         try:
             items = _decode_list(answer).items or []
         except msgspec.MsgspecError as error:
-            raise MalformedAnswer(f"former versions of ConfigMap {self._name}: {error}") from error
+            raise MalformedAnswer(f"earlier versions of ConfigMap {self._name}: {error}") from error
         found = []
         for item in items:
             try:
                 found.append(_revision(_decode_revision(item)))
             except (msgspec.MsgspecError, binascii.Error, ValueError) as error:  # not ours: one of them spoils no other
-                logger.warning("a former version of ConfigMap %s cannot be read: %s", self._name, error)
+                logger.warning("cannot read an earlier version of ConfigMap %s: %s", self._name, error)
         return tuple(sorted(found, key=lambda each: each.number, reverse=True))
 
     async def accepted_before(self, *, proof: PolicyProof | None) -> list[tuple[Revision, PolicySources]]:
@@ -138,10 +138,10 @@ class PolicyHistory:
                 revisions = await self.revisions()
                 break
             except (Unreachable, UnknownOutcome, TooManyRequests, ServerError) as error:
-                logger.warning("former versions of ConfigMap %s cannot be asked for yet: %s", self._name, error)
+                logger.warning("cannot read earlier versions of ConfigMap %s yet: %s", self._name, error)
                 await asyncio.sleep(RETRY_SECONDS)
             except KubeError as error:
-                logger.error("former versions of ConfigMap %s cannot be read: %s", self._name, error)
+                logger.error("cannot read earlier versions of ConfigMap %s: %s", self._name, error)
                 return []
         found = []
         for each in revisions[:KEPT]:

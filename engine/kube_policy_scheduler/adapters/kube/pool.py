@@ -175,7 +175,7 @@ class Pool:
             case TimeoutError():
                 return f"no connection within {self._connect_timeout_seconds:g} s"
             case socket.gaierror():
-                return f"its name cannot be resolved: {(error.strerror or str(error)).lower()}"
+                return f"cannot resolve its name: {(error.strerror or str(error)).lower()}"
             case OSError(errno=int(number)) if number > 0:
                 return os.strerror(number).lower()  # asyncio puts a sentence of its own around it
             case _:
@@ -186,7 +186,7 @@ class Pool:
         self._down_attempts += 1
         if self._down_since is None:
             self._down_since = asyncio.get_running_loop().time()
-            logger.warning("%s; trying again with growing pauses", text, extra={"server": server})
+            logger.warning("%s; retrying with backoff", text, extra={"server": server})
         return Unreachable(text)
 
     def _came_back(self, server: str) -> None:

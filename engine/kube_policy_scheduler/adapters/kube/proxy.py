@@ -33,7 +33,7 @@ def parse_proxy(url: str) -> Proxy:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise CredentialsError(
             f"proxy-url must begin with http:// or https://, this is {parts.scheme}://; "
-            "put an HTTP proxy before a SOCKS one"
+            "put an HTTP proxy in front of a SOCKS proxy"
         )
     authorization = None
     if parts.username is not None:

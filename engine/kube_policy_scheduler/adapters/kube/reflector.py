@@ -246,7 +246,7 @@ class Reflector(Generic[T]):
             return self._pause_after(error)
         except Exception:
             # A fault in ours or in the handler: its view may be half changed, so it gets all objects again.
-            logger.exception("reflector of %s failed, it starts over", self.resource)
+            logger.exception("unexpected error in the reflector of %s; restarting it", self.resource)
             self._version, self._deliver_whole = "", True
             self._fail(Phase.RETRYING, "internal error, see the log")
             return self._backoff.next_seconds()
@@ -355,7 +355,7 @@ class Reflector(Generic[T]):
             async with asyncio.timeout(seconds + WATCH_GRACE_SECONDS):
                 await self._follow(stream)
         except TimeoutError as error:
-            raise AnswerTimeout("the watch outlived its time") from error
+            raise AnswerTimeout("the watch exceeded its timeout") from error
         finally:
             catching_up.cancel()
             stream.close()
@@ -375,7 +375,7 @@ class Reflector(Generic[T]):
                 self._version = ""
         if is_healthy or is_short or self._short_watches or not self._version:
             return 0.0
-        self._fail(Phase.RETRYING, "the watch ended as soon as it had begun")
+        self._fail(Phase.RETRYING, "the watch closed immediately")
         return self._backoff.next_seconds()
 
     async def _follow(self, stream: Stream) -> None:
@@ -430,7 +430,7 @@ class Reflector(Generic[T]):
             )
             version = version_number(list_version(body))
         except KubeError as error:
-            logger.debug("%s: how new the view is cannot be asked: %s", self.resource, error)
+            logger.debug("%s: failed to check how current the cache is: %s", self.resource, error)
             await self._transport.pause(self._backoff.next_seconds())
             return
         if not version or not self.position:  # versions that cannot be compared
@@ -500,13 +500,13 @@ class Reflector(Generic[T]):
                 self._version = ""
                 first = not self._went_stale
                 self._went_stale = True
-                logger.info("%s: resource version too old, listing again", self.resource)
+                logger.info("%s: resource version too old; relisting", self.resource)
                 self._fail(Phase.RETRYING, problem)
                 return 0.0 if first else self._backoff.next_seconds(at_least=wish)
             case NotFound() | Forbidden() if not self._is_brief():
                 level = logging.INFO if self.is_optional else logging.ERROR
                 if not self._is_unavailable:
-                    logger.log(level, "cannot list or watch %s", problem)
+                    logger.log(level, "failed to list or watch %s", problem)
                 self._set_aside(Phase.ABSENT if isinstance(error, NotFound) else Phase.FORBIDDEN, problem)
                 return self._slow_backoff.next_seconds(at_least=wish)
             case Unreachable() | Unauthorized() | CredentialsError():  # logged once for all where they arise
@@ -546,7 +546,7 @@ class Reflector(Generic[T]):
 
     def _report(self, broken: Malformed) -> None:
         self.counts.malformed += 1
-        logger.warning("passed over a malformed object of %s: %s", self.resource, broken)
+        logger.warning("ignored a malformed object of %s: %s", self.resource, broken)
         if self._on_malformed is not None:
             self._on_malformed(broken)
 

@@ -120,7 +120,7 @@ class ReplicaReports:
                     told = ""
                 except (KubeError, msgspec.MsgspecError) as error:
                     if str(error) != told:
-                        logger.warning("what policies we have cannot be told (lease %s): %s", self._name, error)
+                        logger.warning("failed to report the active policies (lease %s): %s", self._name, error)
                     told, pause = str(error), RETRY_SECONDS
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):

@@ -114,15 +114,15 @@ class AccessReviewer:
             path: without the query.
         """
         if not token:
-            return AccessDecision(Access.UNKNOWN, "a bearer token is needed")
+            return AccessDecision(Access.UNKNOWN, "a bearer token is required")
         try:
             user = await self._user(token)
             if user is None:
-                return AccessDecision(Access.UNKNOWN, "the API server does not know this token")
+                return AccessDecision(Access.UNKNOWN, "the API server rejected this token")
             if await self._may(user, verb=verb, path=path):
                 return AccessDecision(Access.ALLOWED)
         except (KubeError, msgspec.MsgspecError) as error:
-            return AccessDecision(Access.UNDECIDED, f"the API server cannot be asked: {error}")
+            return AccessDecision(Access.UNDECIDED, f"cannot reach the API server: {error}")
         return AccessDecision(Access.FORBIDDEN, f'user "{user.username}" cannot {verb} path "{path}"')
 
     async def _user(self, token: str) -> _User | None:

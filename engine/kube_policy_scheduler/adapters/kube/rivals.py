@@ -87,7 +87,7 @@ async def find_rival(
             if key not in first:
                 first[key] = lease
                 logger.info(
-                    "looking whether another scheduler leads",
+                    "checking whether another scheduler leads",
                     extra={"lease": "/".join(key), "holder": lease.spec.holder_identity},
                 )
                 end = max(end, min(loop.time() + (lease.spec.lease_duration_seconds or 0.0), began + MOST_SECONDS))
@@ -113,11 +113,11 @@ class _Looking:
             try:
                 found += await self._list(f"{GROUP}/leases", selector)
             except ApiError as error:
-                logger.debug("leases of all namespaces cannot be listed: %s", error)
+                logger.debug("cannot list leases of all namespaces: %s", error)
                 if self._everywhere:
                     found += await self._in_usual_namespaces(selector)
             except KubeError as error:
-                logger.debug("leases cannot be listed: %s", error)
+                logger.debug("cannot list leases: %s", error)
         return found
 
     def _selectors(self) -> Iterator[dict[str, str]]:
@@ -131,7 +131,7 @@ class _Looking:
             try:
                 found += await self._list(f"{GROUP}/namespaces/{namespace}/leases", selector)
             except KubeError as error:
-                logger.debug("leases of %s cannot be listed: %s", namespace, error)
+                logger.debug("cannot list leases of %s: %s", namespace, error)
         return found
 
     async def _list(self, path: str, selector: dict[str, Any]) -> Collection[_Lease]:

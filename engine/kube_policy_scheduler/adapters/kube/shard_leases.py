@@ -67,7 +67,7 @@ class ShardLeases:
         try:
             leases = [self._read(item) for item in found.get("items") or []]
         except (KeyError, TypeError, ValueError) as error:
-            raise MalformedAnswer(f"a lease cannot be read: {error}") from error
+            raise MalformedAnswer(f"cannot decode a lease: {error}") from error
         return {lease.identity: lease for lease in leases}
 
     async def renew(

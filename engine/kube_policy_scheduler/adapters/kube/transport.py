@@ -233,7 +233,7 @@ class Transport:
         self._head = "".join(f"{name}: {value}\r\n" for name, value in headers)
         self._adopted = credentials
         if self._key is not None and self._key != credentials.connection_key:
-            logger.info("server, certificates or proxy changed, connections are replaced")
+            logger.info("server, certificates or proxy changed; replacing connections")
             self._pool.retire_all()
         self._key = credentials.connection_key
 
@@ -263,7 +263,7 @@ class Transport:
         if _is_unknown_here(answer) and self._is_accepted:
             self._is_accepted = False
             source = self._adopted.source if self._adopted is not None else ""
-            logger.error("%s does not accept our credentials (%s)", self.server, source, extra={"server": self.server})
+            logger.error("%s rejected the credentials (%s)", self.server, source, extra={"server": self.server})
         return error
 
 

@@ -81,7 +81,7 @@ class WebhookCertificate:
             except Conflict:
                 continue  # another replica was faster; look at what it made
         else:
-            raise MalformedAnswer(f"secret {self._names.secret} is being written by others all the time")
+            raise MalformedAnswer(f"secret {self._names.secret} is changed by others repeatedly")
         await self._have_trusted(issued.authorities)
         if issued != self._served:
             self._write(issued)
@@ -97,7 +97,7 @@ class WebhookCertificate:
                 told = ""
             except (KubeError, OSError) as error:
                 if str(error) != told:
-                    logger.error("the webhook's certificate cannot be looked after: %s", error)
+                    logger.error("failed to maintain the certificate of the webhook: %s", error)
                 told = str(error)
 
     async def _issued(self) -> IssuedCertificate:
@@ -112,7 +112,7 @@ class WebhookCertificate:
         contents = {_CERTIFICATE: issued.certificate, _KEY: issued.key, _AUTHORITIES: issued.authorities}
         secret["data"] = {**data, **{name: base64.b64encode(text).decode() for name, text in contents.items()}}
         await self._request("PUT", path, body=secret, resource="secrets")
-        logger.info("made a certificate for the webhook", extra={"secret": self._names.secret})
+        logger.info("created a certificate for the webhook", extra={"secret": self._names.secret})
         return issued
 
     async def _have_trusted(self, authorities: bytes) -> None:
@@ -129,7 +129,7 @@ class WebhookCertificate:
             await self._request(
                 "PATCH", path, body={"webhooks": webhooks}, resource=resource, content_type=STRATEGIC_MERGE_PATCH
             )
-            logger.info("the API server was told to trust the webhook's certificate")
+            logger.info("the API server now trusts the certificate of the webhook")
 
     def _write(self, issued: IssuedCertificate) -> None:
         """Replace the file at once: certificate and key never come from two generations."""

@@ -36,7 +36,7 @@ def config(given: Callable[[Settings], Settings], file: Path | None, print_defau
     The output is a valid configuration file.
     """
     if print_defaults == (file is not None):
-        raise click.UsageError("give a FILE to check, or --print-defaults")
+        raise click.UsageError("specify a FILE to check, or --print-defaults")
     if file is None:
         click.echo(defaults_text(), nl=False)
         return

@@ -112,13 +112,13 @@ def webhook(
     from kube_policy_scheduler.adapters.kube.webhook_certificate import WebhookNames
 
     if self_managed_certificate == (certificate_file is not None) or (certificate_file is None) != (key_file is None):
-        raise click.UsageError("give --certificate-file and --key-file, or --self-managed-certificate")
+        raise click.UsageError("specify --certificate-file and --key-file, or --self-managed-certificate")
     logs.configure(LogSettings(format=log_format))
     proof = PolicyProof(public_key_file) if checksums or public_key_file is not None else None
     options = _Options(*host_and_port(address, hint="--address"), address_file, proof)
     home = namespace or own_namespace()
     if self_managed_certificate and home is None:
-        raise click.UsageError("--self-managed-certificate outside a pod needs --namespace")
+        raise click.UsageError("outside a pod, --self-managed-certificate requires --namespace")
     names = WebhookNames(home, secret, service, configuration) if self_managed_certificate and home else None
     try:
         sys.exit(asyncio.run(_run(options, names, certificate_file, key_file, kubeconfig)))
@@ -138,7 +138,7 @@ async def _run(
     kubeconfig: Path | None,
 ) -> int:
     stopped, loops = asyncio.Event(), Loops()
-    end_on_signals(stopped.set, what="reviews under way are answered")
+    end_on_signals(stopped.set, what="finishing open reviews")
     async with contextlib.AsyncExitStack() as stack:
         if names is not None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -147,7 +147,7 @@ async def _run(
         certificate = ServingCertificate(certificate_file=certificate_file, key_file=key_file)
         await _serve(options, certificate, stack, loops)
         await stopped.wait()
-    logger.info("ended in order")
+    logger.info("shut down cleanly")
     return 0
 
 
@@ -192,6 +192,6 @@ async def _look_after(
             final = isinstance(error, (ApiError, CredentialsError)) and not isinstance(error, ServerError)
             if final or asyncio.get_running_loop().time() > deadline:
                 raise
-            logger.warning("the API server cannot be asked: %s", error)
+            logger.warning("cannot reach the API server: %s", error)
             await asyncio.sleep(RETRY_SECONDS)
     stack.push_async_callback(loops.end, loops.start("webhook-certificate", certificate.keep, restarts=True))

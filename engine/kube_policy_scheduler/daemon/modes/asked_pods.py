@@ -94,7 +94,7 @@ class AskedPods:
             self._profiles[policy] = found
             unheard = [word for word, is_there in (("gang", policy.gangs), ("order", policy.order)) if is_there]
             for word in unheard:
-                logger.warning("kube-scheduler cannot be told of `%s`: policy %s is without it here", word, policy.name)
+                logger.warning("an extender cannot use `%s`: policy %s is evaluated without it", word, policy.name)
         return found
 
     def frame(self, known: AskedPod) -> Frame:

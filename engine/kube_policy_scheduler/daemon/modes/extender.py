@@ -34,7 +34,7 @@ from kube_policy_scheduler.framework.status import fit_message
 from kube_policy_scheduler.policy.extension import Refusals, may_evict, priorities, refusals
 from kube_policy_scheduler.tooling.decision_record import Outcome
 
-UNKNOWN_NODE = "node(s) the policy scheduler has not seen yet"
+UNKNOWN_NODE = "node(s) that the policy scheduler has not seen yet"
 
 
 class NotReadyError(Exception):
@@ -170,7 +170,7 @@ class Extender:
             pods = [there[victim.uid] for victim in victims.pods or () if victim.uid in there]
             if may_evict(frame, profile, row, pods):
                 found[name] = victims
-        message = f"evictions may make room on {len(found)} of {len(request.victims)} nodes"
+        message = f"preemption may help on {len(found)} of {len(request.victims)} nodes"
         self._pods.tell(known, "preempt", Outcome.ANSWERED, message=message)
         return found
 
@@ -183,7 +183,7 @@ class Extender:
     def _why_not(self) -> str | None:
         problem = self._problem()
         if problem is None and not self._scheduler.view():
-            problem = "the view of the cluster is not up to date: the API server does not answer"
+            problem = "the cache is not current: the API server does not answer"
         return f"not ready: {problem}" if problem is not None else None
 
     def _rows(self, names: Sequence[str]) -> IntArray:

@@ -46,7 +46,7 @@ class ExtenderBinder:
         known = self._pods.get(request.pod_uid)
         pod = known.pod if known is not None else self._scheduler.event_handlers.pending(request.pod_uid)
         if pod is None:
-            return f"pod {request.pod_namespace}/{request.pod_name} is not known here: nobody asked about it before"
+            return f"pod {request.pod_namespace}/{request.pod_name} is unknown: there was no earlier request for it"
         known = known or self._pods.add(pod)
         began = self._stopwatch()
         why = self._assume(known, request.node) or await self._bind(known.pod, request)
@@ -76,7 +76,7 @@ class ExtenderBinder:
                 # it may be bound: its room stays taken until that is known
                 task = asyncio.get_running_loop().create_task(self._settle(pod, request.node, outcome))
                 self._settling[pod.uid] = task
-                return f"binding to {request.node} is in doubt: {why}"
+                return f"binding to {request.node} has an unknown result: {why}"
             case _:
                 assert_never(outcome)
 
@@ -91,7 +91,7 @@ class ExtenderBinder:
                 annotations={ANNOTATION: annotation(devices)} if devices else None,
             )
         except Exception as error:
-            logger.exception("unexpected error while a pod was bound", extra={"pod": pod.key})
+            logger.exception("unexpected error while binding a pod", extra={"pod": pod.key})
             return Unknown(f"internal error: {error!r}", since=asyncio.get_running_loop().time())
 
     async def _settle(self, pod: PodInfo, node_name: str, outcome: Outcome) -> None:
@@ -102,7 +102,7 @@ class ExtenderBinder:
                     namespace=pod.namespace, name=pod.name, uid=pod.uid, node=node_name, after=outcome
                 )
             if isinstance(outcome, Refused):
-                logger.info("A binding in doubt did not work", extra={"pod": pod.key, "node": node_name})
+                logger.info("Binding with unknown result failed", extra={"pod": pod.key, "node": node_name})
                 self._give_back(pod.uid)
         finally:
             if self._settling.get(pod.uid) is asyncio.current_task():
@@ -113,14 +113,14 @@ class ExtenderBinder:
         cluster, pod = self._cluster, known.pod
         row = cluster.nodes.rows.get(node_name)
         if row is None:
-            return f"node {node_name} is not known here"
+            return f"node {node_name} is unknown"
         if cluster.node_of(pod.uid) is not None:
             return ""  # a second try; the API server says what is true
         policy, frame, devices = self._pods.policy(pod), self._pods.frame(known), None
         if policy is not None:
             profile = self._pods.profile(policy)
             if not passes(frame, profile, row):
-                why = refusals(frame, profile).reasons.get(row, "it is not what it was")
+                why = refusals(frame, profile).reasons.get(row, "it has changed")
                 return f"node {node_name} no longer passes policy {policy.name}: {why}"
             devices = self._algorithm.cycle.devices(frame, profile, row)
         cluster.assume(pod, node_name, now=self._scheduler.context.clock(), devices=devices)

@@ -34,7 +34,9 @@ logger = logging.getLogger(__name__)
 LARGE_BYTES = 1 << 20
 """From here on a body is decoded and an answer written in a thread: it takes milliseconds."""
 JSON = "application/json"
-OPEN_TO_ALL = "everyone who can connect could bind pods: set http.tls.clientCaFile or http.authentication for `bind`"
+OPEN_TO_ALL = (
+    "everybody who can connect could bind pods: to use `bind`, set http.tls.clientCaFile or http.authentication"
+)
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
@@ -96,7 +98,7 @@ class ExtenderRoutes:
 
     def _refused(self, verb: str, code: int, text: str) -> web.Response:
         self._metrics.requests.labels(verb, "error").inc()
-        logger.warning("extender request refused", extra={"verb": verb, "code": code, "why": text})
+        logger.warning("extender request rejected", extra={"verb": verb, "code": code, "why": text})
         return web.Response(status=code, text=f"{text}\n")
 
     @contextmanager

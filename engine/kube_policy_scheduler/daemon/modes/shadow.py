@@ -91,7 +91,7 @@ class ShadowScheduler(Scheduler):
         try:
             self._decide(queued)
         except Exception as error:
-            logger.exception("unexpected error in an attempt", extra={"pod": queued.pod.key})
+            logger.exception("unexpected error in a scheduling attempt", extra={"pod": queued.pod.key})
             self._attempt_failed(queued, f"internal error: {error!r}; see the scheduler's log", began=self._stopwatch())
 
     def _decide(self, queued: QueuedPod) -> None:
@@ -104,11 +104,11 @@ class ShadowScheduler(Scheduler):
         policy = profile.name if profile is not None else None
         self._notes[pod.uid] = _Note(queued, decision, policy, self._clock())
         if decision.host is None:
-            logger.debug("would not place pod", extra={"pod": pod.key, "why": decision.message})
+            logger.debug("pod would be unschedulable", extra={"pod": pod.key, "why": decision.message})
             self._requeue(queued, decision.rejectors)
         else:
             # it stays in flight, as if it were being bound: that is what the other is at
-            logger.debug("would place pod", extra={"pod": pod.key, "node": decision.host})
+            logger.debug("pod would be placed", extra={"pod": pod.key, "node": decision.host})
 
     def _keep_queue(self) -> None:
         super()._keep_queue()

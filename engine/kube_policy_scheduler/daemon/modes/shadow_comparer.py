@@ -81,7 +81,7 @@ class ShadowComparer:
         feasible = cycle.feasible(frame, profile)
         if not (feasible == row).any():
             status = diagnose(frame, pre_filter(frame, profile.filters)).status(row) if row >= 0 else None
-            why = ", ".join(status.reasons) if status is not None else "the node is not known"
+            why = ", ".join(status.reasons) if status is not None else "the node is unknown"
             clauses = frozenset((status.plugin,)) if status is not None else frozenset[str]()
             return replace(base, verdict=ShadowOutcome.REFUSED, why=why, clauses=clauses, score=decision.score)
         totals = cycle.totals(frame, profile, feasible)

@@ -139,4 +139,4 @@ class ApiWriters:
         )
         if not all(sent):
             conditions = len(self.statuses) + len(self._groups)
-            logger.warning("ending with %d events and %d conditions unsent", len(self.events), conditions)
+            logger.warning("exiting with %d events and %d conditions unsent", len(self.events), conditions)

@@ -241,4 +241,4 @@ class Observers(Observer):
             try:
                 hook(observer)(news)
             except Exception:
-                logger.exception("an observer broke: %s", type(observer).__name__)
+                logger.exception("unexpected error in observer %s", type(observer).__name__)

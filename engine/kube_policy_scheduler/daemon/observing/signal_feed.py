@@ -76,8 +76,7 @@ class SignalFeed:
             self._source.set_queries(queries)
         elif queries:
             logger.warning(
-                "no Prometheus is configured: the values of %d queries are missing; set prometheus.url, or give"
-                " --prometheus-url",
+                "no Prometheus is configured, so the values of %d queries are missing; set prometheus.url",
                 len({query.promql for query in queries}),
             )
 

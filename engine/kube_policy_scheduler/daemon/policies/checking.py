@@ -84,7 +84,7 @@ class PolicyChecker:
             self._worker.ask(msgspec.msgpack.encode(request))
             return msgspec.msgpack.decode(self._worker.receive(), type=CheckResult)
         except WorkerExceeded as error:
-            problem = f"checking these policies takes too much: {error}; split large policies, or remove some"
+            problem = f"checking these policies takes too much: {error}; split or remove large policies"
             return CheckResult((problem,), ())
 
 

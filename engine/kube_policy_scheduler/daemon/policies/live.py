@@ -123,7 +123,7 @@ class PolicyCompiler:
         memo = Memo(known)
         loaded = load(list(given.values()), default_schedulers=self._scheduler_names, memo=memo, rules=False)
         if loaded.policy_set is None:
-            raise ValueError("the checker's process found nothing wrong with them, and this one does")
+            raise ValueError("the checking process accepted them, but this process did not")
         self._known = memo.known
         live = LivePolicies(loaded.policy_set, scheduler_names=self._scheduler_names, watched=self._watched)
         return Accepted(live, verdict.warnings)

@@ -279,7 +279,7 @@ class PolicyReloader(Generic[PolicySetT]):
             PoliciesLost: there is nothing, and something broke half-way before.
         """
         assert self.last is not None
-        log.warning("there are no policies in force: looking for those that were accepted last")
+        log.warning("there are no active policies; reading the last accepted policies")
         asking, newer = asyncio.ensure_future(self._former()), asyncio.ensure_future(self._arrived.wait())
         try:
             await asyncio.wait((asking, newer), return_when=asyncio.FIRST_COMPLETED)
@@ -287,7 +287,7 @@ class PolicyReloader(Generic[PolicySetT]):
                 return
             found = asking.result()
         except Exception:
-            log.exception("unexpected error while looking for the policies that were accepted last")
+            log.exception("unexpected error while reading the last accepted policies")
             return
         finally:
             asking.cancel()
@@ -297,10 +297,10 @@ class PolicyReloader(Generic[PolicySetT]):
             if record.result is ReloadResult.RESTORED:
                 self._tell(record)
                 return
-            log.error("%s cannot be used either: %s", former.origin, record.summary())
+            log.error("cannot use %s either: %s", former.origin, record.summary())
         if self._is_half_way:
-            raise PoliciesLost("the activation of policies broke half-way, and there are none to go back to")
-        log.error("no policies that were accepted before can be used: nothing is scheduled until there are good ones")
+            raise PoliciesLost("the activation of policies failed, and there are no previous policies")
+        log.error("no earlier accepted policies can be used: no pods are scheduled until there are usable policies")
 
     async def _put_in_force(self, found: PolicySources, *, arrived_at: float, origin: str = "") -> ReloadRecord:
         """Compile, prepare and activate a set; return what came of it.
@@ -323,7 +323,7 @@ class PolicyReloader(Generic[PolicySetT]):
         try:
             await self._prepare(compiled.policies)
         except Exception:
-            log.exception("unexpected error while preparing new policies; they are used nevertheless")
+            log.exception("unexpected error while preparing new policies; activating them anyway")
         self.generation += 1
         if origin and self.last is not None:
             record = ended(
@@ -355,7 +355,7 @@ class PolicyReloader(Generic[PolicySetT]):
         try:
             self._activate(self.active, self.active_record)
         except Exception as again:
-            raise PoliciesLost(f"activating the last good policies again failed: {_named(again)}") from again
+            raise PoliciesLost(f"failed to activate the last good policies again: {_named(again)}") from again
 
     def _record(
         self,

@@ -70,7 +70,8 @@ class ReplicaFence(Fence):
         slept = self._slept_so_far()
         if slept - self._slept > SLEPT_SECONDS:
             logger.warning(
-                "the machine slept for %.0f s: nothing is bound until the lease is renewed", slept - self._slept
+                "the machine was suspended for %.0f s; no pods are bound until the lease is renewed",
+                slept - self._slept,
             )
             self._slept, self._woke_at = slept, asyncio.get_running_loop().time()
         return self.held.is_valid and self.held.renewed_at >= self._woke_at
@@ -232,12 +233,12 @@ class ReplicaCoordinator:
     def problem(self) -> str | None:
         """Return why this replica does nothing though it should, for a readiness probe; None where it does."""
         if self._elector is not None and self._elector.trouble:
-            return f"cannot take the lease {self._lease.full_name}: {self._elector.trouble}"
+            return f"cannot acquire the lease {self._lease.full_name}:  {self._elector.trouble}"
         if self._membership is None or self._membership.is_ready:
             return None
         waits = ", ".join(self._membership.waits_for)
         if waits:
-            return f"waits for a hand-over by {waits}"
+            return f"waiting for a hand-over from {waits}"
         why = self._membership.trouble
         return f"has not joined the other replicas yet{f': {why}' if why else ''}"
 

@@ -72,7 +72,7 @@ class ClaimBinder:
 
         After a failure nothing is reserved any more. Never raises.
         """
-        why = "the scheduler is ending"  # what a cancellation leaves
+        why = "the scheduler is shutting down"  # what a cancellation leaves
         try:
             for one in reservation.claims:
                 if not one.is_reserved_for(reservation.pod):
@@ -84,7 +84,7 @@ class ClaimBinder:
         except (KubeError, ClaimChanged) as error:
             why = str(error)
         except Exception as error:
-            logger.exception("unexpected error while claims were bound")
+            logger.exception("unexpected error while binding claims")
             why = f"internal error: {error!r}"
         finally:
             if why:
@@ -126,7 +126,7 @@ class ClaimBinder:
                         return
                     await asyncio.sleep(WATCH_POLL_SECONDS)
         except TimeoutError:
-            logger.warning("a claim that was created is not shown by its watch", extra={"claim": key})
+            logger.warning("the watch does not show a claim that was created", extra={"claim": key})
 
     async def _conditions(self, reservation: ClaimReservation) -> str:
         """Wait for the conditions of all devices; return why they will not come, "" once they are there."""
@@ -178,19 +178,19 @@ class ClaimBinder:
             if claim is None or claim is made or claim.metadata.uid != one.claim.metadata.uid:
                 continue
             if any(user.uid == pod.uid for user in claim.status.reserved_for or ()):
-                await self._try(self._writer.release(claim, uid=pod.uid), "a claim could not be given back", claim)
+                await self._try(self._writer.release(claim, uid=pod.uid), "failed to release a claim", claim)
         if made is not None:
-            await self._try(self._writer.delete(made), "a claim could not be deleted", made)
+            await self._try(self._writer.delete(made), "failed to delete a claim", made)
 
     async def deallocate(self, claim: objects.ResourceClaim) -> None:
         """Take a claim's devices away, so that it may be allocated elsewhere. Never raises."""
         logger.info("Deallocating claim", extra={"claim": object_key(claim.metadata)})
-        await self._try(self._writer.deallocate(claim), "a claim could not be deallocated", claim)
+        await self._try(self._writer.deallocate(claim), "failed to deallocate a claim", claim)
 
     async def delete(self, claim: objects.ResourceClaim) -> None:
         """Delete a claim that was made for extended resources in an earlier attempt. Never raises."""
         logger.info("Deleting claim", extra={"claim": object_key(claim.metadata)})
-        await self._try(self._writer.delete(claim), "a claim could not be deleted", claim)
+        await self._try(self._writer.delete(claim), "failed to delete a claim", claim)
 
     @staticmethod
     async def _try(work: Awaitable[None], text: str, claim: objects.ResourceClaim) -> None:

@@ -60,7 +60,7 @@ class GatedPods:
             try:
                 work()
             except Exception:
-                logger.exception("unexpected error about a pod that waits")
+                logger.exception("unexpected error while checking a gated pod")
             if self._stopwatch() > end:
                 return
         self._round = None

@@ -90,7 +90,7 @@ class HandOver:
                     self._queue.failed(queued, self._context.clock())
                     return ""
                 self.passed_on += 1
-                logger.info("Passed a pod on", extra={"pod": pod.key, "node": host})
+                logger.info("Passed pod on", extra={"pod": pod.key, "node": host})
                 self._queue.done(pod.uid)
             case NotPassedOn(why=why):
                 if self._queue.get(pod.uid) is not queued:
@@ -98,7 +98,7 @@ class HandOver:
                 self.failed += 1
                 handlers.take_back(pod.uid)
                 if self._queue.get(pod.uid) is queued:
-                    return f"could not be passed on to the owner of {host}: {why}"
+                    return f"failed to pass the pod on to the owner of {host}: {why}"
             case outcome:
                 assert_never(outcome)
         return ""
@@ -109,6 +109,6 @@ class HandOver:
         if not self.is_enabled or sharding is None or not sharding.was_passed_here(pod):
             return
         self.given_back += 1
-        logger.info("Gave a pod back", extra={"pod": pod.key, "node": pod.nominated_node})
+        logger.info("Returned pod", extra={"pod": pod.key, "node": pod.nominated_node})
         self._context.nominate(queued, "")
         self._context.reporter.nominated(pod, "")

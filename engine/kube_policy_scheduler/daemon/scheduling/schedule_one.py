@@ -204,7 +204,7 @@ class Scheduler:
         try:
             work()
         except Exception as error:
-            logger.exception("unexpected error in an attempt", extra={"pod": queued.pod.key})
+            logger.exception("unexpected error in a scheduling attempt", extra={"pod": queued.pod.key})
             uid = queued.pod.uid
             if self.in_flight.has(uid):
                 return
@@ -235,7 +235,7 @@ class Scheduler:
                 self._guard(member, began, partial(self.handle_failure, member, requirements, refusal, began))
             self.handle_failure(queued, requirements, decision, began)
         elif self.hand_over.is_for_another(decision.host):
-            self._tell_decided(queued, decision, began, waits="its node is another replica's, which is to bind it")
+            self._tell_decided(queued, decision, began, waits="its node belongs to another replica, which will bind it")
             self.hand_over.assume(queued, decision.host)
             self._start(queued, self._pass_on(queued, decision.host, began))
         else:
@@ -251,7 +251,7 @@ class Scheduler:
         if pod.volumes:
             found = reserve_volumes(self._frame_on(pod, host))
             if isinstance(found, str):
-                self._attempt_failed(queued, f"volumes on {host} cannot be had: {found}", began=began)
+                self._attempt_failed(queued, f"cannot reserve volumes on {host}: {found}", began=began)
                 return None
             volumes = None if isinstance(found, VolumeReservation) and found.empty else found
         if has_claims(pod.template, self.cluster):
@@ -262,7 +262,7 @@ class Scheduler:
         )
         if isinstance(devices, str):
             assumed.unreserve(self.cluster)
-            self._attempt_failed(queued, f"devices on {host} cannot be had: {devices}", began=began)
+            self._attempt_failed(queued, f"cannot reserve devices on {host}: {devices}", began=began)
             return None
         try:
             self._tell_decided(queued, decision, began, waits=self.waiting_pods.describe(requirements))
@@ -344,7 +344,7 @@ class Scheduler:
         if assumed.volumes is None and assumed.devices is None:
             return ""
         context = self.context
-        why = "the scheduler is ending"  # what a cancellation leaves
+        why = "the scheduler is shutting down"  # what a cancellation leaves
         try:
             with self.in_flight.awaiting_others():
                 why = await context.volumes.bind(assumed.volumes) if assumed.volumes is not None else ""
@@ -382,11 +382,14 @@ class Scheduler:
                     self._post_bind(assumed, by_us=by_us)
                     return
                 case Refused(message=why):
-                    await self._binding_failed(assumed, f"binding to {host} was refused: {why}")
+                    await self._binding_failed(assumed, f"binding to {host} was rejected: {why}")
                     return
                 case Unknown(message=why):
                     # It may be bound: its room stays taken until the watch or another question tells.
-                    logger.warning("binding in doubt, asking again", extra={"pod": pod.key, "node": host, "why": why})
+                    logger.warning(
+                        "result of the binding is unknown; checking the pod",
+                        extra={"pod": pod.key, "node": host, "why": why},
+                    )
                     after = outcome
                     await asyncio.sleep(DOUBT_SECONDS)
                 case Outdated():
@@ -405,9 +408,9 @@ class Scheduler:
         if now == basis:
             return "", now
         if not self.algorithm.still_fits(assumed.queued, host):
-            return f"{host} changed before the binding was sent, and no longer takes the pod", now
+            return f"{host} changed before the binding was sent, and the pod no longer fits", now
         if not self.waiting_pods.are_complete(assumed.requirements):
-            return f"other members of its gang lost their places before its binding to {host} was sent", now
+            return f"other members of its gang lost their nodes before its binding to {host} was sent", now
         return "", now
 
     def _still_holds(self, assumed: AssumedPod, basis: Basis) -> bool:
@@ -432,7 +435,7 @@ class Scheduler:
                 still_holds=partial(self._still_holds, assumed, basis),
             )
         except Exception as error:
-            logger.exception("unexpected error while a pod was bound", extra={"pod": pod.key})
+            logger.exception("unexpected error while binding a pod", extra={"pod": pod.key})
             return _in_doubt(f"internal error: {error!r}")
 
     def _post_bind(self, assumed: AssumedPod, *, by_us: bool) -> None:
@@ -537,7 +540,7 @@ class Scheduler:
         try:
             await self.context.evictor.evict(victim)
         except KubeError as error:
-            logger.warning("a victim could not be evicted", extra={**told, "why": str(error)})
+            logger.warning("failed to evict a victim", extra={**told, "why": str(error)})
             return False
         except Exception:
             logger.exception("unexpected error in an eviction", extra=told)

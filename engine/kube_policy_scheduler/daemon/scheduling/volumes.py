@@ -65,7 +65,7 @@ class VolumeBinder:
         After a failure nothing is assumed any more; what was written stays, as with kube-scheduler, and is seen
         by the next attempt.
         """
-        why = "the scheduler is ending"  # what a cancellation leaves
+        why = "the scheduler is shutting down"  # what a cancellation leaves
         try:
             for patch in patches(reservation):
                 version = await self._write(patch)
@@ -77,7 +77,7 @@ class VolumeBinder:
         except TimeoutError:
             why = 'running PreBind plugin "VolumeBinding": binding volumes: timed out'
         except Exception as error:
-            logger.exception("unexpected error while volumes were bound")
+            logger.exception("unexpected error while binding volumes")
             why = f'running PreBind plugin "VolumeBinding": internal error: {error!r}'
         finally:
             if why:

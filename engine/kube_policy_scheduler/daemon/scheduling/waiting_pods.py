@@ -31,8 +31,8 @@ GATHER_EVERY_SECONDS = 1.0
 """How often, at most, the other members of a group are decided out of turn because one more of it found a place."""
 REST_LOOK_SECONDS = 5.0
 """How often it is looked whether a group that rests would fit now."""
-NOT_AS_A_WHOLE = "preemption: nobody is evicted for a part of a gang that does not fit as a whole"
-NOT_NEEDED = "preemption: its gang does not need evictions"
+NOT_AS_A_WHOLE = "preemption: not attempted, because the gang does not fit as a whole"
+NOT_NEEDED = "preemption: not needed by the gang"
 
 
 class WaitingPods:
@@ -110,7 +110,7 @@ class WaitingPods:
                 self.pacing.succeeded(group)
                 continue
             self.pacing.look_again(group, now, after_seconds=REST_LOOK_SECONDS)
-            why = "it does not fit as a whole, and held places in vain: it rests before it holds any again"
+            why = "it does not fit as a whole and released its nodes; it waits before the next attempt"
             return f"{requirement}; {why}"
         return None
 
@@ -148,7 +148,7 @@ class WaitingPods:
         began = self._stopwatch()
         if gone := self.trial.make_way(queued, requirement):
             self.pacing.succeeded(requirement.group)
-            self._return_places(gone, f"its place goes to gang {requirement.group}, which is complete with it")
+            self._return_places(gone, f"its node is given to gang {requirement.group}, which it completes")
             return self._algorithm.decide(queued, preempts=False), ()
         found, verdict = self._preempt(queued, requirement)
         if found is not None:
@@ -277,7 +277,7 @@ class WaitingPods:
         requirements = {requirement.group: requirement for requirement in gone.values()}
         for requirement in requirements.values():
             self.pacing.rest(requirement.group, now, held_seconds=requirement.within_seconds)
-        self._return_places(gone, "rejected due to timeout after waiting at permit: not enough members had a place")
+        self._return_places(gone, "rejected due to timeout after waiting at permit: not enough members had a node")
 
     def _wake_one(self, group: Group) -> None:
         """Have one member of a group tried again: if there is room, the others follow it."""
@@ -310,7 +310,7 @@ class WaitingPods:
             uid: requirement for requirement in requirements.values() for uid in self.permit.members(requirement.group)
         }
         if gone:
-            self._return_places(gone, f"its place goes to {by.key}, of higher priority")
+            self._return_places(gone, f"its node is given to {by.key}, which has a higher priority")
         return frozenset(each.queued.pod.uid for each in waiting)
 
     def _return_places(self, gone: Mapping[str, GangRequirement], why: str) -> None:
@@ -383,7 +383,7 @@ class WaitingPods:
         for assumed in list(self._waiting_on.get(name, {}).values()):
             if not self._algorithm.still_fits(assumed.queued, assumed.host):
                 logger.info(
-                    "Node no longer takes an assumed pod; scheduling it again",
+                    "Assumed pod no longer fits its node; scheduling it again",
                     extra={"pod": assumed.queued.pod.key, "node": name},
                 )
                 self._withdraw(assumed)

@@ -205,7 +205,7 @@ class DaemonServer:
         outcomes = [outcome.value for outcome in Outcome]
         unknown = sorted(request.query.keys() - {*wanted, "limit"})
         if unknown:
-            return _wrong(f"unknown parameter {unknown[0]}; there are: {', '.join(wanted)}, limit")
+            return _wrong(f"unknown parameter {unknown[0]}; the parameters are: {', '.join(wanted)}, limit")
         if wanted["outcome"] and wanted["outcome"] not in outcomes:
             return _wrong(f"expected outcome to be one of {', '.join(outcomes)}, got {wanted['outcome']}")
         limit = request.query.get("limit", str(DEFAULT_LIMIT))
@@ -283,8 +283,8 @@ def http_server(settings: Settings, transport: Transport, **given: Any) -> HttpS
         )
     if http.authentication == "none" and http.host not in ("127.0.0.1", "::1", "localhost"):
         logger.warning(
-            "everyone who can connect to port %d sees pods, nodes and policies, as http.authentication is none: keep"
-            " others out by a NetworkPolicy",
+            "http.authentication is none, so everybody who can connect to port %d sees pods, nodes and policies;"
+            " restrict access with a NetworkPolicy",
             http.port,
         )
     return HttpServer(

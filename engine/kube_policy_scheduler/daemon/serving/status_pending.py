@@ -38,9 +38,9 @@ def _ground(pod: PendingPod) -> tuple[str, ...]:
 
 
 _PLACES = {
-    Place.ACTIVE: "will be decided next",
+    Place.ACTIVE: "next in the queue",
     Place.IN_FLIGHT: "being bound",
-    Place.PERMIT: "have a place and wait for the rest of their group",
+    Place.PERMIT: "have a node and wait for the rest of their gang",
 }
 
 
@@ -55,7 +55,7 @@ def _group(pods: list[PendingPod], taken: Snapshot) -> PendingGroup:
         reasons = _reasons(newest)
         why = newest.message
     elif not why:
-        why = f"refused by {', '.join(sorted(first.rejectors))}" if first.rejectors else "no reason is known any more"
+        why = f"refused by {', '.join(sorted(first.rejectors))}" if first.rejectors else "the reason is no longer known"
     return PendingGroup(
         place="held" if first.place is Place.GATED else first.place.value,
         why=why,

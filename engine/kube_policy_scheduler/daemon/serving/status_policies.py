@@ -67,7 +67,7 @@ def _span(plugin: object) -> Span | None:
 
 def _note(counts: Counts) -> shown.ClauseNote:
     if not counts.decisions:
-        return shown.ClauseNote("not asked yet")
+        return shown.ClauseNote("not evaluated yet")
     parts = []
     if counts.low is not None and counts.high is not None:
         equal = counts.low == counts.high

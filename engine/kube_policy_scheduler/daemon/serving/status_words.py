@@ -24,9 +24,9 @@ from kube_policy_scheduler.wording import amount, percent, plural, signed
 
 MOST_GROUPS = 24
 _UNITS = {"cpu": (1000.0, "cores"), "memory": (2.0**30, "GiB"), "pods": (1.0, "pods")}
-_ROLES = {"shadow": "looking on as a shadow", "extender": "answering kube-scheduler"}
+_ROLES = {"shadow": "shadow mode", "extender": "answering kube-scheduler"}
 """By mode; who places pods decides, or stands by."""
-_EACH_DOES = {"shadow": "each replica looks on", "extender": "each replica answers"}
+_EACH_DOES = {"shadow": "each replica observes", "extender": "each replica answers"}
 _NAMES = {"cpu": "CPU", "memory": "Memory", "pods": "Pods"}
 
 
@@ -41,8 +41,8 @@ def put_into_words(taken: Snapshot) -> shown.Status:
         verdict=_verdict(taken),
         figures=(
             (amount(sum(taken.places.values())), "pods wait"),
-            (amount(_without_place(taken)), "of them unschedulable or backing off"),
-            (amount(taken.places[Place.GATED]), "of them held"),
+            (amount(_without_place(taken)), "of these, unschedulable or in backoff"),
+            (amount(taken.places[Place.GATED]), "of these, held"),
             (amount(len(taken.node_names)), "nodes"),
             (amount(taken.pods), "pods on nodes"),
             (amount(taken.decided), "decisions since the start"),
@@ -86,25 +86,25 @@ def _verdict(taken: Snapshot) -> shown.Headline:
     if not replica.reachable:
         serious.append(f"the API server cannot be reached: {replica.server}")
     if taken.policies is None and not serious:
-        serious.append("no policies are in use: nothing is scheduled")
+        serious.append("there are no active policies: no pods are scheduled")
     worrying = []
     if not taken.node_names:
         worrying.append("there are no nodes")
     if last is not None and last.result is ReloadResult.RESTORED:
-        serious.append(f"the newest policies cannot be used: {last.origin} decides since the start")
+        serious.append(f"the newest policies cannot be used: {last.origin} is active since the start")
     elif last is not None and last.result is not ReloadResult.ACCEPTED and not serious:
-        worrying.append("the newest policies were not taken over: those before them stay in use")
+        worrying.append("the newest policies were rejected: the previous policies stay active")
     degraded = sum(row.degraded for row in taken.metrics)
     if degraded:
-        worrying.append(f"{plural(degraded, 'metric')} of {len(taken.metrics)} cannot be relied on")
+        worrying.append(f"degraded metrics: {degraded} of {len(taken.metrics)}")
     if waiting := _without_place(taken):
-        worrying.append(f"{plural(waiting, 'pod')} can be placed nowhere")
+        worrying.append(f"no node fits {plural(waiting, 'pod')}")
     found = [*serious, *worrying]
     if found:
         first, *rest = (text[:1].upper() + text[1:] + "." for text in found)
         return shown.Headline("bad" if serious else "warn", first, rest)
     if not replica.leading:
-        return shown.Headline("quiet", "This replica stands by: another one decides.")
+        return shown.Headline("quiet", "This replica is on standby: another replica leads.")
     return shown.Headline("good", "All is well.")
 
 
@@ -114,14 +114,14 @@ def _replica(taken: Snapshot) -> list[tuple[str, str]]:
     if replica.part is not None:
         found += described(replica.part, nodes=len(taken.node_names))
     elif not replica.elects:
-        does = _EACH_DOES.get(replica.mode, "this replica always decides")
+        does = _EACH_DOES.get(replica.mode, "this replica always schedules")
         found.append(("lease", f"no leader election: {does}"))
     elif replica.leading:
         found.append(("lease", "held by this replica"))
     else:
         found.append(("lease", f"held by {replica.leader}" if replica.leader else "not seen yet"))
-    policies = f"generation {taken.generation}, hash {taken.hash}" if taken.hash else "none in use"
-    return [*found, ("policies", policies), ("assumed pods", f"{amount(taken.assumed)}, bound and not confirmed yet")]
+    policies = f"generation {taken.generation}, hash {taken.hash}" if taken.hash else "none active"
+    return [*found, ("policies", policies), ("assumed pods", f"{amount(taken.assumed)}, bound but not yet confirmed")]
 
 
 # --- nodes -----------------------------------------------------------------------------------------------
@@ -198,10 +198,10 @@ _TONES: dict[Outcome, shown.Tone] = {
     Outcome.FAILED: "bad",
 }
 _VERDICTS = {
-    "agreed": "{theirs} is as good by the policy",
-    "differed": "the other scheduler took {theirs}",
-    "refused": "the other scheduler took {theirs}, which the policy refuses",
-    "not-placed": "the other scheduler took {theirs}; the policy would have placed it nowhere",
+    "agreed": "{theirs} is equally good for the policy",
+    "differed": "the other scheduler chose {theirs}",
+    "refused": "the other scheduler chose {theirs}, which the policy rejects",
+    "not-placed": "the other scheduler chose {theirs}; the policy selects no node",
     "not-bound": "the other scheduler has not placed it",
     "gone": "it was deleted before the other scheduler placed it",
 }
@@ -241,7 +241,7 @@ def _why(entry: Entry) -> str:
     if entry.feasible == 1:
         return f"the only one of {plural(entry.nodes, 'node')} that fits"
     if entry.ties > 1:
-        return f"{fits}; {amount(entry.ties)} have the best total, and one was drawn"
+        return f"{fits}; {amount(entry.ties)} have the best total; one was chosen at random"
     top = entry.detail.top if entry.detail is not None else ()
     if len(top) < 2:
         return f"{fits}; it has the best total" if entry.score is not None else f"{fits}; it was kept for the pod"
@@ -264,7 +264,7 @@ def _facts(entry: Entry) -> Iterator[str]:
     if entry.bound_seconds is not None:
         yield f"bound after {duration(entry.bound_seconds)}"
     if entry.repeats:
-        yield f"the same {amount(entry.repeats)} times again"
+        yield f"repeated {amount(entry.repeats)} times"
     for victim in entry.victims:
         yield f"evicts {victim}"
     for promql, fetched_at in entry.readings:

@@ -86,4 +86,4 @@ class ApiServer:
 
 
 def _report_malformed(broken: Malformed) -> None:
-    logger.warning("an object cannot be used", extra={"problem": str(broken)})
+    logger.warning("cannot use an object", extra={"problem": str(broken)})

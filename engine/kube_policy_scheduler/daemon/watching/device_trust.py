@@ -43,14 +43,14 @@ class DeviceTrust:
         try:
             await asyncio.wait_for(self._looked.wait(), FIRST_LOOK_SECONDS)
         except TimeoutError:
-            logger.warning("annotations %s do not count until the API server says who can write them", ANNOTATION)
+            logger.warning("ignoring annotations %s until the API server shows who can write them", ANNOTATION)
 
     async def look(self) -> bool:
         """Look once; return whether there was an answer."""
         try:
             why = await why_unprotected(self._transport)
         except KubeError as error:
-            logger.debug("cannot ask who can write annotations %s: %s", ANNOTATION, error)
+            logger.debug("cannot check who can write annotations %s: %s", ANNOTATION, error)
             return False
         self.protected = not why
         self._devices.believe(self.protected)
@@ -65,6 +65,6 @@ class DeviceTrust:
                     why,
                 )
             else:
-                logger.info("annotations %s count again", ANNOTATION)
+                logger.info("trusting annotations %s again", ANNOTATION)
             self._told = why
         return True

@@ -92,9 +92,7 @@ def report_unusable(thing: Any, error: Exception) -> None:
     metadata = thing.metadata
     key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
     internal = None if isinstance(error, ValueError) else error
-    logger.error(
-        "%s %s cannot be used and is passed over: %s", type(thing).__name__.lower(), key, error, exc_info=internal
-    )
+    logger.error("cannot use %s %s, ignoring it: %s", type(thing).__name__.lower(), key, error, exc_info=internal)
 
 
 def take_each(take: Callable[[T], None], things: Iterable[T]) -> None:

@@ -13,7 +13,7 @@ MAX_BODY_BYTES = 8 << 20
 MAX_BYTES = 32 << 20
 """Of all bodies that are being read, wait for a check, or are checked."""
 _TOO_LARGE = f"a review has at most {MAX_BODY_BYTES >> 20} MiB"
-_TOO_MANY = "too much comes at once: larger reviews have to wait; try again"
+_TOO_MANY = "too many large reviews at the same time; try again"
 
 
 class TooLarge(Exception):

@@ -125,7 +125,7 @@ class Webhook:
                     await asyncio.to_thread(checker.start)
                     break
                 except (WorkerExceeded, WorkerLost) as error:
-                    logger.error("the process that checks policies cannot be started: %s", error)
+                    logger.error("cannot start the process that checks policies: %s", error)
                     await asyncio.sleep(RETRY_SECONDS)
             self._has_started = True
             self._free.put_nowait(checker)
@@ -135,7 +135,7 @@ class Webhook:
         task.add_done_callback(self._starting.discard)
 
     def _not_started(self) -> str | None:
-        return None if self._has_started else "no process that checks policies has started yet"
+        return None if self._has_started else "the process that checks policies has not started yet"
 
     async def _validate(self, request: web.Request) -> web.Response:
         began = time.monotonic()
@@ -149,14 +149,14 @@ class Webhook:
             return self._failed("too_slow", 503, f"the policies could not be checked in {self._answer_seconds:g} s")
         except WorkerExceeded as error:
             logger.warning("checking policies takes too much: %s", error)
-            said = f"checking these policies takes too much: {error}; split large policies, or remove some"
+            said = f"checking these policies takes too much: {error}; split or remove large policies"
             return self._failed("exceeded", 503, said)
         except Exception as error:
             if isinstance(error, WorkerLost):
-                logger.error("the process that checks policies is lost: %s", error)
+                logger.error("the process that checks policies died: %s", error)
             else:
                 logger.exception("unexpected error while checking policies")
-            return self._failed("failed", 500, "checking the policies failed; the webhook's log says why")
+            return self._failed("failed", 500, "failed to check the policies; see the log of the webhook")
         self._reviews.labels(reviewed.result).inc()
         if reviewed.result == "malformed":
             return web.Response(status=400, text=f"{reviewed.problem}\n")
