@@ -35,6 +35,7 @@ from kube_policy_scheduler.adapters.kube.decoding import (
     WatchFailure,
     list_version,
 )
+from kube_policy_scheduler.adapters.kube.discovery import served
 from kube_policy_scheduler.adapters.kube.errors import (
     AnswerTimeout,
     ApiError,
@@ -67,6 +68,7 @@ QUIET_SECONDS = 0.3  # a watch that says nothing for so long will not show that 
 QUESTION_TIMEOUT_SECONDS = 3.0  # of the question how new a collection is; it is asked again
 FEW_OBJECTS = 500  # are listed at once where a watch says nothing
 SHORT_WATCH_SECONDS = 3  # the API server sends a bookmark two seconds before the end of a watch
+VERSION_PAUSE_SECONDS = 2.0  # between two questions in which version a resource is served
 SHORT_WATCHES = 2  # so many in a row that do not bring the view forward lead to a list
 BRIEF_REFUSAL_SECONDS = 10.0  # an API server that has just started may not know its roles and resources yet
 
@@ -233,6 +235,12 @@ class Reflector(Generic[T]):
 
     async def run(self) -> NoReturn:
         """Mirror for ever; the only endless loop. Ends by cancellation alone."""
+        while self.resource.version_differs:
+            try:
+                self.resource = await served(self._transport, self.resource)
+                break
+            except KubeError:  # the other reflectors tell
+                await self._transport.pause(VERSION_PAUSE_SECONDS)
         while True:
             await self._transport.pause(await self.step())
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from random import Random
 from typing import Any, Self
 
@@ -18,7 +17,7 @@ from kube_policy_scheduler.adapters.kube.reflector import Reflector
 from kube_policy_scheduler.adapters.kube.transport import Observe, Transport
 from kube_policy_scheduler.adapters.loops import Loop, Loops
 from kube_policy_scheduler.daemon.configuration.settings import Settings
-from kube_policy_scheduler.daemon.watching.resources import Handler, attach, reflectors, run
+from kube_policy_scheduler.daemon.watching.resources import Handler, attach, reflectors
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +52,7 @@ class ApiServer:
         """Raises CredentialsError: there is no way to reach a cluster."""
         await self.credentials.get()
         self._watching = [
-            self._loops.start(
-                f"watch-{reflector.resource.plural}", partial(run, reflector, transport=self.transport), restarts=False
-            )
+            self._loops.start(f"watch-{reflector.resource.plural}", reflector.run, restarts=False)
             for reflector in self.reflectors
         ]
         return self

@@ -6,12 +6,10 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kube_policy_scheduler.adapters.kube.changes import Change, Deleted
 from kube_policy_scheduler.adapters.kube.decoding import Malformed
-from kube_policy_scheduler.adapters.kube.discovery import served
-from kube_policy_scheduler.adapters.kube.errors import KubeError
 from kube_policy_scheduler.adapters.kube.reflector import FEW_OBJECTS, Reflector
 from kube_policy_scheduler.adapters.kube.resources import PODS, UNFINISHED_PODS, WATCHED, Read
 from kube_policy_scheduler.adapters.kube.transport import Transport
@@ -19,8 +17,6 @@ from kube_policy_scheduler.adapters.kube.transport import Transport
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-PAUSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +42,6 @@ class Handler(Generic[T]):
             except ValueError as error:
                 # the object's fault, not ours: all others still count; any other error has the reflector start over
                 report_unusable(change.new, error)
-
-
-async def run(reflector: Reflector[Any], *, transport: Transport) -> NoReturn:
-    """Mirror a resource for ever, in a version that is served where that differs between clusters."""
-    while reflector.resource.version_differs:
-        try:
-            reflector.resource = await served(transport, reflector.resource)
-            break
-        except KubeError:  # the other reflectors tell
-            await transport.pause(PAUSE_SECONDS)
-    await reflector.run()
 
 
 def reflectors(
