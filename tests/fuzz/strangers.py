@@ -25,7 +25,7 @@ from kube_policy_scheduler.adapters.admission_review import ReviewError, decode_
 from kube_policy_scheduler.adapters.http_access import token_of
 from kube_policy_scheduler.adapters.http_server import encoder_for
 from kube_policy_scheduler.adapters.kube import resources
-from kube_policy_scheduler.adapters.kube.changes import Added, Change, Deleted
+from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Updated
 from kube_policy_scheduler.adapters.kube.decoding import MalformedEvent, ObjectDecoder, WatchEvent
 from kube_policy_scheduler.adapters.kube.errors import CredentialsError, MalformedAnswer
 from kube_policy_scheduler.adapters.kube.kubeconfig import load_kubeconfig
@@ -117,7 +117,7 @@ def examine_watch_lines(data: bytes) -> None:
                     str(event.object)
                 if isinstance(event, WatchEvent):
                     deleted = event.type == "DELETED"
-                    change: Change[Any] = Deleted(event.object) if deleted else Added(event.object)
+                    change: Change[Any] = Deleted(event.object) if deleted else Updated(event.object)
                     mirrors[name].handler.changed([change])
         for waiting in [pod("plain"), *(queued.pod for queued in list(world.queue)[:5])]:
             _decided(world, waiting)

@@ -16,7 +16,7 @@ import pytest
 
 from kube_policy_scheduler.adapters.kube import resources
 from kube_policy_scheduler.adapters.kube.binding import Binder, Bound, Reason, Refused
-from kube_policy_scheduler.adapters.kube.changes import Added, Change, Deleted, Modified
+from kube_policy_scheduler.adapters.kube.changes import Change, Deleted
 from kube_policy_scheduler.adapters.kube.credentials import find_credentials
 from kube_policy_scheduler.adapters.kube.errors import Conflict, NotFound
 from kube_policy_scheduler.adapters.kube.events import EventRecorder
@@ -96,7 +96,7 @@ class Mirror:
             pod = change.last if isinstance(change, Deleted) else change.new
             if pod.metadata.namespace != self.namespace:
                 continue
-            sign = {Added: "+", Modified: "~", Deleted: "-"}[type(change)]
+            sign = "-" if isinstance(change, Deleted) else "~" if pod.metadata.uid in self.pods else "+"
             self.log.append(sign + pod.metadata.name)
             if isinstance(change, Deleted):
                 self.pods.pop(pod.metadata.uid)

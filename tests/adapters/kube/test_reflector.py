@@ -14,7 +14,7 @@ import pytest
 
 import kube_policy_scheduler.adapters.kube.reflector
 from kube_policy_scheduler.adapters.kube.backoff import Backoff
-from kube_policy_scheduler.adapters.kube.changes import Added, Change, Deleted, Modified, Phase
+from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Phase, Updated
 from kube_policy_scheduler.adapters.kube.decoding import LineBuffer
 from kube_policy_scheduler.adapters.kube.errors import MalformedAnswer
 from kube_policy_scheduler.adapters.kube.reflector import SHORT_WATCH_SECONDS, Reflector, wait_synced
@@ -41,14 +41,10 @@ class Mirror:
         self.batches.append(len(changes))
         for change in changes:
             match change:
-                case Added(new=new):
-                    assert new.metadata.uid not in self.pods
+                case Updated(new=new):
+                    sign = "~" if new.metadata.uid in self.pods else "+"
                     self.pods[new.metadata.uid] = new
-                    self.log.append(f"+{new.metadata.name}")
-                case Modified(new=new):
-                    assert new.metadata.uid in self.pods
-                    self.pods[new.metadata.uid] = new
-                    self.log.append(f"~{new.metadata.name}")
+                    self.log.append(f"{sign}{new.metadata.name}")
                 case Deleted(last=last):
                     del self.pods[last.metadata.uid]
                     self.log.append(f"-{last.metadata.name}")

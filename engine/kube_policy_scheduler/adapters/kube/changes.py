@@ -14,14 +14,8 @@ Obj = TypeVar("Obj", covariant=True)
 Taken = TypeVar("Taken", contravariant=True)
 
 
-class Added(msgspec.Struct, Generic[Obj], frozen=True, gc=False):
-    """An object came into view."""
-
-    new: Obj
-
-
-class Modified(msgspec.Struct, Generic[Obj], frozen=True, gc=False):
-    """An object changed."""
+class Updated(msgspec.Struct, Generic[Obj], frozen=True, gc=False):
+    """An object came into view, or changed."""
 
     new: Obj
 
@@ -35,7 +29,7 @@ class Deleted(msgspec.Struct, Generic[Obj], frozen=True, gc=False):
     last: Obj
 
 
-Change: TypeAlias = Added[Obj] | Modified[Obj] | Deleted[Obj]
+Change: TypeAlias = Updated[Obj] | Deleted[Obj]
 
 
 class Handler(Protocol[Taken]):

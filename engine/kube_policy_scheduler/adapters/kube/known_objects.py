@@ -7,7 +7,7 @@ from typing import Generic
 
 import msgspec
 
-from kube_policy_scheduler.adapters.kube.changes import Added, Change, Deleted, Modified
+from kube_policy_scheduler.adapters.kube.changes import Change, Deleted, Updated
 from kube_policy_scheduler.adapters.kube.resources import T
 from kube_policy_scheduler.cluster.objects import ObjectMeta
 
@@ -41,10 +41,8 @@ class KnownObjects(Generic[T]):
 
     def changed(self, obj: T) -> Change[T]:
         """Take note of an object as it is now; return what is to be told."""
-        key = key_of(obj.metadata)
-        change = Modified(obj) if key in self._known else Added(obj)
-        self._known[key] = _known(obj.metadata)
-        return change
+        self._known[key_of(obj.metadata)] = _known(obj.metadata)
+        return Updated(obj)
 
     def gone(self, metadata: ObjectMeta, obj: T | None = None) -> Deleted[T] | None:
         """Forget an object; return what is to be told, None where nobody knew of it. obj: its last state, if known."""
@@ -62,10 +60,8 @@ class KnownObjects(Generic[T]):
         changes: list[Change[T]] = [Deleted(self._remnant(uid, self._known.pop(uid))) for uid in missed]
         for key, new in found.items():
             old = self._known.get(key)
-            if old is None:
-                changes.append(Added(new))
-            elif old.version != new.metadata.resource_version:
-                changes.append(Modified(new))
+            if old is None or old.version != new.metadata.resource_version:
+                changes.append(Updated(new))
         self.add(found)
         return changes
 

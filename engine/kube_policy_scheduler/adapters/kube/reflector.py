@@ -22,7 +22,7 @@ from random import Random
 from typing import Any, Generic, NoReturn, assert_never
 
 from kube_policy_scheduler.adapters.kube.backoff import Backoff
-from kube_policy_scheduler.adapters.kube.changes import TRANSITIONS, Added, Change, Handler, Phase, Status
+from kube_policy_scheduler.adapters.kube.changes import TRANSITIONS, Change, Handler, Phase, Status, Updated
 from kube_policy_scheduler.adapters.kube.connection import Stream
 from kube_policy_scheduler.adapters.kube.decoding import (
     Bookmark,
@@ -301,7 +301,7 @@ class Reflector(Generic[T]):
                     if not is_begun:
                         handler.replaced(objects[:SLICE_OBJECTS])
                         objects, is_begun = objects[SLICE_OBJECTS:], True
-                    await self._deliver_in_slices([Added(obj) for obj in objects])
+                    await self._deliver_in_slices([Updated(obj) for obj in objects])
                 at_hand.clear()
         return version
 
