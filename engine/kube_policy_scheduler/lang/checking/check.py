@@ -488,9 +488,8 @@ class _Checker:
         """Report a number that is never large enough, or is no whole number where one is wanted."""
         number, span = constant_of(value), value.span
         if value.info.high < low:
-            shown = f"this is {span.text if value.info.type.unit.bytes else f'{number:g}'}"
-            shown = shown if number is not None else "this is always less"
-            message = f"`{what}` must be {low:g} or more, {shown}"
+            shown = "always less" if number is None else span.text if value.info.type.unit.bytes else f"{number:g}"
+            message = f"`{what}` must be {low:g} or more, this is {shown}"
             self.found.append(codes.NUMBER.at(span, message, help="write a larger number"))
         elif whole and number is not None and number != int(number):
             message = f"`{what}` must be a whole number, this is {number:g}"
