@@ -25,7 +25,7 @@ from kube_policy_scheduler.daemon.configuration.settings_text import (
 )
 from kube_policy_scheduler.daemon.main import main
 from kube_policy_scheduler.diagnostics import Source
-from kube_policy_scheduler.documents.shape import key_of
+from kube_policy_scheduler.documents.report import camel_case
 from kube_policy_scheduler.times import duration_text, parse_duration
 
 HEAD = "apiVersion: policy-scheduler/v1alpha1\nkind: PolicySchedulerConfiguration\n"
@@ -64,7 +64,7 @@ def test_every_setting_says_what_it_is(kind: type) -> None:
     text = " ".join(line.strip().lstrip("# ") for line in defaults_text().splitlines())
     docs = field_docs(kind)
     for field in fields(kind):
-        assert f"{key_of(field.name)}:" in text
+        assert f"{camel_case(field.name)}:" in text
         hint = get_type_hints(kind)[field.name]
         if not any(is_dataclass(each) for each in (hint, *get_args(hint))):
             assert docs[field.name] in text

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from kube_policy_scheduler.diagnostics import Source, render
+from kube_policy_scheduler.documents.report import camel_case
 from kube_policy_scheduler.documents.schema import EXPECTED, DocumentSchema
 from kube_policy_scheduler.documents.shape import (
     DURATION_SECONDS,
     Shape,
     build,
-    key_of,
     schema_of,
 )
 from kube_policy_scheduler.documents.yaml_document import parse_document
@@ -150,6 +150,6 @@ def test_what_is_no_duration_is_refused_with_advice(text: str, advice: str) -> N
 
 @given(st.from_regex(r"[a-z]+(_[a-z]+){0,3}", fullmatch=True))
 def test_keys_are_camel_case(name: str) -> None:
-    key = key_of(name)
+    key = camel_case(name)
     assert "_" not in key
     assert key.lower() == name.replace("_", "")

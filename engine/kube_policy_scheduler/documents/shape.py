@@ -14,6 +14,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from kube_policy_scheduler.documents.report import camel_case
 from kube_policy_scheduler.documents.schema import EXPECTED, HINTS
 from kube_policy_scheduler.times import parse_duration
 
@@ -49,7 +50,7 @@ def schema_of(kind: type) -> dict[str, Any]:
     required: list[str] = []
     hints = _hints(kind)
     for field in dataclasses.fields(kind):
-        key = key_of(field.name)
+        key = camel_case(field.name)
         properties[key] = _schema(hints[field.name])
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             required.append(key)
@@ -70,16 +71,10 @@ def build(kind: type[T], value: Mapping[str, Any], *, folder: Path = Path()) -> 
     hints = _hints(kind)
     given = {}
     for field in dataclasses.fields(kind):
-        written = value.get(key_of(field.name))
+        written = value.get(camel_case(field.name))
         if written is not None:
             given[field.name] = _built(hints[field.name], written, folder=folder)
     return kind(**given)
-
-
-def key_of(name: str) -> str:
-    """Return the key of a field: `bearer_token_file` is `bearerTokenFile`."""
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 @cache

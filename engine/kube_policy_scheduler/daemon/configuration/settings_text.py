@@ -22,7 +22,7 @@ from kube_policy_scheduler.daemon.configuration.settings import (
     PositiveDuration,
     Settings,
 )
-from kube_policy_scheduler.documents.shape import key_of
+from kube_policy_scheduler.documents.report import camel_case
 from kube_policy_scheduler.times import duration_text
 
 WIDTH = 112
@@ -68,7 +68,7 @@ def _section(kind: type, value: Any, *, indent: str, comments: bool) -> Iterator
     docs = field_docs(kind) if comments else {}
     for field in dataclasses.fields(kind):
         hint = hints[field.name]
-        key = key_of(field.name)
+        key = camel_case(field.name)
         inner = _dataclass_in(hint)
         about = docs.get(field.name) or (_docstring(inner) if inner is not None and comments else "")
         if comments and not indent:

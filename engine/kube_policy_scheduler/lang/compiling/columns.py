@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from kube_policy_scheduler.lang.environment import Texts
 
 FALSE, MISSING, TRUE = 0, 1, 2
-Kleene: TypeAlias = NDArray[np.uint8]
 TextValue: TypeAlias = Texts | str | None
 
 
