@@ -11,6 +11,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from kube_policy_scheduler.diagnostics import Source, render
 from kube_policy_scheduler.lang.reading.parse import parse
 from kube_policy_scheduler.lang.statements import FORMS, StatementForm
+from kube_policy_scheduler.lint.fixing import fixed
 from kube_policy_scheduler.lint.runner import all_codes
 from tests.lang.texts import said
 
@@ -42,6 +43,15 @@ def test_every_message_says_what_to_do_in_the_house_style(file: Path) -> None:
         assert not diagnostic.message.endswith("."), diagnostic
         assert diagnostic.message[0] in "`" or not diagnostic.message[0].isupper(), diagnostic
         assert diagnostic.message.count("\n") == 0
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_fixes_leave_a_text_that_can_be_read_and_has_no_fix_left(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    done = fixed([Source("test.policy", text)], lambda sources: said(sources[0].text))
+
+    assert not done.refused
+    assert not [each for each in done.left if each.fix is not None and each.fix.safe]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.written[:30])

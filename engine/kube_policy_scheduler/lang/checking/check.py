@@ -93,7 +93,20 @@ class _Checker:
                 message = f"`{tree.name}` is built in"
                 self.found.append(codes.BUILTIN_NAME.at(tree.name_span, message, help="choose another name"))
                 continue
+            if isinstance(tree, syntax.Def):
+                self._parameters(tree)
             definitions[tree.name] = Definition(tree)
+
+    def _parameters(self, tree: syntax.Def) -> None:
+        """Report parameters of one name."""
+        said: dict[str, Span] = {}
+        for parameter in tree.parameters:
+            earlier = said.setdefault(parameter.name, parameter.span)
+            if earlier is not parameter.span:
+                message = f"two parameters of `{tree.name}` are called `{parameter.name}`"
+                label = Label(earlier, "the other one")
+                advice = "give one of them another name"
+                self.found.append(meaning.REDEFINED.at(parameter.span, message, help=advice, labels=[label]))
 
     def has_enough(self, tree: syntax.Statement) -> bool:
         """Return whether nothing more is to be looked at, reporting very many errors."""

@@ -21,11 +21,12 @@ from kube_policy_scheduler.lang.checking.units import common_unit, constant_numb
 from kube_policy_scheduler.lang.environment import CLUSTER, Environment, Field, Key
 from kube_policy_scheduler.lang.queries import QUERY_FUNCTION
 from kube_policy_scheduler.lang.reading import foreign
-from kube_policy_scheduler.lang.reading.literals import BYTES, DECIMALS, DURATIONS, label_problem
+from kube_policy_scheduler.lang.reading.literals import BYTES, CORES, DECIMALS, DURATIONS, label_problem
 from kube_policy_scheduler.lang.reading.lowering import AGGREGATES
 from kube_policy_scheduler.lang.signature import Builtin, Parameter, TypeSpec
 from kube_policy_scheduler.lang.statements import STATEMENTS
 from kube_policy_scheduler.lang.types import BYTES as BYTES_UNIT
+from kube_policy_scheduler.lang.types import CORES as CORES_UNIT
 from kube_policy_scheduler.lang.types import (
     NATIVE_RESOURCES,
     NUMBER,
@@ -45,7 +46,7 @@ from kube_policy_scheduler.lang.types import (
     number,
     resource_name,
 )
-from kube_policy_scheduler.wording import one_line, some
+from kube_policy_scheduler.wording import one_line, plural, some
 
 _NONE: Mapping[str, typed.Typed] = MappingProxyType({})
 
@@ -194,7 +195,7 @@ class Inference:
             case expressions.LabelTest():
                 return self._label_test(expr, scope)
             case expressions.ListOf(items=items):
-                return self._list([self.infer(item, scope) for item in items], span)
+                return self._list([self._item(item, scope) for item in items], span)
             case _:
                 assert_never(expr)
 
@@ -221,6 +222,20 @@ class Inference:
             return unknown(span)
         shape, maybe, depends = operators.joined(*truths)
         return typed.Logic(Info(TRUTH, shape, maybe, depends), span, operator, truths)
+
+    def _item(self, item: expressions.Expr, scope: Scope) -> typed.Typed:
+        """Return an item of a list; a name that nothing has is probably a text: `in [amd64]`."""
+        known = (*self.definitions, *scope.parameters, *scope.items)
+        if not isinstance(item, expressions.Name) or item.name in known or item.name in self.environment.builtins:
+            return self.infer(item, scope)
+        if item.name in ("node", "pod") or closest(item.name, known) or item.name.lower() in foreign.NAMES:
+            return self.infer(item, scope)
+        if scope.bare_item and f"pod.{item.name}" in self.environment.fields:
+            return self.infer(item, scope)
+        written = f'"{item.name}"'
+        message, fix = f"`{item.name}` is a text without quotes", Fix(f"write {written}", (Edit(item.span, written),))
+        self.found.append(codes.UNKNOWN_NAME.at(item.span, message, help=f"write `{written}`", fix=fix))
+        return unknown(item.span)
 
     def _list(self, items: list[typed.Typed], span: Span) -> typed.Typed:
         if operators.has_unknown(*items):
@@ -332,6 +347,8 @@ def _number(expr: expressions.Number) -> typed.Typed:
     literal: Literal | None
     if expr.suffix in DURATIONS:
         unit, literal = SECONDS, None
+    elif expr.suffix in CORES:
+        unit, literal = CORES_UNIT, None
     elif expr.suffix in BYTES:
         unit, literal = BYTES_UNIT, None
     elif expr.suffix in DECIMALS:
@@ -401,7 +418,7 @@ def read_member(
         return _no_root(inference, root, expr, scope)
     chosen = _field(inference, subject, steps)
     if chosen is None:
-        inference.found.append(unknown_field(inference, subject, root, steps))
+        inference.found.append(unknown_field(inference, subject, root, steps, scope))
         return unknown(expr.span)
     found, rest = chosen
     if item and found.depends & ~scope.item_depends:
@@ -425,6 +442,14 @@ def read_member(
         info = replace(info, shape=Shape.ITEM)
     value: typed.Typed = typed.Read(info, expr.span, found, key)
     if not inference.allowed(value, scope):
+        return unknown(expr.span)
+    if rest and not rest[0].bracket and found.key in (Key.LABEL, Key.ANNOTATION):
+        dotted = ".".join([key or "", *(step.text for step in rest)])
+        written = f'{found.path}["{dotted}"]' if not item else f'{root.name}.{found.path.partition(".")[2]}["{dotted}"]'
+        span = Span(expr.span.source, expr.span.start, rest[-1].span.end)
+        message = f"`{dotted}` is one key, so it stands in brackets and quotes"
+        fix = Fix(f"write {written}", (Edit(span, written),))
+        inference.found.append(codes.UNKNOWN_FIELD.at(span, message, help=f"write `{written}`", fix=fix))
         return unknown(expr.span)
     for step in rest:
         value = _step(inference, value, step)
@@ -506,7 +531,7 @@ def _key(inference: Inference, kind: Key, step: Step) -> str | None:
             resource = resource_name(step.text)
             if not step.bracket and step.text not in RESOURCE_WORDS and "/" not in resource:
                 meant = closest(step.text, RESOURCE_WORDS) if step.text not in ("gpu", "gpus") else None
-                advice = f"did you mean `{meant}`?" if meant else 'other resources in brackets: ["nvidia.com/gpu"]'
+                advice = f"did you mean `{meant}`?" if meant else 'other resources in brackets: `["nvidia.com/gpu"]`'
                 message = f"unknown resource `{step.text}`"
                 inference.found.append(codes.UNKNOWN_FIELD.at(step.span, message, help=advice))
                 return None
@@ -556,8 +581,9 @@ def _step(inference: Inference, value: typed.Typed, step: Step) -> typed.Typed:
     advice = "only `node` and `pod` have fields"
     if step.position is not None:
         message, advice = f"{value.info.type} has no elements", "only lists have"
-    elif isinstance(value, typed.Read) and value.field.key in (Key.LABEL, Key.ANNOTATION):
-        advice = f'a key with dots stands in brackets: `{value.field.path}["{value.key}.{step.text}"]`'
+    elif operators.is_status(value):
+        status = value.span.source.text[value.span.start : step.span.start].rstrip(".[")
+        advice = f'it is the status itself: write `{one_line(status, 60)}`, or compare that with `"True"`'
     inference.found.append(codes.UNKNOWN_FIELD.at(step.span, message, help=advice))
     return unknown(span)
 
@@ -567,9 +593,40 @@ def _step(inference: Inference, value: typed.Typed, step: Step) -> typed.Typed:
 _DASHED = re.compile(r"[A-Za-z]\w*(-\w+)+")
 
 
+_DOTTED_KEY = re.compile(r"((?:\w+\.)?[a-z_]+)\.([A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+/[A-Za-z0-9][A-Za-z0-9._-]*)")
+
+
+def _report_key(inference: Inference, expr: expressions.Binary) -> bool:
+    """Report `node.label.topology.kubernetes.io/zone`, which is a division by the grammar and a key by intention."""
+    found = _DOTTED_KEY.fullmatch(expr.span.text) if expr.operator in "/-" and len(expr.span.text) < 300 else None
+    subject = found[1].rpartition(".")[2] if found is not None else ""
+    fields = (field for field in inference.environment.fields.values() if field.key is not None)
+    if found is None or subject not in {field.path.rpartition(".")[2] for field in fields}:
+        return False
+    written = f'{found[1]}["{found[2]}"]'
+    fix = Fix(f"write {written}", (Edit(expr.span, written),))
+    message = f"`{found[2]}` is one key, so it stands in brackets and quotes"
+    inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=f"write `{written}`", fix=fix))
+    return True
+
+
+def _report_comment(inference: Inference, expr: expressions.Binary) -> bool:
+    """Report `-- comment`, which is twice a minus by the grammar."""
+    text, at = expr.span.source.text, expr.operator_span
+    if expr.operator != "-" or not text.startswith(" -- ", at.start - 1):
+        return False
+    span = Span(at.source, at.start, at.start + 2)
+    fix = Fix("write #", (Edit(span, "#"),))
+    message, advice = "`--` begins no comment here", "comments begin with `#`"
+    inference.found.append(codes_syntax.FOREIGN_OPERATOR.at(span, message, help=advice, fix=fix))
+    return True
+
+
 def report_dash(inference: Inference, expr: expressions.Binary, scope: Scope) -> bool:
     """Report `node.label.disk-type`, which is a subtraction by the grammar and a key by intention."""
     left, right = expr.left, expr.right
+    if _report_key(inference, expr) or _report_comment(inference, expr):
+        return True
     if expr.operator == "-" and _bare_text(inference, expr, scope):
         return True
     if expr.operator != "-" or not isinstance(left, expressions.Member) or not isinstance(right, expressions.Name):
@@ -649,12 +706,16 @@ def _expanded(inference: Inference, definition: Definition, expr: expressions.Ca
         inference.found.append(codes.WRONG_TYPE.at(expr.name_span, message, help="remove the parentheses"))
         return unknown(expr.span)
     names = [parameter.name for parameter in tree.parameters]
+    if len({*names}) < len(names):  # reported where it is defined
+        return unknown(expr.span)
     given = dict(zip(names, expr.arguments, strict=False))
     for argument in expr.named:
         if argument.name in names and argument.name not in given:
             given[argument.name] = argument.value
     if len(given) != len(names) or len(expr.arguments) + len(expr.named) != len(names):
-        message = f"`{expr.function}` takes {len(names)} arguments, not {len(expr.arguments) + len(expr.named)}"
+        message = (
+            f"`{expr.function}` takes {plural(len(names), 'argument')}, not {len(expr.arguments) + len(expr.named)}"
+        )
         advice = f"write `{expr.function}({', '.join(names)})`"
         inference.found.append(codes.ARGUMENTS.at(expr.span, message, help=advice))
         return unknown(expr.span)
@@ -719,7 +780,9 @@ class Binding:
             elif places and places[-1].variadic:
                 assigned.append((places[-1], argument))
             else:
-                problem = f"`{self.builtin.name}` takes {len(places)} arguments, not {len(self.expr.arguments)}"
+                problem = (
+                    f"`{self.builtin.name}` takes {plural(len(places), 'argument')}, not {len(self.expr.arguments)}"
+                )
         taken = {parameter.name for parameter, _ in assigned}
         for given in self.expr.named:
             found = next((p for p in parameters if p.name == given.name and not p.variadic), None)
@@ -736,11 +799,27 @@ class Binding:
         if lacking and not problem:
             problem = f"`{self.builtin.name}` also needs `{lacking[0]}`"
         if problem:
-            self.inference.found.append(
-                codes.ARGUMENTS.at(self.expr.span, problem, help=f"write it as `{self.builtin.signature}`")
-            )
+            advice = self._named_argument() or f"write it as `{self.builtin.signature}`"
+            self.inference.found.append(codes.ARGUMENTS.at(self.expr.span, problem, help=advice))
             return None
         return assigned
+
+    def _named_argument(self) -> str:
+        """Return how to name one argument too many, if that is all that is wrong: `promql("x", max_age=2min)`."""
+        places = [p for p in self.builtin.parameters if not p.named_only]
+        given, names = self.expr.arguments, {each.name for each in self.expr.named}
+        named = [p for p in self.builtin.parameters if p.named_only and p.name not in names]
+        if len(given) != len(places) + 1 or not named:
+            return ""
+        value = self.inference.infer(given[-1], self.scope)
+        kind, unit = value.info.type.kind, value.info.type.unit
+        fitting = [p for p in named if p.takes.kind is kind and (kind is not Kind.NUMBER or p.takes.unit == unit)]
+        if not fitting:
+            return ""
+        written = [each.span.text for each in given[:-1]] + [f"{fitting[0].name}={given[-1].span.text}"]
+        written += [f"{each.name}={each.value.span.text}" for each in self.expr.named]
+        others = f" (or `{'`, `'.join(p.name for p in fitting[1:])}`)" if len(fitting) > 1 else ""
+        return f"name the argument{others}: `{self.builtin.name}({', '.join(written)})`"
 
     def _value(self, parameter: Parameter, argument: expressions.Expr) -> typed.Typed:
         value = self.inference.infer(argument, self.scope)
@@ -781,6 +860,13 @@ class Binding:
                 return None
             constant: Any = resource_name(argument.name)
         else:
+            if takes.kind is Kind.TEXT and self._is_bare(argument):
+                written = f'"{argument.span.text}"'
+                fix = Fix(f"write {written}", (Edit(argument.span, written),))
+                message = f"`{argument.span.text}` is a text without quotes"
+                advice = f"write `{self.builtin.name}({written})`"
+                found.append(codes.UNKNOWN_NAME.at(argument.span, message, help=advice, fix=fix))
+                return None
             value = self.inference.infer(argument, self.scope)
             if operators.has_unknown(value):
                 return None
@@ -803,6 +889,14 @@ class Binding:
             message, _, advice = str(error).partition("; ")
             found.append(codes.BAD_ARGUMENT.at(argument.span, message, help=advice))
             return None
+
+    def _is_bare(self, argument: expressions.Expr) -> bool:
+        """Return whether an argument is a name that nothing has."""
+        known = (*self.inference.definitions, *self.scope.parameters, *self.scope.items)
+        return isinstance(argument, expressions.Name) and not (
+            argument.name in (*known, "node", "pod", *self.inference.environment.builtins)
+            or closest(argument.name, known)
+        )
 
     def _typed(
         self, positional: list[Any], named: dict[str, Any], values: list[typed.Typed], unit: typed.Typed | None
@@ -1034,6 +1128,8 @@ def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> 
         advice = foreign.NAMES[name.lower()]
     elif meant:
         advice = f"did you mean `{meant}`?"
+    elif scope.statement in _GROUPING and name in inference.environment.topologies:
+        advice = f"pods are grouped by a label, over a topology: `{scope.statement} by pod.label.app over {name}`"
     elif scope.bare_item and name in RESOURCE_WORDS:
         advice = f"did you mean `request.{name}`?"
     elif scope.statement in _GROUPING and not fields:
@@ -1048,10 +1144,21 @@ def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> 
     return codes.UNKNOWN_NAME.at(expr.span, f"unknown name `{name}`", help=advice)
 
 
-def unknown_field(inference: Inference, subject: str, root: expressions.Name, steps: list[Step]) -> Diagnostic:
+def unknown_field(
+    inference: Inference, subject: str, root: expressions.Name, steps: list[Step], scope: Scope
+) -> Diagnostic:
     """Return the diagnostic of a path that leads to no field."""
     first = steps[0]
-    names = sorted({p.split(".")[1] for p in inference.environment.fields if p.startswith(f"{subject}.")})
+    fields = [f for f in inference.environment.fields.values() if f.path.startswith(f"{subject}.")]
+    if root.name != subject:
+        fields = [f for f in fields if not f.depends & ~scope.item_depends]
+        meant = closest(first.text, {f.path.split(".")[1] for f in fields})
+        message = f"`{root.name}.{first.text}` is not known of pods that already run"
+        known = ", ".join(f"`{root.name}.{f.written.partition('.')[2]}`" for f in fields)
+        advice = f"did you mean `{root.name}.{meant}`?" if meant else f"what is known of them: {known}"
+        if first.text not in ("labels", "annotations"):
+            return codes.UNKNOWN_FIELD.at(first.span, message, help=advice)
+    names = sorted({f.path.split(".")[1] for f in fields})
     inner = sorted(p.split(".")[2] for p in inference.environment.fields if p.startswith(f"{subject}.{first.text}."))
     if inner:
         at = steps[1] if len(steps) > 1 else first

@@ -138,6 +138,9 @@ def comparison(
         value = left if a is not Kind.NUMBER else right
         found.append(wrong_type(value, f"a number beside `{operator}`"))
         return unknown(span)
+    if a is b is Kind.LIST:
+        found.append(codes.WRONG_TYPE.at(span, "lists can't be compared", help=_compare_advice(left, right)))
+        return unknown(span)
     if a is not b or a not in (Kind.TEXT, Kind.TRUTH):
         value, other = (right, left) if a in (Kind.TEXT, Kind.TRUTH, Kind.NUMBER) else (left, right)
         found.append(wrong_type(value, f"{other.info.type} as on the other side", advice=_compare_advice(left, right)))
@@ -171,13 +174,22 @@ def _as_truth(value: typed.Typed) -> typed.Typed:
     return typed.Same(Info(TRUTH, value.info.shape, False, value.info.depends), value.span, False, value, true)
 
 
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
 def _compare_advice(left: typed.Typed, right: typed.Typed) -> str:
     kinds = {left.info.type.kind, right.info.type.kind}
     if kinds == {Kind.TEXT, Kind.NUMBER}:
         literal = next((v for v in (left, right) if v.info.literal), None)
         if literal is not None:
             return f'write "{literal.span.text}" in quotes, or number(…) around the text'
-        return "turn the text into a number with number(…)"
+        text = next(
+            (v.value for v in (left, right) if isinstance(v, typed.Constant) and isinstance(v.value, str)), None
+        )
+        day = _DAYS.index(text[:3].lower()) + 1 if text is not None and text[:3].lower() in _DAYS else None
+        if day is not None:
+            return f"write {day}: Monday is 1, Sunday 7"
+        return "turn the text into a number with number(…)" if text is None else "write the number without quotes"
     if kinds == {Kind.TEXT, Kind.TRUTH}:
         return 'labels hold text: write "true" in quotes'
     if Kind.LIST in kinds:

@@ -76,11 +76,16 @@ def _literal_unit(literal: typed.Typed, unit: Unit) -> Diagnostic:
     return codes.UNIT.at(literal.span, message, help=_unit_advice(literal.info.type.unit, unit))
 
 
+_PLAINLY = {BYTES: "bytes", SECONDS: "duration", CORES: "cpu"}
+
+
 def _unit_advice(a: Unit, b: Unit) -> str:
     if {a, b} == {CORES, BYTES}:
         return "was .mem meant instead of .cpu, or the other way round? Gi is for bytes, bare numbers for cpu"
     if not a.plain and not b.plain:
         return "divide each by an amount of its own kind first"
     unit = b if a.plain else a
-    example = {BYTES: "1Gi", SECONDS: "1h", CORES: "1"}.get(unit)
-    return f"make it a plain number: divide it by {example}" if example else "bring both to the same unit"
+    example = {BYTES: "1Gi", SECONDS: "1h", CORES: "1core"}.get(unit)
+    if example is None:
+        return "bring both to the same unit"
+    return f"divide the {_PLAINLY[unit]} by `{example}` for a plain number, or multiply the plain number by `{example}`"

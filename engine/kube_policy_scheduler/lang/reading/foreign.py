@@ -57,6 +57,9 @@ WORDS = {
     "startswith": 'write `startswith(text, "beginning")`',
     "endswith": 'write `endswith(text, "end")`',
     "exists": "write `label KEY`, or `… is not missing`",
+    **dict.fromkeys(("maxskew", "max_skew", "skew"), "write `max skew 1`"),
+    **dict.fromkeys(("mindomains", "min_domains", "domains"), "write `max skew 1 min domains 3`"),
+    **dict.fromkeys(("except", "excluding", "minus", "but"), "what is left out is said with `without NAME`"),
     "between": "write `low <= x and x <= high`; for times of day `between(\"22:00\", \"06:00\")`",
     "equals": "write `==`",
     "eq": "write `==`",
@@ -95,6 +98,7 @@ UNITS = {
 """Units written as a word of their own, and how they are written behind the number."""
 
 NAMES = {
+    "victim": "only behind `evict where` there is a victim; for the pod that is placed write `pod.…`",
     **dict.fromkeys(
         ("null", "none", "nil", "undefined"), "nothing is compared with it: write `… is missing` or `… is not missing`"
     ),

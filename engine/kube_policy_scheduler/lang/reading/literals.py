@@ -13,11 +13,14 @@ SUFFIXES: dict[str, float] = {
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
     **UNIT_SECONDS,
     "%": 0.01,
+    "core": 1, "cores": 1,
 }  # fmt: skip
 """What a suffix multiplies by: quantities as in Kubernetes, durations in seconds, shares of 1."""
 
 DURATIONS = frozenset(UNIT_SECONDS)
 BYTES = frozenset({"Ki", "Mi", "Gi", "Ti", "Pi", "Ei"})
+CORES = frozenset({"core", "cores"})
+"""Of cpu: `1core` is an amount, where a bare `1` is whatever it meets."""
 DECIMALS = frozenset({"k", "M", "G", "T", "P", "E"})
 
 OBJECT_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -29,8 +32,8 @@ _MEANT = {
     "K": "k", "KB": "k", "kB": "k", "kb": "k", "MB": "M", "mb": "M", "Mb": "M", "GB": "G", "gb": "G", "Gb": "G",
     "TB": "T", "tb": "T", "Tb": "T", "ki": "Ki", "KiB": "Ki", "kib": "Ki", "mi": "Mi", "MiB": "Mi", "mib": "Mi",
     "gi": "Gi", "GiB": "Gi", "gib": "Gi", "Gib": "Gi", "Mib": "Mi", "g": "Gi", "t": "Ti", "ti": "Ti",
-    "TiB": "Ti", "tib": "Ti", "pi": "Pi", "PiB": "Pi", "PB": "P", "B": "", "bytes": "", "cores": "", "core": "",
-    "cpu": "", "cpus": "", "u": "", "n": "",
+    "TiB": "Ti", "tib": "Ti", "pi": "Pi", "PiB": "Pi", "PB": "P", "B": "", "bytes": "",
+    "cpu": "core", "cpus": "cores", "vcpu": "core", "vcpus": "cores", "u": "", "n": "",
 }  # fmt: skip
 
 
@@ -48,7 +51,7 @@ def number(text: str) -> tuple[float, str, str]:
         meant = _MEANT.get(suffix)
         if meant is not None:
             return value, "", f"write `{digits}{meant}`"
-        return value, "", "units are m k M G T P E, Ki Mi Gi Ti Pi Ei, ms s min h d w, and %"
+        return value, "", "units are m k M G T P E, Ki Mi Gi Ti Pi Ei, core, ms s min h d w, and %"
     if value * factor > 1e30:
         return 0.0, "", "numbers go up to 1e30"
     # dividing keeps 80% and 500m exact where multiplying would not

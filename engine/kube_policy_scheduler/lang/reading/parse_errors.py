@@ -17,7 +17,7 @@ from kube_policy_scheduler.lang.reading import foreign
 from kube_policy_scheduler.lang.reading.layout import Line
 from kube_policy_scheduler.lang.reading.literals import OBJECT_NAME
 from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES, EXAMPLES, KEYWORDS, WORDS
-from kube_policy_scheduler.wording import listed
+from kube_policy_scheduler.wording import listed, one_line
 
 _LETTERS = {
     **dict(zip("аеорсухіјѕһԁԛԝАВЕКМНОРСТХІЈЅ", "aeopcyxijshdqwABEKMHOPCTXIJS", strict=True)),
@@ -53,6 +53,8 @@ def lookalike(char: str) -> tuple[str, str] | None:
 
 WORD = re.compile(r"[A-Za-z_]\w*|\d+|.")
 """A word, the digits of a number, or one other character."""
+WORD_OF_KEY = re.compile(r" *([\w./-]+)")
+"""The key of a label."""
 _OPERANDS = frozenset({"NUMBER", "STRING", "LPAR", "LSQB", "TRUE", "FALSE", "POD"})
 _OPERATORS = frozenset({"PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "EQ", "NE", "LT", "LE", "GT", "GE", "AND", "OR"})
 _QUIET = _OPERANDS | _OPERATORS | {
@@ -157,11 +159,24 @@ def advice_for(place: Place) -> str:
     """Return what is probably meant; "" where nothing is known."""
     word, last, text = place.word.lower(), place.last, place.line.text
     if place.word == "(" and (method := _METHOD.search(place.near)):
-        if method[1].endswith(".pods") or method[2] in ("any", "all", "filter", "count", "exists"):
+        if method[1].endswith(".pods"):
             return f"there are no methods: write `any(p in {method[1]} where …)`"
+        if method[2] in ("any", "all", "filter", "count", "exists", "contains", "includes", "has"):
+            return f'there are no methods: write `"…" in {method[1]}`'
         if method[2] == "label":
             return f'write `{method[1]}.label["KEY"]`'
-        return f"there are no methods: write `{method[2].lower()}({method[1]}, …)`"
+        more = "" if text[place.at :].startswith("()") else ", …"
+        return f"there are no methods: write `{method[2].lower()}({method[1]}{more})`"
+    if place.keyword == "score" and "THEN" in place.accepts:
+        return "write `score 10 if …`, or `score if COND then A else B`"
+    if place.keyword in ("let", "metric") and place.accepts == {"ASSIGN"}:
+        return f"write `{place.keyword} {last} = {one_line(text[place.at :].strip(), 40)}`"
+    if place.keyword == "spread" and word in ("count", "counted"):
+        return "which nodes count is said with `counting all nodes`"
+    if last == "is" and word not in foreign.WORDS:
+        return "write `==`; `is` asks only `is missing` and `is not missing`"
+    if re.search(r"\d\.\.\s*$", place.near):
+        return "there are no ranges: write `8 <= x and x < 18`"
     if last == "else" and place.keyword == "score":
         return "write `score if COND then A else B`"
     if last == "else" and place.word[0].isalpha():
@@ -177,7 +192,8 @@ def advice_for(place: Place) -> str:
     if place.keyword == "for" and "WHERE" in place.accepts:
         return "write `for pods where …`, such as `for pods where pod label app=web`"
     if place.keyword == "hold" and "NUMBER" not in place.accepts and last == "hold":
-        return f"write `hold if {'not ' if word == 'until' else ''}…`"
+        rest = one_line(text[place.at :].strip(), 40) if word not in ("until", "while", "when", "for") else "…"
+        return f"write `hold if {'not ' if word == 'until' else ''}{rest}`"
     if word == "by" and last in ("avg", "sum", "min", "max", "count", "topk", "quantile"):
         return f'a query stands in quotes: `promql("{last} by (node) (…)")`'
     if word == "by" and last in ("spread", "pack"):
@@ -202,7 +218,7 @@ def advice_for(place: Place) -> str:
 _COMPARATORS = frozenset({"EQ", "NE", "LT", "LE", "GT", "GE", "IN", "MATCHES"})
 _NUMBER_BEFORE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s+$")
 _SINGLE_QUOTED = re.compile(r"'([^'\"\\]*)'")
-_TYPOGRAPHIC = re.compile(r"[“”„]([^“”„\"\\]*)[“”„]")
+_TYPOGRAPHIC = re.compile(r"[“”„«»‘’‚]([^“”„«»‘’‚\"\\]*)[“”„«»‘’]")
 _IN_PARENTHESES = re.compile(r"\bin\s*\(([^()\[\]]*)\)")
 _QUOTED_NAME = re.compile(f'"({OBJECT_NAME.pattern})"')
 _NO_BLOCKS = "there are no blocks: one statement a line"
@@ -215,7 +231,7 @@ _CHARACTERS = {
     "$": ("`$` has no meaning here", "names stand as they are: `load`"),
     "@": ("`@` has no meaning here", "remove it, or put it in quotes"),
     "?": ("`?` is no operator here", "write `if COND then A else B`; a default for a missing value is `?? DEFAULT`"),
-    "“": _QUOTE, "”": _QUOTE, "„": _QUOTE,
+    "“": _QUOTE, "”": _QUOTE, "„": _QUOTE, "‘": _QUOTE, "’": _QUOTE, "«": _QUOTE, "»": _QUOTE,
 }  # fmt: skip
 
 
@@ -245,7 +261,12 @@ def unknown_statement(source: Source, line: Line, word: str) -> Diagnostic:
     if meant == word.lower() and meant:
         advice, fix = f"write `{meant}`", Fix(f"write {meant}", (Edit(span, meant),))
     elif rest.startswith(("=", ":=")) and not rest.startswith("==") and word:
-        advice = f"write `let {word} = …`"
+        value = rest.lstrip(":=").strip()
+        advice = f"write `let {word} = {one_line(value, 40) or '…'}`"
+        sign = len(line.text) - len(rest.lstrip(":="))
+        if value and OBJECT_NAME.fullmatch(word):
+            whole = Span(source, line.start, line.start + sign)
+            fix = Fix(f"write let {word} =", (Edit(whole, f"let {word} ="),))
     elif meant and not advice:
         advice = f"did you mean `{meant}`?"
     elif not advice:
@@ -253,9 +274,15 @@ def unknown_statement(source: Source, line: Line, word: str) -> Diagnostic:
     return codes.UNKNOWN_STATEMENT.at(span, message, help=advice, fix=fix)
 
 
-def _comment(source: Source, start: int, *, advice: str = "comments begin with `#`") -> Diagnostic:
+def _comment(
+    source: Source, start: int, *, advice: str = "comments begin with `#`", end: int | None = None
+) -> Diagnostic:
     span = Span(source, start, start + 2)
     fix = Fix("write #", (Edit(span, "#"),)) if span.text != "/*" and advice == "comments begin with `#`" else None
+    rest = source.text[start:end] if end is not None else source.text[start:].split("\n", 1)[0]
+    if span.text == "/*" and "\n" not in rest and rest.rstrip().endswith("*/"):
+        written = f"#{rest.rstrip()[2:-2].rstrip()}"
+        fix = Fix("write #", (Edit(Span(source, start, start + len(rest.rstrip())), written),))
     return codes.FOREIGN_OPERATOR.at(span, f"`{span.text}` begins no comment here", help=advice, fix=fix)
 
 
@@ -275,7 +302,8 @@ def _token(place: Place, kind: str) -> Diagnostic:
     text, at = place.line.text, place.at
     if text.startswith("//", at - 1):
         return _comment(place.source, place.line.start + at - 1, advice="comments begin with `#`; divide with `/`")
-    found = _operator(place) or _assignment(place) or _comma(place) or _capitals(place) or _unit(place)
+    looks = (_field_called, _dashes, _glued, _operator, _assignment, _comma, _capitals, _unit)
+    found = next((found for look in looks if (found := look(place)) is not None), None)
     if found is not None:
         return found
     if kind in _COMPARATORS and "AND" in place.accepts and not place.accepts & _COMPARATORS:
@@ -289,9 +317,77 @@ def _token(place: Place, kind: str) -> Diagnostic:
     return place.unexpected(advice)
 
 
+_FIELD_CALLED = re.compile(r"\b(?:node|pod)\.[A-Za-z_]\w*$")
+
+
+def _field_called(place: Place) -> Diagnostic | None:
+    """Return the diagnostic of `node.ready()`."""
+    called = _FIELD_CALLED.search(place.near) if place.line.text.startswith("()", place.at) else None
+    if called is None:
+        return None
+    fix = Fix("remove the parentheses", (Edit(place.range(place.at, place.at + 2), ""),))
+    message = f"`{called[0]}` is a field, not a function"
+    return codes.UNEXPECTED.at(place.range(place.at, place.at + 2), message, help=f"write `{called[0]}`", fix=fix)
+
+
+def _dashes(place: Place) -> Diagnostic | None:
+    """Return the diagnostic of `-- a comment` and `/* a comment */` behind a statement."""
+    text = place.line.text
+    start = place.before.rfind(" -- ")
+    if start >= 0 and '"' not in place.before[start:]:
+        return _comment(place.source, place.line.start + start + 1)
+    if place.word == "*" and place.before.endswith("/"):
+        return _comment(place.source, place.line.start + place.at - 1, end=place.line.start + len(text))
+    return None
+
+
+_GLUED = re.compile(r"[\w.]+")
+_HEXADECIMAL = re.compile(r"0[xX][0-9A-Fa-f]+|0[bB][01]+|0[oO][0-7]+")
+_UNDERSCORES = re.compile(r"\d{1,3}(?:_\d{3})+(?=[A-Za-z%]*$)")
+_DURATIONS = re.compile(r"(?:\d+(?:\.\d+)?(?:w|d|h|min|m|s))+")
+_SECONDS = {"w": 604800, "d": 86400, "h": 3600, "min": 60, "m": 60, "s": 1}
+
+
+def _glued(place: Place) -> Diagnostic | None:
+    """Return the diagnostic of `0x10`, `1_000` and `1h30m`: numbers as others write them."""
+    text = place.line.text
+    around = next((m for m in _GLUED.finditer(text) if m.start() < place.at < m.end()), None)
+    if around is None or not around[0][0].isdigit():
+        return None
+    word, written = around[0], ""
+    if _HEXADECIMAL.fullmatch(word):
+        written = str(int(word, 0))
+    elif _UNDERSCORES.match(word):
+        written = word.replace("_", "")
+    elif _DURATIONS.fullmatch(word) and len(word) < _NEAR:
+        pieces = re.findall(r"([\d.]+)([a-z]+)", word)
+        seconds = sum(float(number) * _SECONDS[unit] for number, unit in pieces)
+        unit = next(unit for unit in ("w", "d", "h", "min", "s") if not seconds % _SECONDS[unit] or unit == "s")
+        written = f"{seconds / _SECONDS[unit]:g}{unit}"
+    if not written:
+        return None
+    span, fix = place.range(*around.span()), Fix(f"write {written}", (Edit(place.range(*around.span()), written),))
+    message = f"`{word}` is not a number or quantity"
+    return codes.NUMBER.at(span, message, help=f"write `{written}`", fix=fix)
+
+
+_LABEL_BEFORE = re.compile(r"(?:\bpod[ ]+)?\blabel[ ]*$")
+
+
 def _operator(place: Place) -> Diagnostic | None:
     """Return the diagnostic where another language's operator stands."""
     text, at = place.line.text, place.at
+    label = _LABEL_BEFORE.search(place.near) if place.word == "!" and not text.startswith("!=", at) else None
+    if label is not None:
+        start, written = at - len(label[0]), f"not {' '.join(label[0].split())} "
+        sure = Fix(f"write {written}", (Edit(place.range(start, at + 1), written),))
+        key = WORD_OF_KEY.match(text, at + 1)
+        advice = f"write `{written}{key[1] if key else 'KEY'}`"
+        return codes.FOREIGN_OPERATOR.at(place.span, "`!` is no operator here", help=advice, fix=sure)
+    if place.word == ">" and place.before.endswith("<"):
+        span = place.range(at - 1, at + 1)
+        sure = Fix("write !=", (Edit(span, "!="),))
+        return codes.FOREIGN_OPERATOR.at(span, "`<>` is no operator here", help="write `!=`", fix=sure)
     for operator in sorted(foreign.OPERATORS, key=len, reverse=True):
         if not text.startswith(operator, at):
             continue
@@ -390,7 +486,7 @@ def _character(place: Place) -> Diagnostic:
         quoted = _SINGLE_QUOTED.match(text, at) or _TYPOGRAPHIC.match(text, at)
         if quoted is not None:
             fix = Fix("write straight double quotes", (Edit(place.range(*quoted.span()), f'"{quoted[1]}"'),))
-            advice = f'write `"{quoted[1]}"`' if char == "'" else advice
+            advice = f'write `"{quoted[1]}"`'
         elif char == ";":
             rest = text[at + 1 :]
             end = at + 1 + len(rest) - len(rest.lstrip())
@@ -421,6 +517,8 @@ def _block(place: Place, char: str) -> Diagnostic:
             advice = f'a query stands in quotes: `promql("{place.last}{{…}}")`'
         elif place.keyword == "def":
             advice = "write `def NAME(a, b) = …`"
+    elif re.search(r"\b\d{1,2}$", place.near):
+        advice = 'times of day stand in quotes: `between("22:00", "06:00")`'
     elif place.keyword == "let":
         advice = "types are found by themselves: write `let NAME = …`"
     elif place.keyword == "def":

@@ -8,6 +8,7 @@ from functools import lru_cache
 from kube_policy_scheduler.diagnostics import Edit, Fix
 from kube_policy_scheduler.lang import typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy
+from kube_policy_scheduler.lang.checking.units import constant_number
 from kube_policy_scheduler.lang.types import CORES
 from kube_policy_scheduler.lint.rule import Finding, rule, short
 
@@ -38,6 +39,8 @@ def _comparisons(policy: CheckedPolicy) -> tuple[typed.Compare, ...]:
 
 def _too_large(value: typed.Compare) -> Iterator[Finding]:
     for share, literal in ((value.left, value.right), (value.right, value.left)):
+        if isinstance(share, typed.Arithmetic) and share.operator == "/" and constant_number(share.right) is not None:
+            continue  # so many Gi, hours or cores: no share of anything
         if share.info.type.unit.share and isinstance(literal, typed.Constant) and literal.value > 2:
             text = literal.span.text
             yield Finding(
