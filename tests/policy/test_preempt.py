@@ -13,6 +13,7 @@ from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
 from kube_policy_scheduler.framework.frame import Frame
+from tests.lang.texts import said
 from tests.policy.worlds import node, pod, policy
 
 BATCH_ONLY = 'preempt if true evict where victim.label.tier == "batch"'
@@ -145,3 +146,10 @@ def test_no_victim_is_ever_spared_by_the_rule_and_arithmetic_agrees_with_the_reh
         for victim in found[0].preemption.victims:
             assert victim.labels["tier"] == "batch"
             assert victim.priority < priority
+
+
+@pytest.mark.parametrize("field", ["queued", "waiting", "attempts"])
+def test_a_pod_that_runs_has_no_time_in_the_queue(field: str) -> None:
+    (found,) = said(f"preempt if true evict where victim.{field} == pod.{field}")
+
+    assert (found.code, found.message) == ("P0102", f"`victim.{field}` is not known of pods that already run")

@@ -63,7 +63,7 @@ def created(frame: Frame) -> Duration:
     return frame.pod.created
 
 
-@pod_field("pod.queued", depends=_POD, low=0, high=1e11)
+@pod_field("pod.queued", depends=_POD | Depends.QUEUE, low=0, high=1e11)
 def queued(frame: Frame) -> Duration:
     """The time when the pod first entered the scheduling queue, as time since 1970."""
     return frame.queued
@@ -71,7 +71,7 @@ def queued(frame: Frame) -> Duration:
 
 @pod_field(
     "pod.waiting",
-    depends=_POD | Depends.CLOCK,
+    depends=_POD | Depends.QUEUE | Depends.CLOCK,
     low=0,
     high=1e11,
     foreign=("age",),
@@ -82,7 +82,7 @@ def waiting(frame: Frame) -> Duration:
     return max(frame.now - frame.queued, 0.0)
 
 
-@pod_field("pod.attempts", depends=_POD, low=0, high=1e9)
+@pod_field("pod.attempts", depends=_POD | Depends.QUEUE, low=0, high=1e9)
 def attempts(frame: Frame) -> Number:
     """The number of earlier scheduling attempts of the pod."""
     return float(frame.attempts)

@@ -133,19 +133,32 @@ def _by_resource(make: Callable[[Any], ScorePlugin], resources: tuple[str, ...])
 
 @builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100), reads=_ROOM, opposite="most_allocated")
 def least_allocated(*resources: ResourceWord) -> NumberReader:
-    """Return 0 to 100: the free share of the node with the pod, averaged over the resources (cpu and mem)."""
+    """Return 0 to 100: the free share of the node with the pod, averaged over the resources (cpu and mem).
+
+    A whole number for each resource, rounded down, as in kube-scheduler: on large nodes, small pods may change nothing.
+    For containers without a request, 100m cpu and 200Mi memory count. To have fractions and true requests, write
+    `100 * (1 - node.used_fraction.cpu)`.
+    """
     return _by_resource(LeastAllocated, resources)
 
 
 @builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100), reads=_ROOM, opposite="least_allocated")
 def most_allocated(*resources: ResourceWord) -> NumberReader:
-    """Return 0 to 100: the used share of the node with the pod, averaged over the resources (cpu and mem)."""
+    """Return 0 to 100: the used share of the node with the pod, averaged over the resources (cpu and mem).
+
+    Rounded, and with default requests, as for `least_allocated()`.
+    """
     return _by_resource(MostAllocated, resources)
 
 
 @builtin(staged=True, shape=Shape.NODE, depends=_ROW, bounds=(0, 100), reads=_ROOM)
 def balanced(*resources: ResourceWord) -> NumberReader:
-    """Return 0 to 100: how evenly the node's resources (cpu and mem) would be used with the pod."""
+    """Return how the pod changes the balance of the node's resources (cpu and mem): 75 not at all, 50 to 100.
+
+    Above 75, the used shares of the resources are more equal with the pod than without it; below 75, less equal. So it
+    is about the change, not about how even the node is. 0 on every node if the pod requests none of the resources. A
+    whole number; requests count as they are, without defaults.
+    """
     return _by_resource(NodeResourcesBalancedAllocation, resources)
 
 

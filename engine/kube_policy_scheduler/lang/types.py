@@ -110,7 +110,9 @@ class Depends(Flag):
     TEMPLATE = auto()
     """The pod's template: labels, requests, priority, owner, …"""
     POD = auto()
-    """The pod itself: name, annotations, creation, attempts."""
+    """The pod itself: name, annotations, creation."""
+    QUEUE = auto()
+    """The pod's time in the queue: pods that run have none any more."""
     NODE = auto()
     """Static facts of each node: labels, taints, conditions, allocatable."""
     ROW = auto()

@@ -54,7 +54,7 @@ def requirement_of(clause: CompiledGang, frame: Frame, *, policy: str) -> GangRe
         gang_of,
         clause.text,
         policy=policy,
-        is_settled=not clause.depends & ~(Depends.TEMPLATE | Depends.POD),
+        is_settled=not clause.depends & ~(Depends.TEMPLATE | Depends.POD | Depends.QUEUE),
     )
 
 

@@ -22,7 +22,9 @@ from kube_policy_scheduler.lang.formatting.show import clause_text
 from kube_policy_scheduler.lang.reading.literals import label_problem
 from kube_policy_scheduler.lang.types import BYTES, NUMBER, PLAIN, SECONDS, Depends, Info, Kind, Unit
 
-SETTLED = Depends.TEMPLATE | Depends.POD
+OF_VICTIMS = Depends.TEMPLATE | Depends.POD
+"""What is known of a pod that runs and might be evicted."""
+SETTLED = OF_VICTIMS | Depends.QUEUE
 """What does not change after the pod arrived."""
 DEFAULT_GANG_SECONDS = 300.0
 """How long a gang waits for its last member: long enough for an autoscaler to bring a node."""
@@ -431,7 +433,7 @@ class _Checker:
         condition = self.condition(tree.condition, self.pod_scope("preempt"))
         evict = None
         if tree.evict is not None:
-            scope = Scope("evict where", nodes=False, items=frozenset({"victim"}), item_depends=SETTLED)
+            scope = Scope("evict where", nodes=False, items=frozenset({"victim"}), item_depends=OF_VICTIMS)
             evict = self.truth(tree.evict, scope)
         return checked.Preemption(ClauseKind.PREEMPT, tree, name, condition, evict)
 

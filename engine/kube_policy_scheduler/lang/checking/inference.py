@@ -1154,8 +1154,8 @@ def unknown_field(
         fields = [f for f in fields if not f.depends & ~scope.item_depends]
         meant = closest(first.text, {f.path.split(".")[1] for f in fields})
         message = f"`{root.name}.{first.text}` is not known of pods that already run"
-        known = ", ".join(f"`{root.name}.{f.written.partition('.')[2]}`" for f in fields)
-        advice = f"did you mean `{root.name}.{meant}`?" if meant else f"what is known of them: {known}"
+        advice = "use a field that `policyctl fields` marks `also of running pods`"
+        advice = f"did you mean `{root.name}.{meant}`?" if meant else advice
         if first.text not in ("labels", "annotations"):
             return codes.UNKNOWN_FIELD.at(first.span, message, help=advice)
     names = sorted({f.path.split(".")[1] for f in fields})

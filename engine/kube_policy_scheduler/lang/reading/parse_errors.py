@@ -486,7 +486,7 @@ def _character(place: Place) -> Diagnostic:
         quoted = _SINGLE_QUOTED.match(text, at) or _TYPOGRAPHIC.match(text, at)
         if quoted is not None:
             fix = Fix("write straight double quotes", (Edit(place.range(*quoted.span()), f'"{quoted[1]}"'),))
-            advice = f'write `"{quoted[1]}"`'
+            advice = f'write `"{quoted[1]}"`' if char == "'" else advice
         elif char == ";":
             rest = text[at + 1 :]
             end = at + 1 + len(rest) - len(rest.lstrip())
