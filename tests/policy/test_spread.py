@@ -112,6 +112,17 @@ def test_min_domains_counts_the_same_domains() -> None:
     assert passing(f"{SPREAD} min domains 3", nodes) == []
 
 
+def test_what_counts_follows_the_nodes() -> None:
+    nodes, rules = three_zones(spec=TAINT), policy(SPREAD)
+    waiting = pod(nodes, "p", labels=RED)
+
+    assert feasible(decide(rules, waiting, nodes), nodes) == ["a", "b"]
+    nodes.set_node(node("c", zone="c"))
+    assert feasible(decide(rules, waiting, nodes), nodes) == ["c"]
+    nodes.set_node(node("c", zone="c", spec={"unschedulable": True}))
+    assert feasible(decide(rules, waiting, nodes), nodes) == ["a", "b"]
+
+
 def test_a_filter_with_a_condition_counts_for_the_pods_that_it_is_about() -> None:
     nodes = three_zones(labels={"pool": "batch"})
     rule = 'filter label pool=web if pod.label.app == "{}"'

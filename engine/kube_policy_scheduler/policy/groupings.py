@@ -9,14 +9,16 @@ drown other scores as 0 against 1 does; and the weight compares with those of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from kube_policy_scheduler.builtins.pods import MemberSet
+from kube_policy_scheduler.cluster.bounded_cache import BoundedCache
 from kube_policy_scheduler.cluster.domains import topology
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
+from kube_policy_scheduler.cluster.pods import PodTemplate
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import SKIP, FilterPlugin, PreFilterResult, Ready, Scope, Skip
 from kube_policy_scheduler.framework.plugins.node_affinity import NodeAffinity
@@ -87,6 +89,7 @@ class GroupingScore(_Grouping):
         return raw
 
 
+_KEPT_TEMPLATES, _KEPT_BYTES = 256, 8 * 2**20
 _BY_TAINTS = (NodeUnschedulable, TaintToleration)
 _MOMENTARY = Depends.ROW | Depends.CLUSTER | Depends.SIGNAL | Depends.FEASIBLE
 
@@ -117,13 +120,33 @@ class SpreadFilter(_Grouping):
         super().__init__(clause)
         self._usable = tuple(plugin for plugin in filters if _says_which_count(plugin, clause.counting))
         self.events = self.events.union(*(plugin.events or () for plugin in self._usable))
+        self._is_static = all(plugin.scope is Scope.TEMPLATE for plugin in self._usable)
+        self._kept: BoundedCache[PodTemplate, BoolArray] = BoundedCache(
+            most=_KEPT_TEMPLATES, most_bytes=_KEPT_BYTES, size_of=lambda template, counted: template.size + len(counted)
+        )
+        """What counts for the templates asked about last, in the state `_state` of the nodes."""
+        self._state: Hashable = None
 
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Have nothing to say where the clause's condition does not hold; else find out which nodes count."""
         return Ready(self._counted(frame)) if self._applies(frame) else SKIP
 
     def _counted(self, frame: Frame) -> BoolArray:
-        """Return `bool[nodes]`: the nodes whose domains count."""
+        """Return `bool[nodes]`: the nodes whose domains count. Read-only."""
+        if not self._is_static:
+            return self._asked(frame)
+        nodes = frame.cluster.nodes
+        state = (nodes, nodes.version, nodes.images_version)
+        if state != self._state:
+            self._kept.clear()
+            self._state = state
+        kept = self._kept.get(frame.template)
+        if kept is None:
+            kept = self._asked(frame)
+            self._kept.set(frame.template, kept)
+        return kept
+
+    def _asked(self, frame: Frame) -> BoolArray:
         whole = frame.at(slice(None))
         counted: BoolArray = np.ones(whole.size, np.bool_)
         for plugin in self._usable:
