@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -73,6 +74,7 @@ class Connection:
         self._line = line or Line()
         self._throttle = Throttle()
         self.is_reachable = True
+        self._is_back = asyncio.Event()
         self.cut_until = 0.0
         """Event loop's time at which whoever cut it will let everything through again."""
         self.takes_requests = True
@@ -87,8 +89,10 @@ class Connection:
         return beside
 
     async def pause(self, seconds: float) -> None:
-        """Sleep."""
-        await asyncio.sleep(seconds)
+        """Sleep, but no longer than until a server that was unreachable is reachable again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_back.wait()
 
     def close(self) -> None:
         """Let nothing come back from now on: the client is no more. What is on its way still arrives."""
@@ -237,7 +241,10 @@ class Connection:
         if self._line.closed:
             await asyncio.get_running_loop().create_future()
         takes_any = self.takes_requests and not self.is_cut and not server.is_down
-        self.is_reachable = takes_any and fault != "unreachable"
+        was_reachable, self.is_reachable = self.is_reachable, takes_any and fault != "unreachable"
+        if self.is_reachable and not was_reachable:
+            self._is_back.set()
+            self._is_back = asyncio.Event()
         if not self.is_reachable:
             server.met[f"{asked}: unreachable"] += 1
             await asyncio.sleep(server.random.random() * ONE_WAY_SECONDS)
