@@ -222,7 +222,8 @@ class Membership:
         self._elders = frozenset(
             elder
             for elder in self._elders or ()
-            if elder in others and (identity not in others[elder].knows or others[elder].pods_seen > known)
+            if elder in self._free_at  # its lease was deleted or has expired; it may act for a while all the same
+            or (elder in others and (identity not in others[elder].knows or others[elder].pods_seen > known))
         )
         missing = self.waits_for = tuple(sorted(self._elders))
         if self.is_ready != (not missing):
