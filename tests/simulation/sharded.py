@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from kube_policy_scheduler.adapters.kube.shard_leases import KNOWS
 from tests.simulation.api_server import cpu_millis
 from tests.simulation.chaos import BASE, Action, Chaos, policies_of
 from tests.simulation.replica import Replica
+
+TRACE_SECONDS = 16.0
+"""For so long after its Lease was deleted a replica may act, or others wait for it."""
 
 
 class SharedSimulation(Chaos):
     """A run of up to four replicas at a time."""
 
     options = "--sharded "
+    _traces_until = 0.0
+    """Until then, another Lease tells of a replica whose own was deleted."""
 
     def _begin(self) -> None:
         self.server.lag_seconds = 0.05
@@ -57,8 +63,19 @@ class SharedSimulation(Chaos):
             self._met("killed")
 
     def _delete_lease(self) -> None:
-        leases = list(self.server.leases)
-        if len(leases) > 1 and self.server.delete_lease(self.random.choice(leases)):
+        """Delete a Lease whose holder another Lease names: without a trace, no newcomer could know it."""
+        now, leases = asyncio.get_running_loop().time(), self.server.leases
+        told = [
+            name
+            for name, lease in leases.items()
+            if any(
+                lease["spec"]["holderIdentity"] in other["metadata"]["annotations"][KNOWS].split(",")
+                for other in leases.values()
+                if other is not lease
+            )
+        ]
+        if told and now > self._traces_until and self.server.delete_lease(self.random.choice(told)):
+            self._traces_until = now + TRACE_SECONDS
             self._met("lease deleted")
 
     def _leave(self) -> None:

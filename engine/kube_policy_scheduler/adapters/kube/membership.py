@@ -160,7 +160,10 @@ class Membership:
         if own is None:
             return f"the lease {self._leases.name} was deleted"
         others = await self._take_note(leases, began)
-        self._elders = self._elders if self._elders is not None else frozenset(others)
+        if self._elders is None:
+            missing = self._without_lease(leases)
+            self._free_at |= dict.fromkeys(missing, asyncio.get_running_loop().time() + self._settings.lease_seconds)
+            self._elders = frozenset(others) | missing
         members = frozenset(others) | self._free_at.keys() | {self._settings.identity}
         if members != self.members:
             lost = self.members - members - self._left
@@ -179,6 +182,11 @@ class Membership:
         self.trouble = ""
         self._judge(others)
         return ""
+
+    def _without_lease(self, leases: dict[str, ShardLease]) -> frozenset[str]:
+        """Return the replicas that others know, and whose lease is gone: they may not have noticed yet."""
+        known: frozenset[str] = frozenset().union(*(lease.knows for lease in leases.values()))
+        return known - leases.keys() - {self._settings.identity}
 
     async def _take_note(self, leases: dict[str, ShardLease], asked: float) -> dict[str, ShardLease]:
         """Return those that count. Expired ones are deleted: their holders then find out for certain.
