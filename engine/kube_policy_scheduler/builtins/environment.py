@@ -10,8 +10,7 @@ from types import MappingProxyType
 from kube_policy_scheduler import builtins
 from kube_policy_scheduler.builtins.node_fields import REGION_LABEL, ZONE_LABEL
 from kube_policy_scheduler.builtins.pods import CountedPods
-from kube_policy_scheduler.framework.choice import Ties
-from kube_policy_scheduler.framework.device_choice import DeviceRule
+from kube_policy_scheduler.framework.choice import DeviceRule, Ties
 from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kubernetes_scores
 from kube_policy_scheduler.lang.environment import Environment, collect
 

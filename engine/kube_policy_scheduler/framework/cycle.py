@@ -15,8 +15,7 @@ import numpy as np
 from kube_policy_scheduler.cluster.devices import Chosen
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.choice import Ties, best, smallest_name, tie_break
-from kube_policy_scheduler.framework.device_choice import choose_devices
+from kube_policy_scheduler.framework.choice import Ties, best, choose_devices, smallest_name, tie_break
 from kube_policy_scheduler.framework.diagnosis import Diagnosis, refusal_message
 from kube_policy_scheduler.framework.evaluation import diagnose, named_nodes, pre_filter
 from kube_policy_scheduler.framework.frame import Frame

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kube_policy_scheduler.cluster.pods import PodInfo
-from kube_policy_scheduler.framework.choice import Ties
-from kube_policy_scheduler.framework.device_choice import DeviceRule
+from kube_policy_scheduler.framework.choice import DeviceRule, Ties
 from kube_policy_scheduler.framework.events import NARROWED, NARROWED_EVENTS, ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import FilterPlugin, Weighted

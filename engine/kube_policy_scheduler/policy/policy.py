@@ -11,8 +11,7 @@ from typing import Any
 from kube_policy_scheduler.builtins.metrics import queries
 from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Query
-from kube_policy_scheduler.framework.choice import Ties
-from kube_policy_scheduler.framework.device_choice import DeviceRule
+from kube_policy_scheduler.framework.choice import DeviceRule, Ties
 from kube_policy_scheduler.framework.diagnosis import CLAUSE_NAMED, by_policy
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kubernetes_scores
