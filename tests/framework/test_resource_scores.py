@@ -14,7 +14,6 @@ from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Ready
 from kube_policy_scheduler.framework.plugins.balanced_allocation import NodeResourcesBalancedAllocation
-from kube_policy_scheduler.framework.plugins.node_resources_fit import NodeResourcesFit
 from kube_policy_scheduler.framework.plugins.resource_scores import (
     LeastAllocated,
     MostAllocated,
@@ -113,18 +112,3 @@ def test_least_and_most_are_opposites_up_to_rounding(cpu: int, memory: int, more
     )
 
     assert score(LeastAllocated(), looking) + score(MostAllocated(), looking) in (99, 100)
-
-
-def test_ignored_resources_are_not_checked() -> None:
-    looking = frame(offered={"cpu": "1"}, held={}, wanted={"vendor.io/a": "1", "other.io/b": "1"})
-
-    def fits(**ignored: frozenset[str]) -> bool:
-        plugin = NodeResourcesFit(**ignored)
-        prepared = plugin.pre_filter(looking)
-        assert isinstance(prepared, Ready)
-        return bool(plugin.filter(looking, prepared.state)[0])
-
-    assert not fits()
-    assert not fits(ignored_resources=frozenset({"vendor.io/a"}))
-    assert fits(ignored_resources=frozenset({"vendor.io/a", "other.io/b"}))
-    assert fits(ignored_groups=frozenset({"vendor.io", "other.io"}))

@@ -37,11 +37,11 @@ class Tokens:
     def __init__(self) -> None:
         self._users: dict[str, User] = {}
 
-    def issue(self, user: User, *, token: str | None = None) -> str:
-        """Return a token for a user: the given one, or a new one."""
-        chosen = token or secrets.token_urlsafe(24)
-        self._users[chosen] = user
-        return chosen
+    def issue(self, user: User) -> str:
+        """Return a new token for a user."""
+        token = secrets.token_urlsafe(24)
+        self._users[token] = user
+        return token
 
     def revoke(self, token: str) -> None:
         """Make a token worthless."""

@@ -23,20 +23,17 @@ _CREATE_ON_UPDATE = frozenset({"Lease", "Endpoints", "Event"})
 class Api:
     """The objects of one cluster and the rules for changing them."""
 
-    def __init__(
-        self,
-        *,
-        history_limit: int = 20_000,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        new_uid: Callable[[], str] = lambda: str(uuid4()),
-    ) -> None:
+    def __init__(self, *, history_limit: int = 20_000) -> None:
         self.store = Store(history_limit=history_limit)
-        self.now = now
-        self._new_uid = new_uid
-        self._deletion = Deletion(self.store, lambda: self.now())
+        self._deletion = Deletion(self.store, self.now)
         for resource in RESOURCES:
             if resource.storage_key not in self.store.collections():
                 self.store.define(resource.storage_key, BY_STORAGE[resource.storage_key].row)
+
+    @staticmethod
+    def now() -> datetime:
+        """Return the time."""
+        return datetime.now(UTC)
 
     def collection(self, resource: Resource) -> Collection:
         """Return the collection that holds a resource's objects."""
@@ -65,7 +62,7 @@ class Api:
         if meta.get("resourceVersion"):
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
         self._require_namespace(target, meta)
-        admission.stamp_new(obj, resource, namespace=target.namespace, now=self.now(), uid=self._new_uid())
+        admission.stamp_new(obj, resource, namespace=target.namespace, now=self.now(), uid=str(uuid4()))
         done = admission.prepare_new(obj, resource, self.store, now=self.now())
         self._refuse_invalid(resource, done, validation.new_object(resource, done))
         name = done["metadata"]["name"]

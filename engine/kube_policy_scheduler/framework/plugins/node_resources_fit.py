@@ -10,7 +10,6 @@ import numpy as np
 from kube_policy_scheduler.cluster.device_classes import class_by_resource, may_be_provided
 from kube_policy_scheduler.cluster.nodes import BoolArray, IntArray
 from kube_policy_scheduler.cluster.pods import PodTemplate
-from kube_policy_scheduler.cluster.requests import is_extended
 from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.plugin import Default, PreFilterResult, Ready, Scope
@@ -56,12 +55,6 @@ class NodeResourcesFit(Filter):
         }
     )
 
-    def __init__(
-        self, *, ignored_resources: frozenset[str] = frozenset(), ignored_groups: frozenset[str] = frozenset()
-    ) -> None:
-        self._ignored_resources = ignored_resources
-        self._ignored_groups = ignored_groups
-
     def pre_filter(self, frame: Frame) -> PreFilterResult:
         """Compute what the pod wants; never skip: the number of pods is always limited."""
         amounts, counted = self._amounts(frame.template), frame.cluster.nodes.counted
@@ -76,20 +69,14 @@ class NodeResourcesFit(Filter):
         return Ready(wanted, key=wanted)
 
     def _amounts(self, template: PodTemplate) -> Amounts:
-        key = (self.name, self._ignored_resources, self._ignored_groups)
-        known: Amounts | None = template.memo.get(key)
+        known: Amounts | None = template.memo.get(self.name)
         if known is None:
-            known = template.memo[key] = tuple(
+            known = template.memo[self.name] = tuple(
                 (name, template.requests[name])
                 for name in sorted(template.requests, key=_native_first)
-                if name != "pods" and not self._ignores(name)
+                if name != "pods"
             )
         return known
-
-    def _ignores(self, resource: str) -> bool:
-        if not is_extended(resource):
-            return False
-        return resource in self._ignored_resources or resource.split("/")[0] in self._ignored_groups
 
     def filter(self, frame: Frame, state: Wanted) -> BoolArray:
         """Return `bool[rows]`: the nodes that pass."""
