@@ -136,8 +136,8 @@ def test_durations_are_written_as_in_policies(text: str, seconds: float) -> None
     ("text", "advice"),
     [
         ("5m", "write min for minutes: m alone is milli"),
-        ("'15'", "write its unit: 15s"),
-        ("15", "write its unit: 15s"),
+        ("'15'", "add a unit: 15s"),
+        ("15", "add a unit: 15s"),
         ("s", ""),
     ],
 )

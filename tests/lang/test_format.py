@@ -219,7 +219,7 @@ def test_a_policy_with_errors_is_not_formatted() -> None:
     result = format_source(Source("test.policy", "filter  node.ready\nfliter x\n"))
     assert isinstance(result, Unreadable)
     assert [str(problem) for problem in result.diagnostics] == [
-        "test.policy:2:1: error[P0006]: no statement begins with `fliter`"
+        "test.policy:2:1: error[P0006]: no statement starts with `fliter`"
     ]
 
 
@@ -243,9 +243,9 @@ def test_a_mistake_of_the_printer_is_noticed(wrong, reason: str, monkeypatch: py
     ("wrong", "reason"),
     [
         ("let a = 2", "a statement would change"),
-        ("let a = (", "it can't be read back: test.policy:1:9: error[P0004]: this `(` is never closed"),
+        ("let a = (", "the result cannot be parsed: test.policy:1:9: error[P0004]: this `(` is never closed"),
         ("let a = 1  # other", "a comment would change"),
-        ("let  a = 1", "formatting it again would change it"),
+        ("let  a = 1", "formatting the result again would change it"),
     ],
 )
 def test_a_mistake_of_the_writer_is_noticed(wrong: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,12 +150,12 @@ def test_used_statements_count_for_the_whole_set(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(load_module, "MAX_SET_STATEMENTS", 1_000)
     assert said(fan_out(9)) == []
     (found,) = said(fan_out(10))
-    assert found == "P0002 with this policy all of them together have more than 1,000 statements"
+    assert found == "P0002 with this policy, all policies together have more than 1,000 statements"
 
 
 def test_files_take_each_other_in_to_a_depth() -> None:
     assert said({**chain(MAX_USE_LEVELS), f"p{MAX_USE_LEVELS}.policy": "let x = 1"}) == [
-        "P0002 more than 30 files take each other in"
+        "P0002 more than 30 levels of files include each other"
     ]
     assert said({**chain(MAX_USE_LEVELS - 1), f"p{MAX_USE_LEVELS - 1}.policy": "let x = 1"}) == []
 
@@ -165,7 +165,7 @@ def test_finding_the_policy_of_a_pod_has_a_bound_for_the_whole_set(monkeypatch: 
     text = 'for pods where pod.label.a == "{0}" or pod.label.b == "{0}"\n'  # 7 operations
     assert said(policies(text, 4)) == []
     (found,) = said(policies(text, 5))
-    assert found == "P0115 with this, finding the policy of a pod takes more than 30 operations"
+    assert found == "P0115 with this, finding the policy of a pod needs more than 30 operations"
 
 
 FUNCTIONS = "def f0(x) = x + x\n" + "\n".join(f"def f{at + 1}(x) = f{at}(x) + f{at}(x)" for at in range(6))
@@ -176,14 +176,14 @@ def test_checking_has_a_bound_for_the_whole_set(monkeypatch: pytest.MonkeyPatch)
     dear = f'for pods where pod.namespace == "{{0}}"\n{FUNCTIONS}\nscore f6(1)\n'
     assert said(policies(dear, 2)) == []
     assert said(policies(dear, 9)) == [
-        "P0115 with this policy all of them together take more than 2,000 steps to check"
+        "P0115 with this policy, all policies together need more than 2,000 steps to check"
     ]
 
 
 def test_a_policy_that_is_too_dear_is_not_looked_at_further(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inference, "MAX_POLICY_STEPS", 2_000)
     scores = "\n".join(f"score f6({at})" for at in range(50))
-    assert said(one(f"{FUNCTIONS}\n{scores}")) == ["P0115 with this the policy takes more than 2,000 steps to check"]
+    assert said(one(f"{FUNCTIONS}\n{scores}")) == ["P0115 with this, the policy needs more than 2,000 steps to check"]
 
 
 def test_queries_have_a_bound_for_the_whole_set() -> None:
@@ -192,13 +192,13 @@ def test_queries_have_a_bound_for_the_whole_set() -> None:
     files = {f"{name}.policy": f'for pods where pod.namespace == "{name}"\n{text}' for name, text in files.items()}
     assert said(files) == []
     (found,) = said({**files, "c.policy": 'for pods where pod.namespace == "c"\nscore promql("c") ?? 1'})
-    assert found == "P0115 with this policy all of them together ask more than 500 metric queries"
+    assert found == "P0115 with this policy, all policies together use more than 500 metric queries"
 
 
 @pytest.mark.parametrize("query", ["x" + " + y" * 101, "(" * 101 + "x" + ")" * 101, "x" + " or y" * 101])
 def test_a_query_that_nests_deep_never_reaches_its_parser(query: str) -> None:
     files = one(f'score promql("{query}") ?? 1')
-    assert said(files) == ["P0110 a query with more than 100 operators and brackets"]
+    assert said(files) == ["P0110 the query has more than 100 operators and brackets"]
     assert {d.code for d in loaded(files)} == {"P0110"}
 
 
@@ -206,13 +206,13 @@ def test_brackets_in_texts_of_a_query_do_not_count() -> None:
     assert said(one("score promql(\"x{a='" + "(" * 150 + "'}\") ?? 1")) == []
 
 
-MANY = f"P0010 more than {MAX_ERRORS} errors up to this file: the others are not looked at"
+MANY = f"P0010 more than {MAX_ERRORS} errors up to this file: the other files are skipped"
 
 
 @pytest.mark.parametrize(
     ("files", "last"),
     [
-        (lines("score nodd.x{0}", 60), "P0010 more than 50 errors: the rest of the policy is not looked at"),
+        (lines("score nodd.x{0}", 60), "P0010 more than 50 errors: the rest of the policy is skipped"),
         (policies("score nodd.x{0}\n", 300), MANY),
         (policies("scoer {0}\n" * 3, 300), MANY),
     ],

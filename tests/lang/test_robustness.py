@@ -90,22 +90,22 @@ ODD = {
     ),
     "cyrillic letter": (
         "filter n\u043ede.ready",
-        "test.policy:1:9: error[P0013]: `\u043e` (CYRILLIC SMALL LETTER O) looks like `o`, but is another character",
+        "test.policy:1:9: error[P0013]: `\u043e` (CYRILLIC SMALL LETTER O) looks like `o`, but is a different character",
         "write `o`",
     ),
     "fullwidth digit": (
         "let a = \uff11",
-        "test.policy:1:9: error[P0013]: `\uff11` (FULLWIDTH DIGIT ONE) looks like `1`, but is another character",
+        "test.policy:1:9: error[P0013]: `\uff11` (FULLWIDTH DIGIT ONE) looks like `1`, but is a different character",
         "write `1`",
     ),
     "no-break space": (
         "let a =\u00a01",
-        "test.policy:1:8: error[P0013]: a no-break space (U+00A0) is no space here",
+        "test.policy:1:8: error[P0013]: a no-break space (U+00A0) is not a space",
         "write a plain space",
     ),
     "ideographic space": (
         "let a =\u30001",
-        "test.policy:1:8: error[P0013]: an ideographic space (U+3000) is no space here",
+        "test.policy:1:8: error[P0013]: an ideographic space (U+3000) is not a space",
         "write a plain space",
     ),
     "minus sign": (
@@ -116,11 +116,11 @@ ODD = {
     "typographic quote": (
         "use \u201ca.policy\u201d",
         "test.policy:1:5: error[P0013]: this is a typographic quote",
-        'texts stand in straight double quotes, "…"',
+        'write texts in straight double quotes, "…"',
     ),
     "line separator": (
         "let a = 1\u2028let b = 2",
-        "test.policy:1:10: error[P0013]: a line separator (U+2028) is no space here",
+        "test.policy:1:10: error[P0013]: a line separator (U+2028) is not a space",
         "write a plain space",
     ),
 }
@@ -160,7 +160,7 @@ def test_used_files_count_for_the_limit_of_statements() -> None:
     sources = [Source("main.policy", uses), *(Source(f"{name}.policy", half) for name in "abc")]
     (found,) = check_sources(sources, environment()).diagnostics
     assert str(found) == (
-        "main.policy:1:1: error[P0002]: with what it takes in, the policy has more than 1,000 statements"
+        "main.policy:1:1: error[P0002]: with its included files, the policy has more than 1,000 statements"
     )
     assert not check_sources(sources[1:], environment()).diagnostics
 
@@ -187,7 +187,7 @@ def test_as_many_statements_as_a_file_may_have_are_linted_soon_and_one_more_is_r
     assert "P0002" not in {d.code for d in found}
     more = said(f"{text}\nfilter node.ready\n{line(1)}")
     assert [d.message for d in more if d.code == "P0002"] == [
-        "more than 1,000 statements: the rest of the file is not looked at"
+        "more than 1,000 statements: the rest of the file is skipped"
     ]
 
 
@@ -198,5 +198,5 @@ def test_a_query_too_long_for_the_parser_of_promql_never_reaches_it(query: str) 
     """That parser ends the process on some of these."""
     found = said(f'score promql("{query}") ?? 0')
 
-    assert ("P0110", "a query of more than 2,000 characters") in {(d.code, d.message) for d in found}
+    assert ("P0110", "the query has more than 2,000 characters") in {(d.code, d.message) for d in found}
     assert not {d.code for d in found} & {"P0361", "P0362", "P0363"}

@@ -33,7 +33,7 @@ def look(policies: Sequence[Source]) -> tuple[Diagnostic, ...]:
 
 
 FIXES = {
-    "a filter that always holds": ("filter node.ready\nfilter node.requested.cpu >= 0\n", "filter node.ready\n"),
+    "a filter that is always true": ("filter node.ready\nfilter node.requested.cpu >= 0\n", "filter node.ready\n"),
     "a filter that follows from another": (
         "filter node.free.cpu > 4\nfilter node.free.cpu > 2 # twice\n",
         "filter node.free.cpu > 4\n# twice\n",
@@ -130,7 +130,7 @@ def test_a_fix_that_could_not_be_read_is_refused_and_the_text_stays() -> None:
     result = fixed([source], broken)
 
     assert result.sources == (source,)
-    assert "could not be read" in result.refused["a.policy"]
+    assert "could not be parsed" in result.refused["a.policy"]
     assert not result.made
 
 

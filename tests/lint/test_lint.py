@@ -123,4 +123,4 @@ def test_an_error_in_a_shared_file_says_for_which_policy_it_is_one() -> None:
     (found,) = lint(check_sources([shared, web, anyone], ENVIRONMENT))
 
     assert (found.code, found.span.source.name) == ("P0301", "shared.policy")
-    assert found.notes == ("this is so in policy `web`, which takes the file in with `use`",)
+    assert found.notes == ("this is so in policy `web`, which includes the file with `use`",)

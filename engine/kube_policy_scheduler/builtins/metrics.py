@@ -215,11 +215,11 @@ def query_of(text: str, *, max_age: float, every: float, by: str) -> Query:
         ValueError: the query or one of the times can't be meant.
     """
     if not text.strip():
-        raise ValueError('the query is empty; write it like promql("node_load1")')
+        raise ValueError('the query is empty; write for example promql("node_load1")')
     if problem := size_problem(text):
         raise ValueError(problem)
     if every < 1:
-        raise ValueError(f"every {every:g} s is too often; ask every 1s or less often")
+        raise ValueError(f"every {every:g} s is too often; the shortest interval is 1s")
     if max_age < every:
         raise ValueError(
             f"max_age ({max_age:g} s) is shorter than every ({every:g} s): values would be missing between two"

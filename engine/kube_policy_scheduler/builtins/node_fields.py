@@ -136,8 +136,8 @@ def allocatable(frame: Frame, resource: str) -> Amount:
     low=0,
     high=_MOST,
     foreign=("used", "usage", "utilization", "utilisation", "load", "consumed"),
-    advice="what pods request is `node.requested.cpu` and `node.used_fraction.cpu`; what they really use only a metric"
-    ' says: `promql("…")`',
+    advice="for requests, use `node.requested.cpu` or `node.used_fraction.cpu`; for the actual usage, use a metric:"
+    ' `promql("…")`',
 )
 def requested(frame: Frame, resource: str) -> Amount:
     """The sum of the requests of the pods on the node; for `pods`, their number."""

@@ -23,7 +23,7 @@ def pattern(text: str) -> Any:
         ValueError: it does not compile, or is too large.
     """
     if len(text) > _MAX_LENGTH:
-        raise ValueError(f"a regular expression of more than {_MAX_LENGTH} characters; use several")
+        raise ValueError(f"the regular expression has more than {_MAX_LENGTH} characters; split it")
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MAX_MEMORY
@@ -31,7 +31,7 @@ def pattern(text: str) -> Any:
         return re2.compile(text, options)
     except re2.error as error:
         reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
-        raise ValueError(f"the regular expression does not compile: {reason}; the syntax is RE2's") from error
+        raise ValueError(f"the regular expression does not compile: {reason}; use the syntax of RE2") from error
 
 
 Pattern = Annotated[Any, TypeSpec(Kind.TEXT, constant=True, prepare=pattern)]

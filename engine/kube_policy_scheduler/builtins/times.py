@@ -28,7 +28,7 @@ def zone_named(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
-        raise ValueError(f'there is no time zone "{name}"; name it like "Europe/Berlin" or "UTC"') from error
+        raise ValueError(f'unknown time zone "{name}"; write for example "Europe/Berlin" or "UTC"') from error
 
 
 def minute_of_day(text: str) -> int:
@@ -39,7 +39,7 @@ def minute_of_day(text: str) -> int:
     """
     match = _TIME.fullmatch(text)
     if match is None:
-        raise ValueError(f'"{text}" is no time of day; write it like "22:30"')
+        raise ValueError(f'"{text}" is not a time of day; write for example "22:30"')
     return int(match[1]) * 60 + int(match[2])
 
 

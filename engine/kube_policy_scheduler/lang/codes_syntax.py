@@ -5,90 +5,92 @@ from kube_policy_scheduler.lang.codes import Code
 UNEXPECTED = Code(
     "P0001",
     "unexpected-text",
-    "The statement can't be read past this point. The help line says what could stand there.",
+    "The parser cannot read the statement beyond this point. The help line shows what it expected.",
     bad="score if label gpu",
     good="score 10 if label gpu",
 )
 TOO_LARGE = Code(
     "P0002",
     "too-large",
-    "A policy file, a statement, the nesting in one expression, or all policies together are larger than any real"
-    " ones. The limits keep reading a policy a matter of milliseconds, whatever the text.",
+    "A policy file, a statement, the nesting of an expression, or all policies together exceed a limit. The"
+    " limits are far above the size of real policies. They ensure that every text can be checked within"
+    " milliseconds.",
     bad="let x = " + "(" * 70 + "1" + ")" * 70,
     good="let x = 1",
 )
 UNCLOSED_STRING = Code(
     "P0003",
     "unclosed-string",
-    'A string begins with `"` and has to end with `"` on the same line. Write `\\"` for a quote inside it and `\\n`'
-    " for a line break.",
+    'A string starts with `"` and must end with `"` on the same line. For a quote inside a string, write `\\"`;'
+    " for a line break, write `\\n`.",
     bad='require pod label tenant else "no tenant',
     good='require pod label tenant else "no tenant"',
 )
 BRACKET = Code(
     "P0004",
     "unmatched-bracket",
-    "Every `(` and `[` needs its `)` and `]`. A bracket that is never closed ends where the next statement begins.",
+    "Every `(` needs a `)`, and every `[` needs a `]`. The parser assumes that an open bracket ends where the"
+    " next statement begins.",
     bad="filter node.ready and fits(cpu, mem",
     good="filter node.ready and fits(cpu, mem)",
 )
 FOREIGN_OPERATOR = Code(
     "P0005",
     "foreign-operator",
-    "This is how another language writes it. Here it is `and`, `or`, `not`, `==` for equal, `!=` for not equal, and"
-    " `# ` for a comment.",
+    "This operator belongs to another language. The policy language uses `and`, `or`, `not`, `==` for equal, `!=`"
+    " for not equal, and `# ` for a comment.",
     bad="filter node.ready && fits(cpu)",
     good="filter node.ready and fits(cpu)",
 )
 UNKNOWN_STATEMENT = Code(
     "P0006",
     "unknown-statement",
-    "A line begins with the word that says what it does: `filter`, `score`, `spread by`, `require` and so on.",
+    "A statement starts with a keyword: `filter`, `score`, `spread by`, `require` and so on.",
     bad="fliter node.ready",
     good="filter node.ready",
 )
 NUMBER = Code(
     "P0007",
     "unknown-unit",
-    "Numbers are written as Kubernetes writes quantities (`500m`, `2`, `4Gi`, `1500M`, `1e3`), durations as `30s`,"
-    " `5min`, `2h`, `7d`, shares as `80%`.",
+    "Write numbers as Kubernetes quantities (`500m`, `2`, `4Gi`, `1500M`, `1e3`), durations as `30s`, `5min`,"
+    " `2h`, `7d`, and shares as `80%`.",
     bad="filter node.free.mem > 4GiB",
     good="filter node.free.mem > 4Gi",
 )
 ESCAPE = Code(
     "P0008",
     "unknown-escape",
-    'In a string, `\\"`, `\\\\`, `\\n`, `\\t` and `\\u` with four hexadecimal digits have a meaning. A regular'
-    " expression's backslash is written twice.",
+    'A string can contain the escapes `\\"`, `\\\\`, `\\n`, `\\t`, and `\\u` with four hexadecimal digits. In a regular'
+    " expression, write each backslash twice.",
     bad='filter node.name matches "web-\\d+"',
     good='filter node.name matches "web-\\\\d+"',
 )
 PART = Code(
     "P0009",
     "misplaced-part",
-    "The part does not belong to this statement, or stands in it twice.",
+    "This statement does not allow the part, or contains it twice.",
     bad="filter node.ready weight 2",
     good="filter node.ready",
 )
 TOO_MANY = Code(
     "P0010",
     "too-many-errors",
-    "After many lines that can't be read, the rest of the file is not looked at: it is probably no policy.",
+    "After many errors, the parser skips the rest of the file, because it is probably not a policy.",
     bad="\n".join(["fliter x"] * 60),
     good="filter node.ready",
 )
 CHAIN = Code(
     "P0011",
     "chained-comparison",
-    "A comparison gives true or false, which can't be compared again. Two comparisons are joined with `and`.",
+    "A comparison returns true or false, which you cannot compare with a number. Join two comparisons with `and`.",
     bad="filter 1 < node.free.cpu < 5",
     good="filter 1 < node.free.cpu and node.free.cpu < 5",
 )
 HIDDEN_CHARACTER = Code(
     "P0012",
     "hidden-character",
-    "Control characters and marks that change the direction of text make a policy look different from what it says."
-    " They are refused everywhere, also in comments and strings.",
+    "Control characters, and characters that change the direction of text, make a policy look different from what"
+    " it means. They are not allowed anywhere, including comments and strings.",
     bad='require pod label a else "\u202ewhy"',
     good='require pod label a else "why"',
 )
@@ -102,8 +104,8 @@ FOREIGN_CHARACTER = Code(
 LABEL = Code(
     "P0014",
     "invalid-label",
-    "Keys and values of labels follow Kubernetes' rules: a key is an optional DNS prefix and `/`, then up to 63"
-    " letters, digits, `-`, `_` and `.`; a value is at most 63 such characters. Nothing else can ever match.",
+    "Label keys and values follow the rules of Kubernetes. A key is an optional DNS prefix and `/`, then up to 63"
+    " letters, digits, `-`, `_` and `.`; a value has at most 63 such characters. Other texts never match a label.",
     bad='filter label disk="very fast"',
     good='filter label disk="very-fast"',
 )

@@ -110,7 +110,7 @@ def _checked(
         gathered = gatherer.gather(file)
         statements += len(gathered.statements)
         if statements > MAX_SET_STATEMENTS:
-            message = f"with this policy all of them together have more than {MAX_SET_STATEMENTS:,} statements"
+            message = f"with this policy, all policies together have more than {MAX_SET_STATEMENTS:,} statements"
             advice = "remove policies; a used file counts for each policy that uses it"
             found.append(codes_syntax.TOO_LARGE.at(_start(file.source), message, help=advice))
             return policies
@@ -119,14 +119,14 @@ def _checked(
         policies.append(policy)
         steps += policy.steps
         if steps > MAX_SET_STEPS:
-            message = f"with this policy all of them together take more than {MAX_SET_STEPS:,} steps to check"
-            advice = "remove policies, or call fewer functions of your own inside one another"
+            message = f"with this policy, all policies together need more than {MAX_SET_STEPS:,} steps to check"
+            advice = "remove policies, or nest fewer `def` functions"
             found.append(codes_meaning.COSTLY.at(_start(file.source), message, help=advice))
             return policies
         inputs |= policy.inputs
         if len(inputs) > MAX_SET_INPUTS:
-            message = f"with this policy all of them together ask more than {MAX_SET_INPUTS:,} metric queries"
-            advice = "record what is asked of many metrics with a rule, and ask for that"
+            message = f"with this policy, all policies together use more than {MAX_SET_INPUTS:,} metric queries"
+            advice = "define a recording rule in Prometheus, and query its result"
             found.append(codes_meaning.COSTLY.at(_start(file.source), message, help=advice))
             return policies
         if len(found) + len(gatherer.found) > MAX_ERRORS:
@@ -151,7 +151,7 @@ def _start(source: Source) -> Span:
 
 
 def _too_many(source: Source) -> Diagnostic:
-    message = f"more than {MAX_ERRORS} errors up to this file: the others are not looked at"
+    message = f"more than {MAX_ERRORS} errors up to this file: the other files are skipped"
     return codes_syntax.TOO_MANY.at(_start(source), message, help="correct these first")
 
 
@@ -162,8 +162,8 @@ def _costly_to_find(policies: Sequence[CheckedPolicy]) -> Iterator[Diagnostic]:
         if policy.governs is not None:
             total += typed.cost(policy.governs, {})
             if total > MAX_GOVERNS_COST:
-                message = f"with this, finding the policy of a pod takes more than {MAX_GOVERNS_COST:,} operations"
-                advice = "tell pods apart by one label, or simplify the conditions"
+                message = f"with this, finding the policy of a pod needs more than {MAX_GOVERNS_COST:,} operations"
+                advice = "select pods by one label, or simplify the conditions"
                 yield codes_meaning.COSTLY.at(policy.governs.span, message, help=advice)
                 return
 
@@ -214,7 +214,7 @@ class _Gatherer:
         self._gather(file, (normpath(file.source.name),), taken, statements)
         if len(statements) > MAX_STATEMENTS:
             use = next(statement for statement in file.statements if isinstance(statement, syntax.UseFile))
-            message = f"with what it takes in, the policy has more than {MAX_STATEMENTS:,} statements"
+            message = f"with its included files, the policy has more than {MAX_STATEMENTS:,} statements"
             advice = "split it into policies for different pods"
             self.found.append(codes_syntax.TOO_LARGE.at(use.span, message, help=advice))
             del statements[MAX_STATEMENTS:]
@@ -232,7 +232,7 @@ class _Gatherer:
                 continue
             target = resolved(file.source.name, statement.path)
             if target in path:
-                message = f"`{statement.path}` takes itself in"
+                message = f"`{statement.path}` includes itself"
                 self.found.append(codes.CYCLE.at(statement.path_span, message, help="remove this `use`"))
                 continue
             inner = self._file(target)
@@ -252,13 +252,13 @@ class _Gatherer:
     ) -> None:
         for header in _headers(file):
             word = header.span.text.split()[0]
-            message = f"`{word}` in a file that others use"
+            message = f"`{word}` in a file that others include"
             label = Label(use.span, "used here")
             advice = "move the line to the policy itself"
             self.found.append(codes.HEADER_IN_USED.at(header.span, message, help=advice, labels=[label]))
         if len(path) > MAX_USE_LEVELS:
-            message = f"more than {MAX_USE_LEVELS} files take each other in"
-            advice = "use the files that are needed from the policy itself"
+            message = f"more than {MAX_USE_LEVELS} levels of files include each other"
+            advice = "include the files directly in the policy"
             self.found.append(codes_syntax.TOO_LARGE.at(use.path_span, message, help=advice))
             return
         self._gather(file, path, taken, statements)
@@ -276,8 +276,8 @@ class _Gatherer:
 
     def _no_file(self, statement: syntax.UseFile) -> Diagnostic:
         meant = closest(statement.path, self._names)
-        advice = f"did you mean `{meant}`?" if meant else "it is looked for beside the file that uses it"
-        return codes.NO_FILE.at(statement.path_span, f"there is no file `{statement.path}`", help=advice)
+        advice = f"did you mean `{meant}`?" if meant else "the path is relative to the file with the `use` line"
+        return codes.NO_FILE.at(statement.path_span, f"the file `{statement.path}` does not exist", help=advice)
 
 
 def _same_names(policies: Sequence[CheckedPolicy]) -> list[Diagnostic]:
@@ -287,7 +287,7 @@ def _same_names(policies: Sequence[CheckedPolicy]) -> list[Diagnostic]:
         earlier = first.setdefault(policy.name, policy)
         if earlier is not policy:
             label = Label(_name_span(earlier), "the other one")
-            message = f"two policies are called `{policy.name}`"
+            message = f"two policies have the name `{policy.name}`"
             advice = "give one of them another name: `policy NAME`"
             found.append(codes.SAME_NAME.at(_name_span(policy), message, help=advice, labels=[label]))
     return found

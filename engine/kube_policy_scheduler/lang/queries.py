@@ -16,10 +16,10 @@ _OPERATOR = re.compile(r"[-+*/%^(\[{]|\b(?:and|or|unless|atan2)\b", re.IGNORECAS
 
 def size_problem(query: str) -> str | None:
     """Return why a query is too large to be looked at, None where it is not; what to do stands behind a semicolon."""
-    advice = "record it with a rule and ask for that"
+    advice = "define a recording rule in Prometheus, and query its result"
     if len(query) > MAX_CHARACTERS:
-        return f"a query of more than {MAX_CHARACTERS:,} characters; {advice}"
+        return f"the query has more than {MAX_CHARACTERS:,} characters; {advice}"
     operators = len(_OPERATOR.findall(_TEXT.sub("", query)))
     if operators > MAX_OPERATORS:
-        return f"a query with more than {MAX_OPERATORS} operators and brackets; {advice}"
+        return f"the query has more than {MAX_OPERATORS} operators and brackets; {advice}"
     return None

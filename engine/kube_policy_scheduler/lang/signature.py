@@ -32,7 +32,7 @@ class TypeSpec:
     """None: any unit, the same for all such parameters and the result."""
     maybe: bool = False
     constant: bool = False
-    """A parameter that must be written out, so that it can be checked and prepared before any decision."""
+    """A parameter that must be a constant, so that it can be checked and prepared before any decision."""
     word: bool = False
     """A constant text that may be written without quotes."""
     prepare: Callable[[Any], Any] | None = None

@@ -307,7 +307,7 @@ STATEMENTS: tuple[Statement, ...] = (
         as_function=True,
         condition=True,
         foreign=("allow", "permit", "accept", "select", "where", "only", "must", "assert", "node"),
-        advice="write `filter CONDITION`: a node passes where every filter holds",
+        advice="write `filter CONDITION`: a node passes if every filter is true",
     ),
     Statement(
         keyword="score",

@@ -68,7 +68,7 @@ def _problem(before: Source, after: Source) -> str:
     _, old = parse(before)
     _, new = parse(after)
     if len(new) > len(old):
-        return f"afterwards it could not be read: {new[0]}"
+        return f"after the fixes, the file could not be parsed: {new[0]}"
     if after.text == before.text:
         return "the fixes change nothing"
     return ""

@@ -85,7 +85,7 @@ def _true_for_all(
             if source == policy.source or everywhere:
                 yield diagnostic
             elif diagnostic.severity is Severity.ERROR:
-                note = f"this is so in policy `{policy.name}`, which takes the file in with `use`"
+                note = f"this is so in policy `{policy.name}`, which includes the file with `use`"
                 yield replace(diagnostic, notes=(*diagnostic.notes, note))
 
 

@@ -19,7 +19,8 @@ _IGNORE = re.compile(r"ignore\s+(P\d+(?:\s*,\s*P\d+)*)(?:\s+because\s+(\S.*))?",
 MALFORMED = Code(
     "P0501",
     "unreadable-ignore",
-    "A comment that begins with `policy:` is an instruction. The only one is `ignore`, with codes and a reason.",
+    "A comment that starts with `policy:` is an instruction. The only instruction is `ignore`, with codes and a"
+    " reason.",
     bad="# policy: ignore everything\nfilter node.ready",
     good="# policy: ignore P0302 because the fleet has older nodes soon\nfilter node.requested.cpu >= 0",
     severity=Severity.WARNING,
@@ -27,7 +28,7 @@ MALFORMED = Code(
 WITHOUT_REASON = Code(
     "P0502",
     "ignore-without-reason",
-    "An ignored warning needs its reason, for the next reader of the policy.",
+    "To ignore a warning, you must give a reason for the next reader of the policy.",
     bad="# policy: ignore P0302\nfilter node.requested.cpu >= 0",
     good="# policy: ignore P0302 because it documents the intent\nfilter node.requested.cpu >= 0",
     severity=Severity.WARNING,
@@ -43,7 +44,7 @@ UNUSED = Code(
 NOT_IGNORABLE = Code(
     "P0504",
     "ignored-error",
-    "Only warnings can be ignored. What can't be right stays an error.",
+    "You can ignore only warnings, not errors.",
     bad="# policy: ignore P0301 because I know better\nfilter node.free.cpu > 8 and node.free.cpu < 4",
     good="filter node.free.cpu > 8",
     severity=Severity.WARNING,
@@ -84,13 +85,13 @@ def apply(
         match.used = True
         if diagnostic.severity is Severity.ERROR:
             kept.append(diagnostic)
-            message = f"`{match.code}` is an error and can't be ignored"
-            problems.append(NOT_IGNORABLE.at(match.comment, message, help="correct what it is about"))
+            message = f"`{match.code}` is an error and cannot be ignored"
+            problems.append(NOT_IGNORABLE.at(match.comment, message, help="correct the error"))
     codes = Counter(ignore.comment for ignore in ignores)
     for ignore in ignores:
         if not ignore.used and ignore.code in known:
             fix = removal("remove the comment", ignore.comment) if codes[ignore.comment] == 1 else None
-            message = f"nothing here has the problem {ignore.code}"
+            message = f"there is no {ignore.code} to ignore here"
             problems.append(UNUSED.at(ignore.comment, message, help="remove the comment", fix=fix))
     return kept + problems if judge else kept
 
@@ -113,7 +114,7 @@ def _collect(file: syntax.File, ignores: list[_Ignore], problems: list[Diagnosti
     for comment, mark in marks:
         match = _IGNORE.fullmatch(mark[1])
         if match is None:
-            message = "this instruction can't be read"
+            message = "this instruction is not valid"
             advice = "write `# policy: ignore P0302 because …`"
             problems.append(MALFORMED.at(comment.span, message, help=advice))
             continue

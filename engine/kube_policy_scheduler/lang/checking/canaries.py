@@ -37,7 +37,7 @@ def join_canaries(policies: Sequence[CheckedPolicy], memo: Memo) -> tuple[list[C
         elif (first := taken.setdefault(of.name, canary)) is not canary:
             message = f"`{of.name}` has two canaries"
             label = Label(first.tree.span, "the other one")
-            advice = "promote one of them or take it away first"
+            advice = "promote or remove one of them first"
             found.append(codes.SECOND_CANARY.at(canary.tree.span, message, help=advice, labels=[label]))
         joined.append(memo(_joined, policy, canary, of) if of is not None else policy)
     return joined, found
@@ -58,15 +58,15 @@ def _own_headers(policy: CheckedPolicy) -> list[Diagnostic]:
     for statement in policy.statements:
         if isinstance(statement, _OWN) and statement.span.source == policy.source:
             word = statement.span.text.split()[0]
-            advice = "remove the line: the stable policy's counts"
+            advice = "remove the line: the canary uses that of its stable policy"
             found.append(codes.CANARY_HEADER.at(statement.span, f"`{word}` in a canary", help=advice))
     return found
 
 
 def _no_stable(policy: CheckedPolicy, canary: Canary, stable: dict[str, CheckedPolicy]) -> Diagnostic:
     if canary.of == policy.name:
-        message, advice = f"`{policy.name}` cannot be a canary of itself", "give it a name of its own: `policy NAME`"
+        message, advice = f"`{policy.name}` cannot be a canary of itself", "give it another name: `policy NAME`"
         return codes.NO_STABLE.at(canary.tree.of_span, message, help=advice)
     meant = closest(canary.of, stable)
-    advice = f"did you mean `{meant}`?" if meant else "give the stable policy's file, or the folder of both"
+    advice = f"did you mean `{meant}`?" if meant else "also pass the file of the stable policy, or the folder of both"
     return codes.NO_STABLE.at(canary.tree.of_span, f"there is no stable policy `{canary.of}`", help=advice)

@@ -113,7 +113,7 @@ class _Checker:
     def has_enough(self, tree: syntax.Statement) -> bool:
         """Return whether nothing more is to be looked at, reporting very many errors."""
         if len(self.found) > MAX_POLICY_ERRORS:
-            message = f"more than {MAX_POLICY_ERRORS} errors: the rest of the policy is not looked at"
+            message = f"more than {MAX_POLICY_ERRORS} errors: the rest of the policy is skipped"
             self.found.append(codes_syntax.TOO_MANY.at(tree.span, message, help="correct these first"))
             return True
         return self.inference.is_over
@@ -176,7 +176,7 @@ class _Checker:
             return word
         meant = closest(word, known)
         advice = f"did you mean `{meant}`?" if meant else f"it can be {', '.join(f'`{each}`' for each in known)}"
-        self.found.append(codes.NO_CHOICE.at(span, f"there is no choice `by {word}` here", help=advice))
+        self.found.append(codes.NO_CHOICE.at(span, f"unknown choice `by {word}`", help=advice))
         return None
 
     def _canary(self, tree: syntax.Canary) -> checked.Canary:
@@ -184,7 +184,7 @@ class _Checker:
         if tree.share is not None:
             share = tree.share.value
             if not 0 < share <= 1 or tree.share.suffix not in ("", "%"):
-                message = f"a canary's share is above 0% and at most 100%, this is {tree.share.text}"
+                message = f"a canary's share must be above 0% and at most 100%, this is {tree.share.text}"
                 whole = share > 1 and share <= 100 and not tree.share.suffix
                 advice = f"write `{share:g}%`" if whole else "write a share such as `10%`"
                 self.found.append(codes.NUMBER.at(tree.share.span, message, help=advice))
@@ -309,7 +309,7 @@ class _Checker:
         if operators.has_unknown(value):
             return value
         if info.type.kind is Kind.TRUTH:
-            message = "a score is a number, this is true or false"
+            message = "a score must be a number, this is true or false"
             advice = f"write `score 1 if {' '.join(value.span.text.split())}`"
             self.found.append(meaning.WRONG_TYPE.at(value.span, message, help=advice))
         elif info.type.kind is not Kind.NUMBER:
@@ -317,8 +317,12 @@ class _Checker:
         elif info.type.unit.bytes or info.type.unit.seconds:
             shown = " ".join(value.span.text.split())
             one = {BYTES: "1Gi", SECONDS: "1h"}.get(info.type.unit)
-            advice = f"write `{shown} / {one}`, or `scale({shown}, …)`" if one else "divide it by an amount of its kind"
-            message = f"a score is a plain number, this is {info.type}"
+            advice = (
+                f"write `{shown} / {one}`, or `scale({shown}, …)`"
+                if one
+                else "divide it by an amount with the same unit"
+            )
+            message = f"a score must be a plain number, this is {info.type}"
             self.found.append(meaning.SCORE_UNIT.at(value.span, message, help=advice))
         return value
 
@@ -329,8 +333,8 @@ class _Checker:
             cause = missing_part(value, when=when) if value is not None else None
             if value is not None and cause is not None:
                 shown = " ".join(cause.span.text.split())
-                message = f"`{shown}` can be missing, and then this filter has no answer"
-                advice = f"say what then holds: `{misplaced_default(value) or remedy(cause)}`"
+                message = f"`{shown}` can be missing, and then this filter has no result"
+                advice = f"add a default value: `{misplaced_default(value) or remedy(cause)}`"
                 self.found.append(meaning.MISSING.at(cause.span, message, help=advice, notes=why(cause)))
 
     def _order(self, tree: syntax.Order, name: str) -> checked.Clause | None:
@@ -384,7 +388,7 @@ class _Checker:
             return topologies[tree.key]
         problem = label_problem(tree.key, of="key")
         if problem:
-            self.found.append(meaning.BAD_ARGUMENT.at(tree.span, f"`{tree.key}` can't be a label key", help=problem))
+            self.found.append(meaning.BAD_ARGUMENT.at(tree.span, f"`{tree.key}` cannot be a label key", help=problem))
         return tree.key
 
     def _limit(self, tree: syntax.Limit, name: str) -> checked.Clause:
@@ -462,7 +466,7 @@ class _Checker:
         if operators.has_unknown(value):
             return value
         if value.info.type.kind is not Kind.TEXT or value.info.depends & ~Depends.TEMPLATE:
-            message = f"`{statement}` groups pods by a text of their template, this is not one"
+            message = f"`{statement}` groups pods by a text of their template, and this is not one"
             advice = "write a label such as `pod.label.tenant`, or `pod.namespace`"
             self.found.append(meaning.KEY.at(value.span, message, help=advice))
             return operators.unknown(tree.span)
@@ -471,8 +475,8 @@ class _Checker:
     def settled(self, value: typed.Typed, statement: str) -> typed.Typed:
         """Return a value, reporting it where it changes after the pod arrived."""
         if value.info.depends & ~SETTLED:
-            message = f"`{statement}` is settled when the pod arrives, but this changes afterwards"
-            advice = "use what the pod itself says: labels, namespace, priority, `pod.created`, `pod.queued`"
+            message = f"`{statement}` is determined when the pod arrives, but this value changes later"
+            advice = "use a field of the pod: labels, namespace, priority, `pod.created`, `pod.queued`"
             self.found.append(codes.UNSTABLE.at(_unsettled(value).span, message, help=advice))
         return value
 
@@ -489,8 +493,8 @@ class _Checker:
         if value.info.type.kind is not Kind.NUMBER:
             self.found.append(operators.wrong_type(value, f"a number as `{what}`"))
         elif constant is None:
-            message = f"`{what}` must be a number written out"
-            self.found.append(meaning.NOT_CONSTANT.at(tree.span, message, help="write the number itself here"))
+            message = f"`{what}` must be a constant number"
+            self.found.append(meaning.NOT_CONSTANT.at(tree.span, message, help="write a constant number"))
         elif in_unit(value, unit, self.found):
             if constant >= low:
                 return float(constant)
@@ -523,8 +527,8 @@ class _Checker:
         earlier = self.said.setdefault(what, span)
         if earlier is span:
             return True
-        label = Label(earlier, "said here before")
-        self.found.append(codes.REPEATED.at(span, f"`{what}` is said twice", help="remove one of them", labels=[label]))
+        label = Label(earlier, "first used here")
+        self.found.append(codes.REPEATED.at(span, f"`{what}` is used twice", help="remove one of them", labels=[label]))
         return False
 
     def named(self, tree: syntax.Clause) -> str:
@@ -535,7 +539,7 @@ class _Checker:
         earlier = self.names.setdefault(given, tree.span)
         if earlier is not tree.span:
             label = Label(earlier, "used here before")
-            message = f"two clauses are called `{given}`"
+            message = f"two clauses have the name `{given}`"
             self.found.append(codes.SAME_CLAUSE.at(tree.span, message, help="rename one of them", labels=[label]))
         return given
 

@@ -140,14 +140,14 @@ class Inference:
         value = self.infer(expr, scope)
         cost = typed.cost(value, {}) if len(self.found) == before and self.deepest <= MAX_LEVELS else 0
         if self.deepest > MAX_LEVELS or cost > MAX_COST:
-            message = f"expanded, this takes more than {MAX_COST:,} operations or {MAX_LEVELS} levels"
+            message = f"after expansion, this needs more than {MAX_COST:,} operations or {MAX_LEVELS} levels"
             self.found.append(codes.COSTLY.at(expr.span, message, help="use each name once, or simplify"))
             value, cost = unknown(expr.span), 0
         self.total += cost
         if self.total > MAX_POLICY_COST:
-            self._end(expr, f"with this the policy takes more than {MAX_POLICY_COST:,} operations for every pod")
+            self._end(expr, f"with this, the policy needs more than {MAX_POLICY_COST:,} operations for each pod")
         elif self.all_steps + self.steps > MAX_POLICY_STEPS:
-            self._end(expr, f"with this the policy takes more than {MAX_POLICY_STEPS:,} steps to check")
+            self._end(expr, f"with this, the policy needs more than {MAX_POLICY_STEPS:,} steps to check")
         return value
 
     def _end(self, expr: expressions.Expr, message: str) -> None:
@@ -233,7 +233,10 @@ class Inference:
         if scope.bare_item and f"pod.{item.name}" in self.environment.fields:
             return self.infer(item, scope)
         written = f'"{item.name}"'
-        message, fix = f"`{item.name}` is a text without quotes", Fix(f"write {written}", (Edit(item.span, written),))
+        message, fix = (
+            f"`{item.name}` is a text, but has no quotes",
+            Fix(f"write {written}", (Edit(item.span, written),)),
+        )
         self.found.append(codes.UNKNOWN_NAME.at(item.span, message, help=f"write `{written}`", fix=fix))
         return unknown(item.span)
 
@@ -242,7 +245,7 @@ class Inference:
             return unknown(span)
         kinds = {item.info.type.kind for item in items}
         if len(kinds) > 1 or kinds & {Kind.LIST, Kind.PODS}:
-            self.found.append(operators.wrong_type(items[-1], "items of one kind, text or numbers, in a list"))
+            self.found.append(operators.wrong_type(items[-1], "list items of one type, text or numbers"))
             return unknown(span)
         info = Info(Type(Kind.LIST, item=next(iter(kinds), None)))
         if all(isinstance(item, typed.Constant) for item in items):
@@ -301,7 +304,7 @@ class Inference:
             value = metric_value(self, tree) if isinstance(tree, syntax.Metric) else self.infer(tree.value, ANYWHERE)
             definition.levels = self.deepest
             if definition.levels > MAX_LEVELS:
-                message = f"`{name}` stands on more than {MAX_LEVELS} levels of other names"
+                message = f"`{name}` uses more than {MAX_LEVELS} levels of other names"
                 self.found.append(codes.COSTLY.at(tree.name_span, message, help="use fewer names inside names"))
                 value = unknown(tree.span)
             definition.value = value
@@ -315,10 +318,12 @@ class Inference:
         if name in self.active:
             ring = " → ".join([*self.active[self.active.index(name) :], name])
             message = f"`{name}` uses itself: {ring}"
-            self.found.append(codes.RECURSION.at(span, message, help="there is no recursion; write it out"))
+            self.found.append(
+                codes.RECURSION.at(span, message, help="recursion is not allowed; write out the expression")
+            )
             return False
         if len(self.active) > 30:
-            message = "more than 30 names are expanded inside one another"
+            message = "more than 30 names are nested"
             self.found.append(codes.COSTLY.at(span, message, help="use fewer names inside names"))
             return False
         self.active.append(name)
@@ -328,15 +333,13 @@ class Inference:
         """Return whether a value may be spoken about here, reporting where it may not."""
         if value.info.shape is Shape.NODE and not scope.nodes:
             message = (
-                f"`{one_line(value.span.text, 40)}` differs from node to node, but `{scope.statement}` knows only pods"
+                f"`{one_line(value.span.text, 40)}` depends on the node, but `{scope.statement}` can use only pods"
             )
             advice = "move it to a `filter`" if not scope.items else "compare it outside the parentheses"
             self.found.append(codes.NO_NODE.at(value.span, message, help=advice))
             return False
         if Depends.FEASIBLE in value.info.depends and not scope.scores:
-            message = (
-                f"`{one_line(value.span.text, 40)}` compares nodes with each other, which `{scope.statement}` can't"
-            )
+            message = f"`{one_line(value.span.text, 40)}` compares nodes, which `{scope.statement}` cannot do"
             self.found.append(codes.NOT_HERE.at(value.span, message, help="use it in a `score`"))
             return False
         return True
@@ -422,8 +425,8 @@ def read_member(
         return unknown(expr.span)
     found, rest = chosen
     if item and found.depends & ~scope.item_depends:
-        message = f"`{_shown(expr)}` is not known of pods that already run"
-        advice = "use a field that `policyctl fields` marks `also of running pods`"
+        message = f"`{_shown(expr)}` is not available for running pods"
+        advice = "use a field that `policyctl fields` marks as `also of running pods`"
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
         return unknown(expr.span)
     key: str | None = None
@@ -498,15 +501,15 @@ def _no_root(inference: Inference, root: expressions.Name, expr: expressions.Exp
         if isinstance(expr, expressions.Index):
             return _element(inference, expr, scope)
         if not operators.has_unknown(value):
-            inference.found.append(operators.wrong_type(value, "something that has fields"))
+            inference.found.append(operators.wrong_type(value, "a value with fields"))
         return unknown(expr.span)
     if root.name in ("zone", "region", "cluster", *inference.environment.topologies):
-        message = f"`{_shown(expr)}` is no value by itself"
-        advice = f"go over its pods: `count(p in {root.name}.pods where …)`; the zone of a node is `node.zone`"
+        message = f"`{_shown(expr)}` is not a value"
+        advice = f"count its pods: `count(p in {root.name}.pods where …)`; the zone of a node is `node.zone`"
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
         return unknown(expr.span)
     meant = closest(root.name, ("node", "pod", *scope.items))
-    advice = foreign.NAMES.get(root.name.lower(), "") or "paths begin with `node.` or `pod.`"
+    advice = foreign.NAMES.get(root.name.lower(), "") or "paths start with `node.` or `pod.`"
     advice = f"did you mean `{meant}`?" if meant else advice
     inference.found.append(codes.UNKNOWN_NAME.at(root.span, f"unknown name `{root.name}`", help=advice))
     return unknown(expr.span)
@@ -531,7 +534,9 @@ def _key(inference: Inference, kind: Key, step: Step) -> str | None:
             resource = resource_name(step.text)
             if not step.bracket and step.text not in RESOURCE_WORDS and "/" not in resource:
                 meant = closest(step.text, RESOURCE_WORDS) if step.text not in ("gpu", "gpus") else None
-                advice = f"did you mean `{meant}`?" if meant else 'other resources in brackets: `["nvidia.com/gpu"]`'
+                advice = (
+                    f"did you mean `{meant}`?" if meant else 'write other resources in brackets: `["nvidia.com/gpu"]`'
+                )
                 message = f"unknown resource `{step.text}`"
                 inference.found.append(codes.UNKNOWN_FIELD.at(step.span, message, help=advice))
                 return None
@@ -539,7 +544,7 @@ def _key(inference: Inference, kind: Key, step: Step) -> str | None:
         case Key.LABEL | Key.ANNOTATION:
             problem = label_problem(step.text, of="key")
             if problem:
-                message = f"`{step.text}` can't be a {kind.value}"
+                message = f"`{step.text}` cannot be a {kind.value}"
                 inference.found.append(codes_syntax.LABEL.at(step.span, message, help=problem))
                 return None
             return step.text
@@ -555,7 +560,7 @@ def _element(inference: Inference, expr: expressions.Expr, scope: Scope) -> type
         if position is None or position != int(position):
             kind, advice = inference.infer(expr.key, scope), "elements are counted from 0: `[0]`"
             if not operators.has_unknown(kind, base):
-                message = "the number of the element must be written out"
+                message = "the index of the element must be a constant"
                 inference.found.append(codes.NOT_CONSTANT.at(expr.key.span, message, help=advice))
             return unknown(expr.span)
         return _step(inference, base, Step("", expr.key.span, True, int(position)))
@@ -617,7 +622,7 @@ def _report_comment(inference: Inference, expr: expressions.Binary) -> bool:
         return False
     span = Span(at.source, at.start, at.start + 2)
     fix = Fix("write #", (Edit(span, "#"),))
-    message, advice = "`--` begins no comment here", "comments begin with `#`"
+    message, advice = "`--` does not start a comment", "comments start with `#`"
     inference.found.append(codes_syntax.FOREIGN_OPERATOR.at(span, message, help=advice, fix=fix))
     return True
 
@@ -636,7 +641,7 @@ def report_dash(inference: Inference, expr: expressions.Binary, scope: Scope) ->
         return False
     name = f"{left.name}-{right.name}"
     written = f'{left.base.span.text}["{name}"]'
-    message = f"`-` is a minus here, not a part of the name `{name}`"
+    message = f"`-` means minus here, it is not a part of the name `{name}`"
     fix = Fix(f"write {written}", (Edit(expr.span, written),))
     inference.found.append(codes.DASH.at(expr.operator_span, message, help=f"write `{written}`", fix=fix))
     return True
@@ -653,7 +658,7 @@ def _bare_text(inference: Inference, expr: expressions.Binary, scope: Scope) -> 
         return False
     written = f'"{text}"'
     fix = Fix(f"write {written}", (Edit(expr.span, written),))
-    message = f"`{text}` is a text without quotes"
+    message = f"`{text}` is a text, but has no quotes"
     inference.found.append(codes.UNKNOWN_NAME.at(expr.span, message, help=f"write `{written}`", fix=fix))
     return True
 
@@ -683,7 +688,7 @@ def metric_value(inference: Inference, tree: syntax.Metric) -> typed.Typed:
     """Return the value of a `metric`: its query with what the statement says of it, then its default."""
     query = tree.query
     if not (isinstance(query, expressions.Call) and query.function == QUERY_FUNCTION):
-        advice = 'write `metric NAME = promql("…")`; other values are named with `let`'
+        advice = 'write `metric NAME = promql("…")`; for other values, use `let`'
         inference.found.append(codes.WRONG_TYPE.at(query.span, "a metric is a query", help=advice))
         return unknown(tree.span)
     extra = [("every", tree.every), ("max_age", tree.stale_after)]
@@ -791,7 +796,7 @@ class Binding:
                 problem = f"`{self.builtin.name}` has no argument `{given.name}`"
                 problem += f"; did you mean `{meant}`?" if meant else ""
             elif found.name in taken:
-                problem = f"the argument `{given.name}` is given twice"
+                problem = f"the argument `{given.name}` appears twice"
             else:
                 taken.add(found.name)
                 assigned.append((found, given.value))
@@ -855,7 +860,7 @@ class Binding:
         if takes.word and isinstance(argument, expressions.Name) and argument.name not in self.inference.definitions:
             if argument.name not in RESOURCE_WORDS:
                 meant = closest(argument.name, RESOURCE_WORDS)
-                advice = f"did you mean `{meant}`?" if meant else 'other resources stand in quotes: "nvidia.com/gpu"'
+                advice = f"did you mean `{meant}`?" if meant else 'write other resources in quotes: "nvidia.com/gpu"'
                 found.append(codes.UNKNOWN_NAME.at(argument.span, f"unknown resource `{argument.name}`", help=advice))
                 return None
             constant: Any = resource_name(argument.name)
@@ -863,7 +868,7 @@ class Binding:
             if takes.kind is Kind.TEXT and self._is_bare(argument):
                 written = f'"{argument.span.text}"'
                 fix = Fix(f"write {written}", (Edit(argument.span, written),))
-                message = f"`{argument.span.text}` is a text without quotes"
+                message = f"`{argument.span.text}` is a text, but has no quotes"
                 advice = f"write `{self.builtin.name}({written})`"
                 found.append(codes.UNKNOWN_NAME.at(argument.span, message, help=advice, fix=fix))
                 return None
@@ -876,8 +881,8 @@ class Binding:
                 return None
             constant = constant_of(value)
             if constant is None:
-                message = f"`{parameter.name}` of `{self.builtin.name}` must be written out"
-                found.append(codes.NOT_CONSTANT.at(argument.span, message, help="write the text or number itself here"))
+                message = f"`{parameter.name}` of `{self.builtin.name}` must be a constant"
+                found.append(codes.NOT_CONSTANT.at(argument.span, message, help="write a constant text or number"))
                 return None
             if takes.kind is Kind.NUMBER and operators.has_unknown(self._in_unit(value, takes.unit or PLAIN)):
                 return None
@@ -909,8 +914,8 @@ class Binding:
         kernel = builtin.kernel
         inputs = _inputs(values) if builtin.reads_inputs else ()
         if builtin.reads_inputs and not inputs:
-            message = f"`{builtin.name}` goes with a metric, and there is none in its arguments"
-            advice = f'write it like `{builtin.name}(promql("cpu_usage"), 5)`'
+            message = f"`{builtin.name}` needs a metric, but its arguments contain none"
+            advice = f'write for example `{builtin.name}(promql("cpu_usage"), 5)`'
             self.inference.found.append(codes.ARGUMENTS.at(self.expr.span, message, help=advice))
             return unknown(self.expr.span)
         if inputs:
@@ -1005,15 +1010,15 @@ def aggregate_value(inference: Inference, expr: expressions.Aggregate, scope: Sc
     """Return the value of an aggregate."""
     found, span = inference.found, expr.span
     if scope.items:
-        message = "an aggregate can't stand inside another"
-        found.append(codes.NOT_HERE.at(span, message, help="name the inner one with `let` before"))
+        message = "aggregates cannot be nested"
+        found.append(codes.NOT_HERE.at(span, message, help="first name the inner one with `let`"))
         return unknown(span)
     topology = _domains(inference, expr.collection)
     if topology is _NOWHERE:
         return unknown(span)
     assert topology is None or isinstance(topology, str)
     if topology != CLUSTER and not scope.nodes:
-        message = f"`{expr.collection.span.text}` differs from node to node, but `{scope.statement}` knows only pods"
+        message = f"`{expr.collection.span.text}` depends on the node, but `{scope.statement}` can use only pods"
         found.append(codes.NO_NODE.at(span, message, help="use `cluster.pods`, or move it to a `filter`"))
         return unknown(span)
     inner = scope.over(expr.variable, statement=f"{expr.function}(…)")
@@ -1041,11 +1046,11 @@ def _domains(inference: Inference, collection: expressions.Expr) -> object:
                 problem = label_problem(key, of="key")
                 if not problem:
                     return key
-                inference.found.append(codes.BAD_ARGUMENT.at(at, f"`{key}` can't be a label key", help=problem))
+                inference.found.append(codes.BAD_ARGUMENT.at(at, f"`{key}` cannot be a label key", help=problem))
                 return _NOWHERE
     names = ", ".join(f"`{name}.pods`" for name in (*topologies, "cluster"))
-    advice = f'go over {names} or `domain("LABEL").pods`'
-    inference.found.append(codes.WRONG_TYPE.at(collection.span, "expected pods to go over", help=advice))
+    advice = f'use {names} or `domain("LABEL").pods`'
+    inference.found.append(codes.WRONG_TYPE.at(collection.span, "expected a collection of pods", help=advice))
     return _NOWHERE
 
 
@@ -1116,7 +1121,7 @@ def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> 
     if name in ("node", "pod") or name in scope.items:
         root = "pod" if name in scope.items else name
         message = f"`{name}` is not a value"
-        advice = f"name a field of it, such as `{name}.{'label.app' if root == 'pod' else 'ready'}`"
+        advice = f"use a field, such as `{name}.{'label.app' if root == 'pod' else 'ready'}`"
         return codes.UNKNOWN_NAME.at(expr.span, message, help=advice)
     if name in inference.environment.builtins:
         advice = f"call it: `{inference.environment.builtins[name].signature}`"
@@ -1137,10 +1142,10 @@ def unknown_name(inference: Inference, expr: expressions.Name, scope: Scope) -> 
     elif fields:
         advice = f"did you mean `{fields[0]}`?"
     elif scope.parameters or known:
-        advice = f"the names here are {some(sorted(known), limit=_MOST_NAMES)}; texts stand in quotes"
+        advice = f"the known names are {some(sorted(known), limit=_MOST_NAMES)}; write texts in quotes"
     else:
         metric = f', metrics in `promql("{name}")`' if scope.scores else ""
-        advice = f'texts stand in quotes: "{name}"{metric}; names are made with `let {name} = …`'
+        advice = f'write texts in quotes: "{name}"{metric}; define names with `let {name} = …`'
     return codes.UNKNOWN_NAME.at(expr.span, f"unknown name `{name}`", help=advice)
 
 
@@ -1153,8 +1158,8 @@ def unknown_field(
     if root.name != subject:
         fields = [f for f in fields if not f.depends & ~scope.item_depends]
         meant = closest(first.text, {f.path.split(".")[1] for f in fields})
-        message = f"`{root.name}.{first.text}` is not known of pods that already run"
-        advice = "use a field that `policyctl fields` marks `also of running pods`"
+        message = f"`{root.name}.{first.text}` is not available for running pods"
+        advice = "use a field that `policyctl fields` marks as `also of running pods`"
         advice = f"did you mean `{root.name}.{meant}`?" if meant else advice
         if first.text not in ("labels", "annotations"):
             return codes.UNKNOWN_FIELD.at(first.span, message, help=advice)
@@ -1162,7 +1167,7 @@ def unknown_field(
     inner = sorted(p.split(".")[2] for p in inference.environment.fields if p.startswith(f"{subject}.{first.text}."))
     if inner:
         at = steps[1] if len(steps) > 1 else first
-        what = f"`{root.name}.{first.text}` has no field `{at.text}`" if len(steps) > 1 else "a field is missing here"
+        what = f"`{root.name}.{first.text}` has no field `{at.text}`" if len(steps) > 1 else "the field is missing here"
         return codes.UNKNOWN_FIELD.at(at.span, what, help=f"it has {', '.join(inner)}")
     if first.text == "pods":
         message = f"`{root.name}.pods` can only be counted"
@@ -1174,7 +1179,7 @@ def unknown_field(
         meant, rest = first.text[:-1], root.span.source.text[first.span.end : steps[-1].span.end]
         advice = f"write `{root.name}.{meant}{rest}{']' if rest.startswith('[') else ''}`"
         if len(steps) == 1:
-            advice = f"ask for one of them: `{root.name}.{meant}.KEY`, or `label KEY=VALUE` of the node"
+            advice = f"write one of them: `{root.name}.{meant}.KEY`, or `label KEY=VALUE` for the node"
         else:
             fix = Fix(f"write {meant}", (Edit(first.span, meant),))
     elif not advice:
@@ -1197,7 +1202,7 @@ def unknown_function(inference: Inference, expr: expressions.Call) -> Diagnostic
             advice = f'aggregate inside the query: `promql("{name} by (node) (…)")`'
         elif name == "sum" and len(expr.arguments) > 1:
             advice = "add with `+`"
-        return codes.ARGUMENTS.at(expr.span, f"`{name}` goes over pods", help=advice)
+        return codes.ARGUMENTS.at(expr.span, f"`{name}` aggregates pods", help=advice)
     known = [*inference.environment.builtins, *inference.definitions, *AGGREGATES]
     advice = foreign.function_advice(name, inference.environment.builtins.values())
     meant = closest(name, known)

@@ -125,11 +125,11 @@ def why(cause: typed.Typed) -> tuple[str, ...]:
         case typed.Reference(value=value):
             return why(missing_part(value) or value)
         case typed.Arithmetic(operator="/" | "%"):
-            return ("a division by zero is missing, not zero",)
+            return ("the result of the result of a division by zero is missing, not zero",)
         case typed.Apply(builtin=builtin) if builtin.depends & Depends.SIGNAL:
-            return ("a metric is missing on nodes without a fresh sample, and on all while Prometheus is down",)
+            return ("a metric is missing for nodes without a fresh sample, and for all nodes while Prometheus is down",)
         case typed.Read(info=Info(shape=Shape.NODE), key=str(key)):
-            return (f"nodes that do not offer {key} have no amount of it",)
+            return (f"nodes without {key} have no value",)
         case _:
             return ()
 

@@ -61,7 +61,7 @@ def _turn(value: typed.Typed) -> str:
         case Kind.TRUTH:
             return "choose numbers with `if … then 1 else 0`"
         case Kind.LIST:
-            return "ask with `in` whether something is in the list"
+            return "use `in` to test whether a value is in the list"
         case _:
             return ""
 
@@ -136,7 +136,7 @@ def comparison(
         return typed.Compare(Info(TRUTH, shape, maybe, depends), span, operator, left, right)
     if operator not in ("==", "!="):
         value = left if a is not Kind.NUMBER else right
-        found.append(wrong_type(value, f"a number beside `{operator}`"))
+        found.append(wrong_type(value, f"a number as operand of `{operator}`"))
         return unknown(span)
     if a is b is Kind.LIST:
         found.append(codes.WRONG_TYPE.at(span, "lists can't be compared", help=_compare_advice(left, right)))
@@ -191,9 +191,9 @@ def _compare_advice(left: typed.Typed, right: typed.Typed) -> str:
             return f"write {day}: Monday is 1, Sunday 7"
         return "turn the text into a number with number(…)" if text is None else "write the number without quotes"
     if kinds == {Kind.TEXT, Kind.TRUTH}:
-        return 'labels hold text: write "true" in quotes'
+        return 'labels are texts: write "true" in quotes'
     if Kind.LIST in kinds:
-        return "ask with `in` whether something is in the list"
+        return "use `in` to test whether a value is in the list"
     return ""
 
 
@@ -204,7 +204,7 @@ def contained(
     if has_unknown(item, list_):
         return unknown(span)
     if list_.info.type.kind is not Kind.LIST:
-        found.append(wrong_type(list_, "a list after `in`", advice='write it like ["a", "b"]'))
+        found.append(wrong_type(list_, "a list after `in`", advice='write a list such as ["a", "b"]'))
         return unknown(span)
     if list_.info.type.item not in (item.info.type.kind, None):
         wanted = f"{list_.info.type.item.value} as in the list" if list_.info.type.item else ""
@@ -245,7 +245,7 @@ def otherwise(left: typed.Typed, right: typed.Typed, found: list[Diagnostic], *,
         # the status of a condition that the node does not have
         absent = missing(left, negated=False, span=left.span)
         return choose(absent, right, _as_truth(left), found, span=span)
-    merged = merge(left, right, found, at=at, doing="stand in for {left} with {right}")
+    merged = merge(left, right, found, at=at, doing="use {right} as default of {left}")
     if merged is None:
         return unknown(span)
     return typed.Otherwise(replace(merged, maybe=left.info.maybe and right.info.maybe), span, left, right)

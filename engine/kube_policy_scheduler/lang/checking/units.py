@@ -45,17 +45,17 @@ def common_unit(left: typed.Typed, right: typed.Typed, doing: str, found: list[D
 def in_unit(value: typed.Typed, unit: Unit, found: list[Diagnostic]) -> bool:
     """Return whether a number can be used where one in a unit is wanted, reporting where it can't."""
     wanted = typed.Constant(Info(number(unit)), value.span, 0.0)
-    return common_unit(value, wanted, "use {left} where {right} is wanted", found, value.span) is not None
+    return common_unit(value, wanted, "use {left} instead of {right}", found, value.span) is not None
 
 
 def _percent(literal: typed.Typed, other: typed.Typed) -> Diagnostic:
     if not other.info.type.unit.plain:
         message = f"{literal.span.text} is a share, but `{other.span.text}` is {other.info.type}"
-        advice = "compare a share of it: divide it by the whole, such as node.allocatable.cpu"
+        advice = "compare a share: divide it by the total, such as node.allocatable.cpu"
         return codes.UNIT.at(literal.span, message, help=advice)
     value = constant_number(literal) or 0.0
     message = f"{literal.span.text} is {value:g}, but `{other.span.text}` is a plain number"
-    advice = f"write {value * 100:g} if it counts from 0 to 100, {value:g} if from 0 to 1"
+    advice = f"write {value * 100:g} if it ranges from 0 to 100, {value:g} if from 0 to 1"
     return codes.PERCENT.at(literal.span, message, help=advice)
 
 
@@ -64,15 +64,15 @@ def _literal_unit(literal: typed.Typed, unit: Unit) -> Diagnostic:
     digits = text.rstrip("mkMGTPE%")
     if unit.same_dimension(SECONDS):
         if literal.info.literal is Literal.MILLI:
-            message = f"`{text}` is {digits} thousandths, but a duration is wanted"
+            message = f"`{text}` is {digits} thousandths, but a duration is expected"
             fix = Fix(f"write {digits}min", (Edit(literal.span, f"{digits}min"),))
             return codes.MINUTES.at(literal.span, message, help=f"write `{digits}min`", fix=fix)
-        advice = f"write its unit: `{text}s`, `{text}min`, `{text}h` or `{text}d`"
-        return codes.UNIT.at(literal.span, f"`{text}` has no unit, but a duration is wanted", help=advice)
+        advice = f"add a unit: `{text}s`, `{text}min`, `{text}h` or `{text}d`"
+        return codes.UNIT.at(literal.span, f"`{text}` has no unit, but a duration is expected", help=advice)
     if unit.same_dimension(BYTES):
-        message = f"`{text}` has no unit, but bytes are wanted"
-        return codes.UNIT.at(literal.span, message, help=f"write its unit: `{digits}Gi` or `{digits}Mi`")
-    message = f"`{text}` can't stand for {unit}"
+        message = f"`{text}` has no unit, but bytes are expected"
+        return codes.UNIT.at(literal.span, message, help=f"add a unit: `{digits}Gi` or `{digits}Mi`")
+    message = f"`{text}` cannot be used as {unit}"
     return codes.UNIT.at(literal.span, message, help=_unit_advice(literal.info.type.unit, unit))
 
 
@@ -81,11 +81,11 @@ _PLAINLY = {BYTES: "bytes", SECONDS: "duration", CORES: "cpu"}
 
 def _unit_advice(a: Unit, b: Unit) -> str:
     if {a, b} == {CORES, BYTES}:
-        return "was .mem meant instead of .cpu, or the other way round? Gi is for bytes, bare numbers for cpu"
+        return "did you mean .mem instead of .cpu, or .cpu instead of .mem? Gi is for bytes, plain numbers are for cpu"
     if not a.plain and not b.plain:
-        return "divide each by an amount of its own kind first"
+        return "first divide each by an amount with the same unit"
     unit = b if a.plain else a
     example = {BYTES: "1Gi", SECONDS: "1h", CORES: "1core"}.get(unit)
     if example is None:
-        return "bring both to the same unit"
+        return "convert both to the same unit"
     return f"divide the {_PLAINLY[unit]} by `{example}` for a plain number, or multiply the plain number by `{example}`"

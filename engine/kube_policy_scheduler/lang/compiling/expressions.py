@@ -121,7 +121,7 @@ class Compiler:
             case typed.Aggregate():
                 return aggregate(self, value)
             case typed.Unknown():
-                raise ValueError(f"{value.span}: an expression with errors can't be compiled")
+                raise ValueError(f"{value.span}: an expression with errors cannot be compiled")
             case _:
                 assert_never(value)
 

@@ -56,19 +56,17 @@ def format_source(source: Source) -> FormatResult:
     if isinstance(text, Unfaithful):
         return text
     if len(text) > MAX_FILE:
-        message = (
-            f"formatted, the file would have {len(text):,} characters, more than the {MAX_FILE:,} that one may have"
-        )
+        message = f"after formatting, the file would have {len(text):,} characters; the limit is {MAX_FILE:,}"
         return Unreadable((codes.TOO_LARGE.at(Span(source, 0, 0), message, help='join parts with `use "…"`'),))
     again, diagnostics = parse(Source(source.name, text))
     if diagnostics:
-        return Unfaithful(f"it can't be read back: {diagnostics[0]}")
+        return Unfaithful(f"the result cannot be parsed: {diagnostics[0]}")
     if again != file:
         return Unfaithful("a statement would change")
     if _comments(again) != _comments(file):
         return Unfaithful("a comment would change")
     if _text(again) != text:
-        return Unfaithful("formatting it again would change it")
+        return Unfaithful("formatting the result again would change it")
     return Formatted(text)
 
 

@@ -31,23 +31,23 @@ STATEMENTS = {
     **dict.fromkeys(("apiversion", "kind", "metadata", "spec", "data", "rules", "match", "validate", "---"), _YAML),
     **dict.fromkeys(("deny", "reject", "forbid", "exclude", "refuse", "violation", "drop"), _REFUSE),
     **dict.fromkeys(("avoid", "penalize", "minimize"), "write `score -10 if …`, or `score -(…)`: more is better"),
-    **dict.fromkeys(("if", "when", "unless"), "the condition comes last: `score 10 if …`, `filter … if …`"),
+    **dict.fromkeys(("if", "when", "unless"), "write the condition last: `score 10 if …`, `filter … if …`"),
     **dict.fromkeys(
         ("else", "elif", "otherwise", "then"), "there are no blocks: `let x = if … then … else …`, in one statement"
     ),
-    **dict.fromkeys(("weight",), "`weight` stands behind what it weighs: `score … weight 2`"),
+    **dict.fromkeys(("weight",), "write `weight` after the score: `score … weight 2`"),
     **dict.fromkeys(("return", "end", "begin", "pass", "continue", "break"), "there are no blocks: remove the line"),
-    **dict.fromkeys(("default",), "a node passes where every filter holds, so no default is needed: remove the line"),
-    **dict.fromkeys(("-", "*", "•"), "statements are no list: remove the mark before it"),
+    **dict.fromkeys(("default",), "a node passes if every filter is true, so you need no default: remove the line"),
+    **dict.fromkeys(("-", "*", "•"), "statements are not a list: remove the list mark"),
 }  # fmt: skip
 """By the first word of a line in lower case."""
 
-_SUFFIX_IF = "conditions come last, after `if`: `… if pod.priority > 10`"
+_SUFFIX_IF = "write conditions last, after `if`: `… if pod.priority > 10`"
 WORDS = {
     "unless": "write `if not …`",
     "when": "write `if …`",
     "where": _SUFFIX_IF,
-    "for": "which pods a policy is for is said in a line of its own: `for pods where …`",
+    "for": "to select pods, add a line `for pods where …`",
     "xor": "write `a != b`",
     "mod": "write `%`",
     "div": "write `/`",
@@ -68,16 +68,16 @@ WORDS = {
     "ge": "write `>=`",
     "lt": "write `<`",
     "le": "write `<=`",
-    "is": "write `==`; `is` asks only `is missing` and `is not missing`",
+    "is": "write `==`; `is` is only for `is missing` and `is not missing`",
     **dict.fromkeys(("null", "none", "nil", "undefined", "empty", "set"), "write `is missing` or `is not missing`"),
-    **dict.fromkeys(("message", "msg", "because", "reason", "error"), 'a reason is said with `else "…"`'),
-    **dict.fromkeys(("named", "called", "name"), "a name is given with `as NAME`"),
-    **dict.fromkeys(("on", "across", "per", "within", "topology"), "the domains are named with `over zone`"),
-    **dict.fromkeys(("priority", "times"), "what counts how much is said with `weight 2`"),
-    **dict.fromkeys(("of", "min", "minmember", "count"), "the size of a gang is said with `size 4`"),
-    **dict.fromkeys(("timeout",), "how long a gang waits is said with `within 5min`"),
-    **dict.fromkeys(("max_age", "maxage", "ttl", "stale_after"), "how old a value may be is said with `stale after 2min`"),
-    **dict.fromkeys(("interval", "refresh"), "how often it is asked is said with `every 30s`"),
+    **dict.fromkeys(("message", "msg", "because", "reason", "error"), 'write a reason with `else "…"`'),
+    **dict.fromkeys(("named", "called", "name"), "write a name with `as NAME`"),
+    **dict.fromkeys(("on", "across", "per", "within", "topology"), "write the domains with `over zone`"),
+    **dict.fromkeys(("priority", "times"), "write a weight with `weight 2`"),
+    **dict.fromkeys(("of", "min", "minmember", "count"), "write the size of a gang with `size 4`"),
+    **dict.fromkeys(("timeout",), "write the timeout of a gang with `within 5min`"),
+    **dict.fromkeys(("max_age", "maxage", "ttl", "stale_after"), "write the maximum age of a value with `stale after 2min`"),
+    **dict.fromkeys(("interval", "refresh"), "write the query interval with `every 30s`"),
 }  # fmt: skip
 """By a word that stands where an operator or a part could, in lower case."""
 
@@ -100,21 +100,21 @@ UNITS = {
 NAMES = {
     "victim": "only behind `evict where` there is a victim; for the pod that is placed write `pod.…`",
     **dict.fromkeys(
-        ("null", "none", "nil", "undefined"), "nothing is compared with it: write `… is missing` or `… is not missing`"
+        ("null", "none", "nil", "undefined"), "you cannot compare with it: write `… is missing` or `… is not missing`"
     ),
     **dict.fromkeys(("true", "false"), "write it in lower case"),
     **dict.fromkeys(("self", "this", "it"), "write `node` or `pod`"),
-    **dict.fromkeys(("nodes",), "each statement is about one node at a time: write `node.…`"),
-    **dict.fromkeys(("pods",), "go over pods with `count(p in node.pods where …)`, or write `pod.…`"),
+    **dict.fromkeys(("nodes",), "a statement is evaluated for each node: write `node.…`"),
+    **dict.fromkeys(("pods",), "for pods, use `count(p in node.pods where …)`, or write `pod.…`"),
     **dict.fromkeys(("time", "now", "date", "clock"), "write `hour()`, `weekday()`, `now()`, `between(…)`"),
     **dict.fromkeys(("labels", "label"), 'write `label KEY=VALUE`, `node.label["KEY"]` or `pod.label.KEY`'),
     **dict.fromkeys(("input", "object", "request", "review", "container", "containers"), "write `pod.…` or `node.…`"),
-    **dict.fromkeys(("data", "state", "env", "config"), "a policy reads only `node.…`, `pod.…` and metrics"),
+    **dict.fromkeys(("data", "state", "env", "config"), "a policy can read only `node.…`, `pod.…` and metrics"),
 }  # fmt: skip
 """By a name that nothing has, in lower case."""
 
-_QUERY = 'this belongs into the query, which stands in quotes: `promql("{name}(…)")`'
-_DECIDED = "decisions can be repeated, so nothing is left to chance; ties are broken by themselves"
+_QUERY = 'write this inside the query, in quotes: `promql("{name}(…)")`'
+_DECIDED = "there is no random function, because decisions must be repeatable; ties are broken automatically"
 FUNCTIONS = {
     **{
         name: _QUERY.replace("{name}", name)
@@ -138,28 +138,27 @@ FUNCTIONS = {
 FIELDS = {
     "node": {
         **{
-            word: f"write `node.free.{name}` for what is free, `node.allocatable.{name}` for all of it,"
-            f" `node.used_fraction.{name}` for the share that pods request"
+            word: f"write `node.free.{name}` for the free amount, `node.allocatable.{name}` for the total, `node.used_fraction.{name}` for the requested share"
             for word, name in (
                 ("cpu", "cpu"), ("cpus", "cpu"), ("mem", "mem"), ("memory", "mem"), ("ram", "mem"), ("storage",
                 "ephemeral_storage"), ("disk", "ephemeral_storage"),
             )
         },
-        **dict.fromkeys(("metadata", "status", "spec"), "fields stand directly behind `node.`: `node.ready`, `node.name`"),
+        **dict.fromkeys(("metadata", "status", "spec"), "fields come directly after `node.`: `node.ready`, `node.name`"),
         **dict.fromkeys(("gpu", "gpus", "accelerator"), 'write `node.free["nvidia.com/gpu"] ?? 0`, or `label gpu`'),
         **dict.fromkeys(("tenant", "team", "type", "pool", "rack", "role", "disk_type"), "for a label write `node.label.{name}`"),
         **dict.fromkeys(("instance_type", "instancetype"), 'write `node.label["node.kubernetes.io/instance-type"]`'),
-        **dict.fromkeys(("ip", "address", "addresses"), "addresses say nothing about a place: write `node.name` or a label"),
+        **dict.fromkeys(("ip", "address", "addresses"), "addresses are not available: write `node.name` or a label"),
     },
     "pod": {
         **{
             word: f"write `pod.request.{name}` or `pod.limit.{name}`"
             for word, name in (("cpu", "cpu"), ("mem", "mem"), ("memory", "mem"), ("ram", "mem"))
         },
-        **dict.fromkeys(("metadata", "status", "spec"), "fields stand directly behind `pod.`: `pod.namespace`, `pod.priority`"),
+        **dict.fromkeys(("metadata", "status", "spec"), "fields come directly after `pod.`: `pod.namespace`, `pod.priority`"),
         **dict.fromkeys(
             ("node", "node_name", "nodename", "host", "zone", "region"),
-            "where the pod will run is what is decided: write `node.name`, `node.zone`, or a label of the pod",
+            "the node of the pod is not decided yet: write `node.name`, `node.zone`, or a label of the pod",
         ),
         **dict.fromkeys(("tenant", "team", "app", "tier", "user", "job", "type"), "for a label write `pod.label.{name}`"),
         **dict.fromkeys(("gpu", "gpus"), 'write `pod.request["nvidia.com/gpu"] ?? 0`'),

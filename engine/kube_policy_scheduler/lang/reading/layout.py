@@ -56,7 +56,7 @@ def lay_out(source: Source) -> Layout:
     """Cut a source into statements; what is wrong with strings and brackets is reported and left out."""
     if len(source.text) > MAX_FILE:
         span = Span(source, 0, 0)
-        message = f"the file has {len(source.text):,} characters, more than the {MAX_FILE:,} that a policy may have"
+        message = f"the file has {len(source.text):,} characters; the limit is {MAX_FILE:,}"
         return Layout((), (), (codes.TOO_LARGE.at(span, message, help='split it and join the parts with `use "…"`'),))
     text = source.text.replace("\r\n", " \n").replace("\r", "\n")
     if text.startswith("\ufeff"):
@@ -124,7 +124,7 @@ class _Cutter:
                 case "(" | "[":
                     self._open.append((piece, at))
                     if len(self._open) == MAX_BRACKETS + 1:
-                        message = f"more than {MAX_BRACKETS} brackets inside one another"
+                        message = f"more than {MAX_BRACKETS} nested brackets"
                         self._report(codes.TOO_LARGE, at, at + 1, message, "name parts of it with `let`")
                         self._broken = True
                 case _:
@@ -139,7 +139,7 @@ class _Cutter:
             self._broken = True
             if self._open:
                 bracket, _ = self._open[-1]
-                message, advice = f"`{piece}` can't close `{bracket}`", "close it with its own bracket"
+                message, advice = f"`{piece}` cannot close `{bracket}`", "close it with its own bracket"
             else:
                 message, advice = f"this `{piece}` closes nothing", "remove it, or open a bracket before it"
             self._report(codes.BRACKET, at, at + 1, message, advice)
@@ -196,7 +196,7 @@ class _Cutter:
         size = len(stripped) - stripped.count(" ")
         if size > MAX_STATEMENT:
             start = self._start + len(shown) - len(shown.lstrip())
-            message = f"a statement of {size:,} characters, more than the {MAX_STATEMENT:,} that one may have"
+            message = f"the statement has {size:,} characters; the limit is {MAX_STATEMENT:,}"
             self._report(codes.TOO_LARGE, start, start + 1, message, "name parts of it with `let`")
         elif stripped and not self._broken:
             self._lines.append(Line(self._start + len(shown) - len(shown.lstrip()), stripped))

@@ -41,10 +41,10 @@ def number(text: str) -> tuple[float, str, str]:
     """Return value, suffix and, where it is none, what to write instead (else "")."""
     match = _NUMBER.fullmatch(text)
     if match is None:
-        return 0.0, "", "write it like 500m, 2, 4Gi, 30s or 80%"
+        return 0.0, "", "write for example 500m, 2, 4Gi, 30s or 80%"
     digits, suffix = match.groups()
     if len(digits) > 40:
-        return 0.0, "", "no quantity needs so many digits"
+        return 0.0, "", "the number has too many digits"
     value = float(digits)
     factor = SUFFIXES.get(suffix)
     if factor is None:
@@ -113,10 +113,10 @@ def label_problem(text: str, *, of: str) -> str:
     if of == "value":
         if not text or _LABEL_NAME.fullmatch(text):
             return ""
-        return "a value has up to 63 letters, digits, `-`, `_` and `.`, and begins and ends with a letter or digit"
+        return "a value has up to 63 letters, digits, `-`, `_` and `.`, and starts and ends with a letter or digit"
     prefix, slash, name = text.rpartition("/")
     if slash and (len(prefix) > 253 or not _DNS.fullmatch(prefix)):
-        return f"before the `/` stands a DNS name in lower case; `{prefix}` is none"
+        return f"before the `/`, write a DNS name in lower case; `{prefix}` is not one"
     if not _LABEL_NAME.fullmatch(name):
-        return "a key has up to 63 letters, digits, `-`, `_` and `.`, and begins and ends with a letter or digit"
+        return "a key has up to 63 letters, digits, `-`, `_` and `.`, and starts and ends with a letter or digit"
     return ""

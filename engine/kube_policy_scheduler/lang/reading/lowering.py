@@ -92,7 +92,7 @@ def string_value(token: Token) -> str:
         shown = str(token)[bad : bad + 2]
         advice = f"write `\\\\{shown[1:]}` for a backslash, or remove it"
         span = Span(lowering.source, start, start + 2)
-        lowering.report(codes.ESCAPE, span, f"`{shown}` has no meaning in a string", help=advice)
+        lowering.report(codes.ESCAPE, span, f"`{shown}` is not a valid escape in a string", help=advice)
     return value
 
 
@@ -146,7 +146,7 @@ class Expressions:
             word = _WORD_BEFORE.search(span.source.text, max(0, span.start - 60), span.start)
             fix = None
             if word is not None:
-                problem = f'a text stands in quotes: `"{word[0]}{text}"`'
+                problem = f'write a text in quotes: `"{word[0]}{text}"`'
             elif problem.startswith("write `"):
                 written = problem.removeprefix("write `").removesuffix("`")
                 fix = Fix(f"write {written}", (Edit(span, written),))
@@ -227,7 +227,7 @@ class Expressions:
         inside, _, where = items
         found = self._membership(inside, where)
         if found is None:
-            advice = 'write it as `count(p in node.pods where p.label.app == "web")`'
+            advice = 'write `count(p in node.pods where p.label.app == "web")`'
             current().report(codes.UNEXPECTED, inside.span, "`where` belongs after `NAME in PODS`", help=advice)
             return expressions.Truth(True, whole(items))
         return found
@@ -261,8 +261,8 @@ class Expressions:
                 )
         for argument in arguments:
             if isinstance(argument, _Members):
-                advice = f"{', '.join(sorted(AGGREGATES))} go over pods, one at a time"
-                lowering.report(codes.UNEXPECTED, argument.span, f"`{function}` does not go over pods", help=advice)
+                advice = f"{', '.join(sorted(AGGREGATES))} aggregate pods"
+                lowering.report(codes.UNEXPECTED, argument.span, f"`{function}` does not aggregate pods", help=advice)
         named = tuple(a for a in arguments if isinstance(a, expressions.Named))
         return expressions.Call(
             function,
@@ -278,14 +278,14 @@ class Expressions:
         key = text_or_word(items[0])
         problem = label_problem(key, of="key")
         if problem:
-            current().report(codes.LABEL, at(items[0]), f"`{key}` can't be the key of a label", help=problem)
+            current().report(codes.LABEL, at(items[0]), f"`{key}` cannot be a label key", help=problem)
         return _Label(key, at(items[0]))
 
     def label_value(self, items: list[Any]) -> _Label:
         value = text_or_word(items[0])
         problem = label_problem(value, of="value")
         if problem:
-            current().report(codes.LABEL, at(items[0]), f"`{value}` can't be the value of a label", help=problem)
+            current().report(codes.LABEL, at(items[0]), f"`{value}` cannot be a label value", help=problem)
         return _Label(value, at(items[0]))
 
     def label_exists(self, items: list[Any]) -> _Condition:
@@ -326,7 +326,7 @@ def _clauses(keyword: str, items: list[Any]) -> dict[str, Any]:
             current().report(codes.PART, part.span, f"`{part.word}` does not belong to `{keyword}`", help=advice)
         elif part.word in seen:
             advice = "join the conditions with `and`" if part.word == "if" else "keep one of them"
-            current().report(codes.PART, part.span, f"`{part.word}` stands here twice", help=advice)
+            current().report(codes.PART, part.span, f"`{part.word}` appears twice", help=advice)
         else:
             seen.add(part.word)
             found[CLAUSES[part.word]] = part.value
@@ -381,7 +381,7 @@ class Statements:
                 without.extend(item)
             elif not isinstance(item, Token):
                 if weight is not None:
-                    current().report(codes.PART, at(token), "`weight` stands here twice", help="keep one of them")
+                    current().report(codes.PART, at(token), "`weight` appears twice", help="keep one of them")
                 weight = item
         last = items[-1][-1] if isinstance(items[-1], tuple) else items[-1]
         return syntax.UseScores(weight, tuple(without), tuple(weights), current().span(items[0], last))

@@ -44,7 +44,7 @@ def parse(source: Source) -> tuple[syntax.File, tuple[Diagnostic, ...]]:
     statements: list[syntax.Statement] = []
     for line in layout.lines:
         if len(statements) == MAX_STATEMENTS:
-            message = f"more than {MAX_STATEMENTS:,} statements: the rest of the file is not looked at"
+            message = f"more than {MAX_STATEMENTS:,} statements: the rest of the file is skipped"
             advice = "split it into policies for different pods"
             found.append(codes.TOO_LARGE.at(Span(source, line.start, line.start + 1), message, help=advice))
             break
@@ -63,7 +63,7 @@ def _first(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
     last = found[_MAX_ERRORS].span
     line, column = last.source.position(last.start)
     end = last.start + len(last.source.line(line)) - column + 1
-    message = f"more than {_MAX_ERRORS} errors: the rest of the file is not looked at"
+    message = f"more than {_MAX_ERRORS} errors: the rest of the file is skipped"
     many = codes.TOO_MANY.at(Span(last.source, last.start, max(last.end, end)), message, help="is this a policy?")
     return (*found[: _MAX_ERRORS + 1], many)
 
@@ -84,7 +84,7 @@ def _statement(source: Source, line: Line, found: list[Diagnostic]) -> syntax.St
     if len(found) > before:
         return None
     if len(line.text) > MAX_DEPTH and depth(statement) > MAX_DEPTH:  # each operator takes a character
-        message = f"more than {MAX_DEPTH} operators inside one another"
+        message = f"more than {MAX_DEPTH} nested operators"
         found.append(codes.TOO_LARGE.at(statement.span, message, help="name parts of it with `let`"))
         return None
     return statement

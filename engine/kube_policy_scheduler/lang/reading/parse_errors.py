@@ -40,12 +40,12 @@ def lookalike(char: str) -> tuple[str, str] | None:
     if unicodedata.category(char) in ("Zs", "Zl", "Zp"):
         named = name.lower()
         article = "an" if named[:1] in "aeiou" else "a"
-        return f"{article} {named} (U+{ord(char):04X}) is no space here", " "
+        return f"{article} {named} (U+{ord(char):04X}) is not a space", " "
     plain = _LETTERS.get(char) or unicodedata.normalize("NFKC", char)
     if char in _SIGNS:
         return f"`{char}` ({name}) has no meaning here", _SIGNS[char]
     if plain.isascii() and plain.isprintable() and len(plain) == 1:
-        return f"`{char}` ({name}) looks like `{plain}`, but is another character", plain
+        return f"`{char}` ({name}) looks like `{plain}`, but is a different character", plain
     return None
 
 
@@ -145,7 +145,7 @@ class Place:
         if "$END" in accepts:
             parts.append("the end of the line")
         if not parts:
-            return "nothing can stand here"
+            return "nothing is allowed here"
         return "expected " + listed(parts, "or")
 
 
@@ -174,7 +174,7 @@ def advice_for(place: Place) -> str:
     if place.keyword == "spread" and word in ("count", "counted"):
         return "which nodes count is said with `counting all nodes`"
     if last == "is" and word not in foreign.WORDS:
-        return "write `==`; `is` asks only `is missing` and `is not missing`"
+        return "write `==`; `is` is only for `is missing` and `is not missing`"
     if re.search(r"\d\.\.\s*$", place.near):
         return "there are no ranges: write `8 <= x and x < 18`"
     if last == "else" and place.keyword == "score":
@@ -195,7 +195,7 @@ def advice_for(place: Place) -> str:
         rest = one_line(text[place.at :].strip(), 40) if word not in ("until", "while", "when", "for") else "…"
         return f"write `hold if {'not ' if word == 'until' else ''}{rest}`"
     if word == "by" and last in ("avg", "sum", "min", "max", "count", "topk", "quantile"):
-        return f'a query stands in quotes: `promql("{last} by (node) (…)")`'
+        return f'write a query in quotes: `promql("{last} by (node) (…)")`'
     if word == "by" and last in ("spread", "pack"):
         return f"`{last}` is a statement of its own, with a weight: `{last} by pod.label.app weight 2`"
     if "BY" in place.accepts and last == place.keyword and place.word[0].isalpha() and word not in ("over", "size"):
@@ -221,16 +221,16 @@ _SINGLE_QUOTED = re.compile(r"'([^'\"\\]*)'")
 _TYPOGRAPHIC = re.compile(r"[“”„«»‘’‚]([^“”„«»‘’‚\"\\]*)[“”„«»‘’]")
 _IN_PARENTHESES = re.compile(r"\bin\s*\(([^()\[\]]*)\)")
 _QUOTED_NAME = re.compile(f'"({OBJECT_NAME.pattern})"')
-_NO_BLOCKS = "there are no blocks: one statement a line"
-_QUOTE = ("this is a typographic quote", 'texts stand in straight double quotes, "…"')
+_NO_BLOCKS = "there are no blocks: write one statement per line"
+_QUOTE = ("this is a typographic quote", 'write texts in straight double quotes, "…"')
 _CHARACTERS = {
-    "'": ("texts stand in double quotes", 'write "…"'),
-    ";": ("`;` has no meaning here", "begin a new line for a new statement"),
+    "'": ("write texts in double quotes", 'write "…"'),
+    ";": ("`;` has no meaning here", "start a new line for each statement"),
     "}": ("`}` has no meaning here", _NO_BLOCKS),
     "^": ("`^` has no meaning here", "there are no powers: write `x * x`; for conditions, `a != b` is exclusive or"),
-    "$": ("`$` has no meaning here", "names stand as they are: `load`"),
+    "$": ("`$` has no meaning here", "write names without a mark: `load`"),
     "@": ("`@` has no meaning here", "remove it, or put it in quotes"),
-    "?": ("`?` is no operator here", "write `if COND then A else B`; a default for a missing value is `?? DEFAULT`"),
+    "?": ("`?` is not an operator", "write `if COND then A else B`; a default for a missing value is `?? DEFAULT`"),
     "“": _QUOTE, "”": _QUOTE, "„": _QUOTE, "‘": _QUOTE, "’": _QUOTE, "«": _QUOTE, "»": _QUOTE,
 }  # fmt: skip
 
@@ -254,7 +254,7 @@ def unknown_statement(source: Source, line: Line, word: str) -> Diagnostic:
         return _comment(source, line.start)
     shown = "---" if line.text.startswith("---") else word or line.text[:1]
     span = Span(source, line.start, line.start + len(shown))
-    message, fix = f"no statement begins with `{shown}`", None
+    message, fix = f"no statement starts with `{shown}`", None
     advice = foreign.STATEMENTS.get(shown.lower(), "")
     meant = word.lower() if word.lower() in KEYWORDS else closest(word, KEYWORDS) if word else None
     rest = line.text[len(shown) :].lstrip()
@@ -270,20 +270,20 @@ def unknown_statement(source: Source, line: Line, word: str) -> Diagnostic:
     elif meant and not advice:
         advice = f"did you mean `{meant}`?"
     elif not advice:
-        advice = f"statements begin with {', '.join(KEYWORDS)}"
+        advice = f"statements start with {', '.join(KEYWORDS)}"
     return codes.UNKNOWN_STATEMENT.at(span, message, help=advice, fix=fix)
 
 
 def _comment(
-    source: Source, start: int, *, advice: str = "comments begin with `#`", end: int | None = None
+    source: Source, start: int, *, advice: str = "comments start with `#`", end: int | None = None
 ) -> Diagnostic:
     span = Span(source, start, start + 2)
-    fix = Fix("write #", (Edit(span, "#"),)) if span.text != "/*" and advice == "comments begin with `#`" else None
+    fix = Fix("write #", (Edit(span, "#"),)) if span.text != "/*" and advice == "comments start with `#`" else None
     rest = source.text[start:end] if end is not None else source.text[start:].split("\n", 1)[0]
     if span.text == "/*" and "\n" not in rest and rest.rstrip().endswith("*/"):
         written = f"#{rest.rstrip()[2:-2].rstrip()}"
         fix = Fix("write #", (Edit(Span(source, start, start + len(rest.rstrip())), written),))
-    return codes.FOREIGN_OPERATOR.at(span, f"`{span.text}` begins no comment here", help=advice, fix=fix)
+    return codes.FOREIGN_OPERATOR.at(span, f"`{span.text}` does not start a comment", help=advice, fix=fix)
 
 
 def _unfinished(place: Place) -> Diagnostic:
@@ -293,7 +293,7 @@ def _unfinished(place: Place) -> Diagnostic:
         span = place.range(second.start(), second.end())
         message = f"the value of this `{place.keyword}` is missing before `if`"
         return codes.UNEXPECTED.at(span, message, help=place.example())
-    message = f"this `{place.keyword}` is not finished: {place.expected()}"
+    message = f"this `{place.keyword}` is incomplete: {place.expected()}"
     return codes.UNEXPECTED.at(place.range(place.at, place.at), message, help=place.example())
 
 
@@ -301,14 +301,14 @@ def _token(place: Place, kind: str) -> Diagnostic:
     """Return the diagnostic of something that could stand elsewhere."""
     text, at = place.line.text, place.at
     if text.startswith("//", at - 1):
-        return _comment(place.source, place.line.start + at - 1, advice="comments begin with `#`; divide with `/`")
+        return _comment(place.source, place.line.start + at - 1, advice="comments start with `#`; divide with `/`")
     looks = (_field_called, _dashes, _glued, _operator, _assignment, _comma, _capitals, _unit)
     found = next((found for look in looks if (found := look(place)) is not None), None)
     if found is not None:
         return found
     if kind in _COMPARATORS and "AND" in place.accepts and not place.accepts & _COMPARATORS:
         advice = "join two comparisons with `and`: `1 < x and x < 5`"
-        return codes.CHAIN.at(place.span, "a comparison can't be compared again", help=advice)
+        return codes.CHAIN.at(place.span, "a comparison cannot be compared again", help=advice)
     advice = advice_for(place) or place.example()
     quoted = _QUOTED_NAME.match(text, at) if place.word == '"' and advice == ONE_WORD else None
     if quoted is not None:
@@ -400,7 +400,7 @@ def _operator(place: Place) -> Diagnostic | None:
         meant, span = foreign.OPERATORS[operator], place.range(at, at + len(operator))
         spaced = f"{meant} " if operator == "!" else meant
         fix = Fix(f"write {meant}", (Edit(span, spaced),)) if operator in foreign.SURE_OPERATORS else None
-        message = f"`{operator}` is no operator here"
+        message = f"`{operator}` is not an operator"
         return codes.FOREIGN_OPERATOR.at(span, message, help=f"write `{meant}`", fix=fix)
     return None
 
@@ -409,22 +409,22 @@ def _assignment(place: Place) -> Diagnostic | None:
     """Return the diagnostic of `score = 5`, `weight=2`, `let x == 5`, `x ** 2` and the like."""
     text, at = place.line.text, place.at
     if place.word == "*" and place.before.endswith("*"):
-        message = "`**` is no operator here"
+        message = "`**` is not an operator"
         return codes.FOREIGN_OPERATOR.at(place.range(at - 1, at + 1), message, help="write `x * x`")
     if place.word == "=" and place.last in (place.keyword, "weight", "size", "to", "priority", "within", "every"):
         fix = Fix("remove =", (Edit(place.range(len(place.before.rstrip()), at + 1), " "),))
         fix = fix if text[at + 1 : at + 2].strip() else Fix("remove =", (Edit(place.span, ""),))
-        message = f"no `=` stands behind `{place.last}`"
+        message = f"no `=` is allowed after `{place.last}`"
         return codes.UNEXPECTED.at(place.span, message, help=f"write `{place.last} …`", fix=fix)
     if place.word == "+" and text.startswith("+=", at):
-        message, advice = "`+=` is no operator here", "scores are added by themselves: write `score …`"
+        message, advice = "`+=` is not an operator", "scores are added automatically: write `score …`"
         return codes.FOREIGN_OPERATOR.at(place.range(at, at + 2), message, help=advice)
     if place.word == ">" and place.before.endswith("=") and place.before.count("(") > place.before.count(")"):
-        message, advice = "there are no functions without a name", "write `any(p in node.pods where …)`"
+        message, advice = "anonymous functions are not supported", "write `any(p in node.pods where …)`"
         return codes.FOREIGN_OPERATOR.at(place.range(at - 1, at + 1), message, help=advice)
     if place.word in ("=", ">") and place.before.endswith("="):
         span = place.range(at - 1, at + 1)
-        message, fix = f"`{span.text}` gives no name here", Fix("write =", (Edit(span, "="),))
+        message, fix = f"`{span.text}` does not define a name here", Fix("write =", (Edit(span, "="),))
         return codes.FOREIGN_OPERATOR.at(span, message, help="write `=`", fix=fix)
     return None
 
@@ -440,11 +440,11 @@ def _comma(place: Place) -> Diagnostic | None:
                 Fix("write brackets", (Edit(span, f"[{items}]"),)) if span.text == match[0][-len(span.text) :] else None
             )
             advice = f"write `in [{items}]`; only `label KEY in (a, b)` has parentheses"
-            return codes.UNEXPECTED.at(span, "lists stand in brackets", help=advice, fix=fix)
+            return codes.UNEXPECTED.at(span, "write lists in brackets", help=advice, fix=fix)
     if re.search(r"\bin\s+[^\[(]*$", place.near):
-        return place.unexpected('lists stand in brackets: `in ["a", "b"]`')
+        return place.unexpected('write lists in brackets: `in ["a", "b"]`')
     if "ELSE" in place.accepts and place.line.text[place.at + 1 :].lstrip().startswith('"'):
-        return place.unexpected('a reason is said with `else "…"`')
+        return place.unexpected('write a reason with `else "…"`')
     statement = BY_KEYWORD[place.keyword]
     if statement.condition or place.keyword == "score":
         inside = place.before.count("(") > place.before.count(")")
@@ -458,7 +458,7 @@ def _capitals(place: Place) -> Diagnostic | None:
     if lower == place.word or lower not in WORDS or "STRING" in place.accepts - {"NUMBER"}:
         return None
     fix = Fix(f"write {lower}", (Edit(place.span, lower),))
-    return codes.FOREIGN_OPERATOR.at(place.span, f"`{place.word}` is no word here", help=f"write `{lower}`", fix=fix)
+    return codes.FOREIGN_OPERATOR.at(place.span, f"`{place.word}` is not a keyword", help=f"write `{lower}`", fix=fix)
 
 
 def _unit(place: Place) -> Diagnostic | None:
@@ -490,7 +490,7 @@ def _character(place: Place) -> Diagnostic:
         elif char == ";":
             rest = text[at + 1 :]
             end = at + 1 + len(rest) - len(rest.lstrip())
-            fix = Fix("begin a new line", (Edit(place.range(at, end), "\n" if rest.strip() else ""),))
+            fix = Fix("start a new line", (Edit(place.range(at, end), "\n" if rest.strip() else ""),))
         return codes.FOREIGN_CHARACTER.at(place.span, message, help=advice, fix=fix)
     if char in ":{":
         return _block(place, char)
@@ -512,15 +512,15 @@ def _block(place: Place, char: str) -> Diagnostic:
     fix, advice = None, _NO_BLOCKS
     if char == "{":
         if place.last == "in":
-            advice = 'lists stand in brackets: `["a", "b"]`'
+            advice = 'write lists in brackets: `["a", "b"]`'
         elif place.last and place.before.endswith(place.last) and place.last != place.keyword:
-            advice = f'a query stands in quotes: `promql("{place.last}{{…}}")`'
+            advice = f'write a query in quotes: `promql("{place.last}{{…}}")`'
         elif place.keyword == "def":
             advice = "write `def NAME(a, b) = …`"
     elif re.search(r"\b\d{1,2}$", place.near):
         advice = 'times of day stand in quotes: `between("22:00", "06:00")`'
     elif place.keyword == "let":
-        advice = "types are found by themselves: write `let NAME = …`"
+        advice = "types are inferred: write `let NAME = …`"
     elif place.keyword == "def":
         advice = "write `def NAME(a, b) = …`"
     elif place.last == place.keyword and place.line.text[place.at + 1 :].strip(" -"):

@@ -15,7 +15,7 @@ from kube_policy_scheduler.lint.rule import Finding, rule, short
 
 @rule("P0307")
 def share_above_one(policy: CheckedPolicy) -> Iterator[Finding]:
-    """A share goes from 0 to 1. A number far above 1 was probably meant in percent.
+    """A share ranges from 0 to 1. A number far above 1 is probably meant as a percentage.
 
     Avoid::
 
@@ -45,7 +45,7 @@ def _too_large(value: typed.Compare) -> Iterator[Finding]:
             text = literal.span.text
             yield Finding(
                 literal.span,
-                f"`{short(share.span)}` goes from 0 to 1, and {text} is far above",
+                f"`{short(share.span)}` ranges from 0 to 1, and {text} is far above",
                 f"write `{text}%`",
                 fix=Fix(f"write {text}%", (Edit(literal.span, f"{text}%"),), safe=False) if text.isdigit() else None,
             )
@@ -53,7 +53,7 @@ def _too_large(value: typed.Compare) -> Iterator[Finding]:
 
 @rule("P0309")
 def millions_of_cores(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The number is larger than the cpus of any machine. `M` is a million; a thousandth of a cpu is `m`.
+    """The number is larger than the cpu count of any machine. `M` means a million; `m` means a thousandth of a cpu.
 
     Avoid::
 
@@ -75,7 +75,7 @@ def _too_many_cores(value: typed.Compare) -> Iterator[Finding]:
         if amount.info.type.unit != CORES or not isinstance(literal, typed.Constant) or literal.value <= _MOST_CORES:
             continue
         text = literal.span.text
-        message = f"`{short(amount.span)}` is counted in cpus, and {text} are {literal.value:,.0f} of them"
+        message = f"`{short(amount.span)}` is in cpus, and {text} are {literal.value:,.0f} of them"
         if text.endswith("M"):
             written = f"{text[:-1]}m"
             fix = Fix(f"write {written}", (Edit(literal.span, written),), safe=False)

@@ -20,7 +20,7 @@ def _tests(policy: CheckedPolicy, *kinds: ClauseKind) -> list[Test]:
 
 @rule("P0301", severity=Severity.ERROR)
 def impossible_filter(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The condition can never hold, so no node ever passes and no pod of this policy is ever placed.
+    """The condition is never true, so no node passes and no pod of this policy is placed.
 
     Avoid::
 
@@ -34,9 +34,9 @@ def impossible_filter(policy: CheckedPolicy) -> Iterator[Finding]:
     for test in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE):
         if test.condition is not None:
             if never(test.value, given=given) and always(test.condition, given):
-                yield Finding(test.value.span, f"`{short(test.value.span)}` can never hold", _DELETE)
+                yield Finding(test.value.span, f"`{short(test.value.span)}` is never true", _DELETE)
         elif never(test.value, given=given):
-            yield Finding(test.value.span, f"`{short(test.value.span)}` can never hold", _DELETE)
+            yield Finding(test.value.span, f"`{short(test.value.span)}` is never true", _DELETE)
 
 
 _DELETE = "correct the condition, or remove the statement"
@@ -44,7 +44,7 @@ _DELETE = "correct the condition, or remove the statement"
 
 @rule("P0302")
 def filter_without_effect(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The condition always holds, so every node passes and the statement does nothing.
+    """The condition is always true, so every node passes and the statement has no effect.
 
     Avoid::
 
@@ -57,7 +57,7 @@ def filter_without_effect(policy: CheckedPolicy) -> Iterator[Finding]:
     given = known_of(policy)
     for test in _tests(policy, ClauseKind.FILTER, ClauseKind.REQUIRE):
         if always(test.value, given):
-            message = f"`{short(test.value.span)}` always holds"
+            message = f"`{short(test.value.span)}` is always true"
             yield Finding(test.value.span, message, "remove the statement, or correct it", fix=_removal(test.tree.span))
 
 
@@ -72,7 +72,7 @@ _OTHERS = 60
 
 @rule("P0303")
 def implied_filter(policy: CheckedPolicy) -> Iterator[Finding]:
-    """Other filters of the policy already say it: whatever passes them passes this one.
+    """The filter has no effect: every node that passes the other filters of the policy also passes this one.
 
     Avoid::
 
@@ -101,7 +101,7 @@ def implied_filter(policy: CheckedPolicy) -> Iterator[Finding]:
             continue
         dropped.add(id(test))
         cause = next((o for o in others if _implies(o, test, given)), None)
-        labels = (Label(cause.tree.span, "this already says it"),) if cause is not None else ()
+        labels = (Label(cause.tree.span, "this filter already implies it"),) if cause is not None else ()
         message = f"`{short(test.value.span)}` follows from the other filters"
         yield Finding(test.value.span, message, "remove the statement", labels, fix=_removal(test.tree.span))
 
@@ -118,7 +118,7 @@ def _implies(cause: Test, effect: Test, given: Facts) -> bool:
 
 @rule("P0304", severity=Severity.ERROR)
 def contradicting_filters(policy: CheckedPolicy) -> Iterator[Finding]:
-    """Each filter can hold, but never all of them: no node ever passes.
+    """Each filter can be true, but never all of them at once, so no node passes.
 
     Avoid::
 
@@ -138,7 +138,7 @@ def contradicting_filters(policy: CheckedPolicy) -> Iterator[Finding]:
         after = assume(test.value, True, known)
         if after is None:
             partner = next((o for o in earlier if never(o.value, test.value, given=known_of(policy))), earlier[-1])
-            message = f"`{short(test.value.span)}` can't hold together with the filters before it"
+            message = f"`{short(test.value.span)}` contradicts the filters before it"
             yield Finding(test.value.span, message, _DELETE, (Label(partner.value.span, "contradicts this"),))
             return
         known = after
@@ -147,7 +147,7 @@ def contradicting_filters(policy: CheckedPolicy) -> Iterator[Finding]:
 
 @rule("P0305")
 def unreachable_clause(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The condition after `if` can never hold for a pod of this policy, so the statement never counts.
+    """The condition after `if` is never true for a pod of this policy, so the statement has no effect.
 
     Avoid::
 
@@ -171,7 +171,7 @@ def unreachable_clause(policy: CheckedPolicy) -> Iterator[Finding]:
 
 @rule("P0306", severity=Severity.ERROR)
 def policy_without_pods(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The condition of `for pods where` can never hold, so the policy governs no pod.
+    """The condition of `for pods where` is never true, so the policy governs no pods.
 
     Avoid::
 
@@ -184,13 +184,13 @@ def policy_without_pods(policy: CheckedPolicy) -> Iterator[Finding]:
         filter node.ready
     """
     if policy.governs is not None and never(policy.governs, given=nothing_of(policy)):
-        yield Finding(policy.governs.span, "no pod can ever meet this", "correct the condition")
+        yield Finding(policy.governs.span, "no pod matches this condition", "correct the condition")
 
 
 @rule("P0310")
 def filter_of_the_pod_alone(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The condition is the same for every node: all of them pass, or none. `require` says so once, before any node is
-    looked at, and the pod is told one reason instead of one for each node.
+    """The condition is the same for every node: all nodes pass, or none. With `require`, the scheduler checks it once,
+    before it considers any node, and the pod gets one reason instead of one for each node.
 
     Avoid::
 
@@ -209,7 +209,7 @@ def filter_of_the_pod_alone(policy: CheckedPolicy) -> Iterator[Finding]:
             span = Span(test.tree.span.source, test.tree.span.start, test.tree.span.start + len("filter"))
             fix = Fix("write require", (Edit(span, "require"),), safe=False)
             message = f"`{short(test.value.span)}` is the same for every node"
-            yield Finding(test.value.span, message, "write `require` in the place of `filter`", fix=fix)
+            yield Finding(test.value.span, message, "write `require` instead of `filter`", fix=fix)
 
 
 def _inner(value: typed.Typed) -> typed.Typed:
@@ -220,7 +220,7 @@ def _inner(value: typed.Typed) -> typed.Typed:
 
 @rule("P0308")
 def unused_name(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The name is defined and never used: a rest of an earlier version, or a name misspelt elsewhere.
+    """The name is defined but never used. It may be left over from an earlier version, or misspelled elsewhere.
 
     Avoid::
 

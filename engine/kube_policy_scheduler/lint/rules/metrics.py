@@ -59,7 +59,7 @@ def _answer(query: str) -> _Answer | str:
 
 @rule("P0361", severity=Severity.ERROR, syntactic=True)
 def promql_syntax_error(policy: CheckedPolicy) -> Iterator[Finding]:
-    """Prometheus would refuse this query, so its value would be missing on every node, always.
+    """Prometheus would reject this query, so its value would always be missing for every node.
 
     Avoid::
 
@@ -77,7 +77,7 @@ def promql_syntax_error(policy: CheckedPolicy) -> Iterator[Finding]:
             exactly -= 1
             place = _inside(text) if exactly >= 0 else text.span
             message = f"this query does not parse: {problem}"
-            yield Finding(place, message, "correct it; try it in Prometheus' own console")
+            yield Finding(place, message, "correct it; you can test it in the Prometheus UI")
 
 
 def _inside(text: expressions.Text) -> Span:
@@ -137,8 +137,8 @@ def _parses(query: str) -> bool:
 
 @rule("P0362", severity=Severity.ERROR, syntactic=True)
 def query_without_nodes(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The query's answer has no labels, so no series of it belongs to a node: the value is missing on every node. An
-    aggregation keeps the labels that `by` names; one value for all nodes is asked for with `scalar(…)`.
+    """The result of the query has no labels, so it matches no node, and the value is missing for every node. An
+    aggregation keeps only the labels in `by`. For one value for all nodes, use `scalar(…)`.
 
     Avoid::
 
@@ -151,7 +151,7 @@ def query_without_nodes(policy: CheckedPolicy) -> Iterator[Finding]:
     """
     for text in _queries(policy):
         if _answer(text.value) is _Answer.WITHOUT_LABELS:
-            message = "the answer to this query has no labels, so it belongs to no node"
+            message = "the result of this query has no labels, so it matches no node"
             yield Finding(text.span, message, "write `by (node)` or `by (instance)` after the aggregation")
 
 
@@ -164,8 +164,8 @@ def _without_labels(tree: Any) -> bool:
 
 @rule("P0363", severity=Severity.ERROR, syntactic=True)
 def query_of_a_range(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The query gives many samples for each series, not one value. A function such as `rate` or `avg_over_time` makes
-    one of them.
+    """The query returns many samples for each series instead of one value. Use a function such as `rate` or
+    `avg_over_time`.
 
     Avoid::
 
@@ -178,5 +178,5 @@ def query_of_a_range(policy: CheckedPolicy) -> Iterator[Finding]:
     """
     for text in _queries(policy):
         if _answer(text.value) is _Answer.RANGE:
-            message = "this query does not give one value for each series"
-            yield Finding(text.span, message, "write a function around it, such as `avg_over_time(…)`")
+            message = "this query does not return one value for each series"
+            yield Finding(text.span, message, "wrap it in a function, such as `avg_over_time(…)`")

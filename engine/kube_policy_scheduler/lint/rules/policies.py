@@ -42,7 +42,7 @@ def _compared(
 
 @set_rule("P0341")
 def shadowed_policy(checked: Checked) -> Iterator[Finding]:
-    """Every pod that this policy is for is governed by another one with a higher priority, so this one never decides.
+    """Another policy with a higher priority governs every pod that matches this policy, so this policy has no effect.
 
     Avoid::
 
@@ -68,7 +68,7 @@ def shadowed_policy(checked: Checked) -> Iterator[Finding]:
             if upper.scheduler != lower.scheduler or upper.priority <= lower.priority:
                 continue
             if upper.governs is None or known is None or always(upper.governs, known):
-                message = f"policy `{lower.name}` never decides: `{upper.name}` governs all of its pods"
+                message = f"policy `{lower.name}` has no effect: `{upper.name}` governs all of its pods"
                 label = Label(_place(upper), f"priority {upper.priority}")
                 yield Finding(_place(lower), message, f"give `{lower.name}` a higher priority", (label,))
                 break
@@ -76,8 +76,8 @@ def shadowed_policy(checked: Checked) -> Iterator[Finding]:
 
 @set_rule("P0342")
 def undecided_overlap(checked: Checked) -> Iterator[Finding]:
-    """Two policies of one scheduler can both be for the same pod and have the same priority. The first by name wins,
-    which nobody will expect.
+    """Two policies of one scheduler can match the same pod and have the same priority. The first by name wins, which is
+    hard to see.
 
     Avoid::
 
@@ -112,14 +112,14 @@ def undecided_overlap(checked: Checked) -> Iterator[Finding]:
         if rivals:
             more = f" and {len(rivals) - 1} more" if len(rivals) > 1 else ""
             names = f"`{other.name}` and `{rivals[0].name}`{more}"
-            message = f"policies {names} can be for the same pod, with the same priority"
-            label = Label(_place(rivals[0]), f"`{rivals[0].name}` would win by its name")
+            message = f"policies {names} can match the same pod, and have the same priority"
+            label = Label(_place(rivals[0]), f"`{rivals[0].name}` wins by its name")
             yield Finding(_place(other), message, "give one of them a higher `priority`", (label,))
 
 
 @set_rule("P0347")
 def canary_of_the_same(checked: Checked) -> Iterator[Finding]:
-    """The canary says what its stable policy says, so trying it out shows nothing.
+    """The canary has the same rules as its stable policy, so it has no effect.
 
     Avoid::
 
@@ -142,7 +142,7 @@ def canary_of_the_same(checked: Checked) -> Iterator[Finding]:
         canary = policy.canary
         stable = named.get(canary.of) if canary is not None else None
         if canary is not None and stable is not None and _said(policy) == _said(stable):
-            message = f"the canary `{policy.name}` says the same as `{canary.of}`"
+            message = f"the canary `{policy.name}` has the same rules as `{canary.of}`"
             yield Finding(canary.tree.span, message, "change it, or remove the file")
 
 
@@ -152,8 +152,8 @@ def _said(policy: CheckedPolicy) -> tuple[syntax.Statement, ...]:
 
 @rule("P0348")
 def empty_policy(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The file says nothing, yet it is a policy: for all pods of its scheduler, which are placed as Kubernetes does. A
-    file that was cut off or commented out by mistake looks like this. Say `use kubernetes` where it is meant.
+    """The file contains no statements, but it is a policy: it governs all pods of its scheduler and places them as
+    Kubernetes does. It may be truncated or commented out by mistake. If you want such a policy, write `use kubernetes`.
 
     Avoid::
 
@@ -164,8 +164,8 @@ def empty_policy(policy: CheckedPolicy) -> Iterator[Finding]:
         use kubernetes
     """
     if not policy.statements:
-        message = f"`{policy.name}` says nothing, so it is for all pods and places them as Kubernetes does"
-        yield Finding(_place(policy), message, "write `use kubernetes` if this is meant, else remove the file")
+        message = f"`{policy.name}` has no statements, so it governs all pods and places them as Kubernetes does"
+        yield Finding(_place(policy), message, "write `use kubernetes` if you want this; otherwise remove the file")
 
 
 _SAFETY = frozenset(
@@ -175,7 +175,7 @@ _SAFETY = frozenset(
 
 @rule("P0343")
 def kubelet_rejection(policy: CheckedPolicy) -> Iterator[Finding]:
-    """Without this default filter, pods can be bound to nodes whose kubelet then refuses them or can't start them.
+    """Without this default filter, pods can be bound to nodes whose kubelet rejects them or cannot start them.
 
     Avoid::
 
@@ -191,8 +191,8 @@ def kubelet_rejection(policy: CheckedPolicy) -> Iterator[Finding]:
         if isinstance(statement, syntax.UseKubernetes):
             for plugin in statement.without:
                 if plugin.name in _SAFETY:
-                    message = f"without `{plugin.name}` pods are bound where the kubelet refuses them"
-                    yield Finding(plugin.span, message, "leave the filter in")
+                    message = f"without `{plugin.name}` pods can be bound to nodes whose kubelet rejects them"
+                    yield Finding(plugin.span, message, "keep the filter")
 
 
 _TOPOLOGIES = ("node", "zone", "region")
@@ -200,8 +200,8 @@ _TOPOLOGIES = ("node", "zone", "region")
 
 @rule("P0345")
 def misspelt_topology(policy: CheckedPolicy) -> Iterator[Finding]:
-    """What stands after `over` is `node`, `zone`, `region` or the key of a label. A key that is nearly one of these
-    words is probably one of them; no node has such a label, so the statement would do nothing.
+    """After `over`, write `node`, `zone`, `region` or a label key. This key is similar to one of these words and is
+    probably a spelling mistake. No node has such a label, so the statement would have no effect.
 
     Avoid::
 
@@ -217,7 +217,7 @@ def misspelt_topology(policy: CheckedPolicy) -> Iterator[Finding]:
             continue
         meant = closest(topology.key, _TOPOLOGIES)
         if meant is not None:
-            message = f"`{topology.key}` is taken for the key of a label"
+            message = f"`{topology.key}` is interpreted as a label key"
             yield Finding(topology.span, message, f"did you mean `{meant}`?", fix=_word(topology.span, meant))
 
 
@@ -227,8 +227,8 @@ def _word(span: Span, word: str) -> Fix:
 
 @rule("P0344")
 def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
-    """Pods without the label form a group of their own: they share one quota, or wait for each other as one gang, with
-    pods that they have nothing to do with.
+    """Pods without the label form one group: they share one quota, or wait for each other as one gang, although they
+    are unrelated.
 
     Avoid::
 
@@ -253,14 +253,14 @@ def group_of_unlabelled_pods(policy: CheckedPolicy) -> Iterator[Finding]:
             return
         if facts is None or facts.words_of(clause.key).absent:
             shown = " ".join(clause.key.span.text.split())
-            message = f"pods without `{shown}` are all one group here"
+            message = f"pods without `{shown}` all form one group"
             there = presence(clause.key)
             yield Finding(clause.key.span, message, f"add `require {there}`, or `if {there}`")
 
 
 @rule("P0346")
 def group_of_all_pods(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The key is written out, so all pods are one group: probably the label of that name was meant.
+    """The key is a constant, so all pods form one group. You probably mean the label of that name.
 
     Avoid::
 
@@ -274,7 +274,7 @@ def group_of_all_pods(policy: CheckedPolicy) -> Iterator[Finding]:
         key = getattr(clause, "key", None)
         if isinstance(key, typed.Typed) and isinstance(constant := constant_of(key), str):
             advice = f"write `pod.label.{constant}`" if constant.isidentifier() else "write `pod.label.app`"
-            yield Finding(key.span, f"with the key `{constant}` all pods are one group", advice)
+            yield Finding(key.span, f"with the key `{constant}`, all pods form one group", advice)
 
 
 # --- which policies can be for the same pod ----------------------------------------------------------

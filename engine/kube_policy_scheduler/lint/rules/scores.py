@@ -29,7 +29,7 @@ def _same_for_all(test: Test) -> bool:
 
 @rule("P0321")
 def constant_score(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The score is the same for every node, so it prefers none.
+    """The score is the same for every node, so it has no effect.
 
     Avoid::
 
@@ -47,9 +47,8 @@ def constant_score(policy: CheckedPolicy) -> Iterator[Finding]:
 
 @rule("P0322")
 def missing_score(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The score can be missing: a metric without a fresh sample, a label that is no number, a division by zero. Then
-    it adds 0 to that node, which may be much better or much worse than what a real value would add. Say what it
-    counts as, with `??`.
+    """The score can be missing: a metric without a fresh sample, a label that is not a number, or a division by zero.
+    It then adds 0 to the node, which may be much better or much worse than a real value. Add a default value with `??`.
 
     Avoid::
 
@@ -64,12 +63,12 @@ def missing_score(policy: CheckedPolicy) -> Iterator[Finding]:
         if cause is not None:
             message = f"`{short(cause.span)}` can be missing, and then this score adds 0"
             written = misplaced_default(test.value) or remedy(cause)
-            yield Finding(cause.span, message, f"say what it counts as: `{written}`", notes=why(cause))
+            yield Finding(cause.span, message, f"add a default value: `{written}`", notes=why(cause))
 
 
 @rule("P0323")
 def score_without_weight(policy: CheckedPolicy) -> Iterator[Finding]:
-    """A weight of 0 takes the score out of the total.
+    """With weight 0, the score has no effect.
 
     Avoid::
 
@@ -81,13 +80,13 @@ def score_without_weight(policy: CheckedPolicy) -> Iterator[Finding]:
     """
     for clause in policy.clauses:
         if isinstance(clause, Test | Grouping) and clause.weight == 0:
-            yield Finding(clause.tree.span, "with weight 0 this prefers nothing", "remove it, or raise the weight")
+            yield Finding(clause.tree.span, "with weight 0, this has no effect", "remove it, or raise the weight")
 
 
 @rule("P0324")
 def drowned_score(policy: CheckedPolicy) -> Iterator[Finding]:
-    """Next to another score this one can hardly ever matter: its whole range is less than a thousandth of the other's.
-    It only decides between nodes that are otherwise equal.
+    """The range of this score is less than a thousandth of the range of another score. It matters only between nodes
+    that are otherwise equal.
 
     Avoid::
 
@@ -104,7 +103,7 @@ def drowned_score(policy: CheckedPolicy) -> Iterator[Finding]:
         span = high - low
         louder = next((other for other, bottom, top in ranges if span and top - bottom >= span * _FACTOR), None)
         if louder is not None:
-            message = f"this moves the total by at most {span:g}, another score by a thousand times as much"
+            message = f"this changes the total by at most {span:g}, another score by a thousand times as much"
             label = Label(louder.tree.span, "the other")
             yield Finding(clause.tree.span, message, "raise its weight, or lower the other's", (label,))
 
@@ -125,7 +124,7 @@ def _range(clause: object) -> tuple[float, float] | None:
 
 @rule("P0325")
 def repeated_score(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The same score stands in the policy twice, and counts twice.
+    """The policy contains the same score twice, so it counts twice.
 
     Avoid::
 
@@ -144,13 +143,13 @@ def repeated_score(policy: CheckedPolicy) -> Iterator[Finding]:
         if earlier is not test:
             label = Label(earlier.tree.span, "the first time")
             advice = "give the first one `weight 2`, or remove one"
-            yield Finding(tree.span, "this score counts twice", advice, (label,))
+            yield Finding(tree.span, "this score is counted twice", advice, (label,))
 
 
 @rule("P0326")
 def herding_score(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The only thing that ranks nodes is a metric. Until its next sample, every pod of a burst sees the same best node
-    and goes there. Anything that a placement changes at once breaks the tie: free resources, a spread.
+    """Only a metric ranks the nodes. Until its next sample, all pods of a burst go to the same best node. Add a score
+    that changes with each placement, such as free resources or a spread.
 
     Avoid::
 

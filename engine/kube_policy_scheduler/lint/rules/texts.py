@@ -30,8 +30,8 @@ _MEANT = {
 
 @rule("P0311")
 def text_that_never_equals(policy: CheckedPolicy) -> Iterator[Finding]:
-    """The value has a closed set of texts, and this is none of them: the comparison has the same answer always. Texts
-    are compared letter by letter, capitals too.
+    """The value can be only one of a fixed set of texts, and this text is not one of them, so the result of the
+    comparison is always the same. Comparisons are case-sensitive.
 
     Avoid::
 
@@ -88,8 +88,8 @@ def _none_of(value: typed.Typed, words: tuple[str, ...], text: str, whole: Span,
 
 @rule("P0312")
 def label_as_truth(policy: CheckedPolicy) -> Iterator[Finding]:
-    """A label or an annotation is a text. Where true or false is wanted, it stands for being there at all, whatever its
-    value: also `"false"`, `"no"` and `""` count. Say whether its presence is meant or its value.
+    """A label or an annotation is a text. In a condition, it is true if it is present, whatever its value: also for
+    `"false"`, `"no"` and `""`. State whether you mean its presence or its value.
 
     Avoid::
 
@@ -108,8 +108,8 @@ def label_as_truth(policy: CheckedPolicy) -> Iterator[Finding]:
             told.add(part.span)
             shown = short(part.span)
             there = presence(part.operand)
-            message = f'`{shown}` holds whatever its value is, also for "false"'
-            advice = f'write `{shown} == "true"` for its value, or `{there}` for its presence'
+            message = f'`{shown}` is true for every value, even "false"'
+            advice = f'write `{shown} == "true"` to test its value, or `{there}` to test its presence'
             yield Finding(part.span, message, advice)
 
 
