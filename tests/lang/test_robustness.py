@@ -90,12 +90,12 @@ ODD = {
     ),
     "cyrillic letter": (
         "filter n\u043ede.ready",
-        "test.policy:1:9: error[P0013]: `\u043e` (CYRILLIC SMALL LETTER O) looks like `o`, but is a different character",
+        "test.policy:1:9: error[P0013]: `\u043e` (CYRILLIC SMALL LETTER O) looks like `o`, but is a different one",
         "write `o`",
     ),
     "fullwidth digit": (
         "let a = \uff11",
-        "test.policy:1:9: error[P0013]: `\uff11` (FULLWIDTH DIGIT ONE) looks like `1`, but is a different character",
+        "test.policy:1:9: error[P0013]: `\uff11` (FULLWIDTH DIGIT ONE) looks like `1`, but is a different one",
         "write `1`",
     ),
     "no-break space": (

@@ -45,7 +45,7 @@ def lookalike(char: str) -> tuple[str, str] | None:
     if char in _SIGNS:
         return f"`{char}` ({name}) has no meaning here", _SIGNS[char]
     if plain.isascii() and plain.isprintable() and len(plain) == 1:
-        return f"`{char}` ({name}) looks like `{plain}`, but is a different character", plain
+        return f"`{char}` ({name}) looks like `{plain}`, but is a different one", plain
     return None
 
 
