@@ -71,7 +71,7 @@ def test_one_api_request_is_seen_as_kube_scheduler_shows_it_and_by_resource() ->
     assert found["policy_scheduler_api_requests_total{code=201,resource=pods/binding,verb=create}"] == 1
 
 
-PART = ShardState(
+SHARD = ShardState(
     identity="a",
     members=("a", "b"),
     takes_part=False,
@@ -86,7 +86,7 @@ PART = ShardState(
 
 def test_a_replica_that_shares_the_work_tells_its_part() -> None:
     assert not any("shard" in name for name in live())
-    found = live(part=PART)
+    found = live(shard=SHARD)
     assert found["policy_scheduler_shard_members{}"] == 2
     assert found["policy_scheduler_shard_ready{}"] == 0
     assert found["policy_scheduler_shard_nodes{}"] == 7
@@ -100,14 +100,14 @@ def test_a_replica_that_shares_the_work_tells_its_part() -> None:
 
 @pytest.mark.parametrize("leads", [False, True])
 def test_who_leads_is_told_where_there_is_an_election(leads: bool) -> None:
-    found = live(elected=LeaseState("policy-scheduler", leads, holder="a"))
+    found = live(lease=LeaseState("policy-scheduler", leads, holder="a"))
     assert found["leader_election_master_status{name=policy-scheduler}"] == leads
     assert found["policy_scheduler_lease_holder{holder=a,name=policy-scheduler}"] == 1
     assert found["policy_scheduler_lease_usable{name=policy-scheduler}"] == 1
 
 
 def test_a_lease_that_cannot_be_had_is_told() -> None:
-    found = live(elected=LeaseState("policy-scheduler", leads=False, trouble="403 Forbidden"))
+    found = live(lease=LeaseState("policy-scheduler", leads=False, trouble="403 Forbidden"))
     assert found["policy_scheduler_lease_usable{name=policy-scheduler}"] == 0
     assert not any("lease_holder" in name for name in found)
 

@@ -254,7 +254,7 @@ def test_one_sentence_says_how_it_is(change: dict[str, object], tone: str, said:
     assert (verdict.tone, verdict.text) == (tone, said)
 
 
-def part(**change: Any) -> ShardState:
+def shard(**change: Any) -> ShardState:
     known: dict[str, Any] = {"identity": "a_1", "members": ("a_1", "b_2", "c_3"), "takes_part": True, "waits_for": ()}
     return ShardState(**{**known, "nodes": 7, "pods": 2, "passed_on": 1_200, "given_back": 3, "failed": 1, **change})
 
@@ -265,12 +265,12 @@ def part(**change: Any) -> ShardState:
         ({"elects": False}, ("lease", "no leader election: this replica always schedules")),
         ({"leading": False, "leader": "other_1"}, ("lease", "held by other_1")),
         ({"leading": False, "leader": ""}, ("lease", "not seen yet")),
-        ({"part": part()}, ("shares the work with", "b_2, c_3")),
-        ({"part": part(members=("a_1",))}, ("shares the work with", "nobody")),
-        ({"part": part(members=())}, ("shares the work with", "not known yet")),
-        ({"part": part()}, ("its own nodes", "7 of 12")),
-        ({"part": part(takes_part=False, waits_for=("c_3",))}, ("waits for a hand-over by", "c_3")),
-        ({"part": part()}, ("pods that changed hands", "1,200 passed on, 3 given back, 1 failed")),
+        ({"shard": shard()}, ("shares the work with", "b_2, c_3")),
+        ({"shard": shard(members=("a_1",))}, ("shares the work with", "nobody")),
+        ({"shard": shard(members=())}, ("shares the work with", "not known yet")),
+        ({"shard": shard()}, ("its own nodes", "7 of 12")),
+        ({"shard": shard(takes_part=False, waits_for=("c_3",))}, ("waits for a hand-over by", "c_3")),
+        ({"shard": shard()}, ("pods that changed hands", "1,200 passed on, 3 given back, 1 failed")),
     ],
 )
 def test_who_decides_is_told(change: dict[str, object], said: tuple[str, str]) -> None:

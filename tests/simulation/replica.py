@@ -106,7 +106,7 @@ class Replica:
         with self.machine:
             self._put_together(election, shares, seed, told if told is not None else Counter())
             self.scheduler.use_policies(policies)
-            self.leading = ReplicaCoordinator(
+            self.coordinator = ReplicaCoordinator(
                 election,
                 identity=name,
                 fence=self.fence,
@@ -161,7 +161,7 @@ class Replica:
         await asyncio.gather(*(reflector.synced.wait() for reflector in self.reflectors))
         self._deciding = asyncio.create_task(self.scheduler.run())
         self._tasks.append(self._deciding)
-        await self.leading.run()
+        await self.coordinator.run()
 
     # --- what a process does and must not do ----------------------------------------------------------
 

@@ -102,10 +102,10 @@ class SharedSimulation(Chaos):
             if len(owners) > 1:
                 found.append(f"{node} has the owners {owners}")
         for replica in self.replicas:
-            part = replica.leading.part()
-            assert part is not None
-            self.server.met["most passed on"] = max(self.server.met["most passed on"], part.passed_on)
-            self.server.met["most given back"] = max(self.server.met["most given back"], part.given_back)
+            shard = replica.coordinator.shard_state()
+            assert shard is not None
+            self.server.met["most passed on"] = max(self.server.met["most passed on"], shard.passed_on)
+            self.server.met["most given back"] = max(self.server.met["most given back"], shard.given_back)
         return found
 
     def _lost(self) -> list[str]:

@@ -145,7 +145,7 @@ class Simulation(Chaos):
 
     def _delete_lease(self) -> None:
         """Delete the Lease; whoever starts in this moment sees nothing of who leads, so nobody does."""
-        all_know = all(each.leading.leader == self.server.holders.get(LEASE) for each in self.replicas)
+        all_know = all(each.coordinator.leader == self.server.holders.get(LEASE) for each in self.replicas)
         if all_know and self.server.delete_lease(LEASE):
             self._met("lease deleted")
             self._starts_at = asyncio.get_running_loop().time() + NOTICE_SECONDS + self.server.lag_seconds

@@ -127,7 +127,7 @@ def test_a_new_leader_has_read_all_that_was_done_before(hears: str, ends: str, s
         cluster.create(*(f"p{number}" for number in range(80)))
         while cluster.ours() < 80:  # noqa: ASYNC110 (in virtual time)
             await asyncio.sleep(0.01)
-        assert second.leading.leader == "a"
+        assert second.coordinator.leader == "a"
         if ends == "leaves":
             await first.leave()
         else:

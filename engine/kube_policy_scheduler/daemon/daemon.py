@@ -327,12 +327,12 @@ class Daemon:
 
     def _look_at_lease(self) -> str | None:
         """Return why this replica can take no part in the work, or as a remark who leads."""
-        elected = self._coordinator.elected()
-        if (problem := self._coordinator.problem()) is not None or elected is None:
+        lease = self._coordinator.lease_state()
+        if (problem := self._coordinator.problem()) is not None or lease is None:
             return problem
-        if elected.leads:
+        if lease.leads:
             return Remark("held by this replica")
-        return Remark(f"held by {elected.holder}" if elected.holder else "held by nobody yet")
+        return Remark(f"held by {lease.holder}" if lease.holder else "held by nobody yet")
 
     def _look_at_loops(self) -> str | None:
         """Return why nothing is decided though it should be, or as a remark which other loops are broken."""
@@ -377,7 +377,7 @@ class Daemon:
             elects=self._fence.is_needed,
             reachable=self._transport.is_reachable,
             server=self._transport.server,
-            part=self._coordinator.part(),
+            shard=self._coordinator.shard_state(),
             problems=tuple(problem for problem in checks if problem is not None),
             mode=self._settings.mode,
         )
@@ -414,8 +414,8 @@ class Daemon:
             device_annotation_protected=trust.protected if trust is not None else None,
             decision_records=self._server.recorder.tallies(),
             signals=self._server.signals(),
-            elected=self._coordinator.elected(),
-            part=self._coordinator.part(),
+            lease=self._coordinator.lease_state(),
+            shard=self._coordinator.shard_state(),
         )
 
     def _watches(self) -> list[WatchRow]:

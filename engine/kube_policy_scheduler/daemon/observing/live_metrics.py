@@ -83,15 +83,17 @@ class ShardState:
     """Pods that could not be passed on: they changed meanwhile, or the API server refused."""
 
 
-def described(part: ShardState, *, nodes: int) -> list[tuple[str, str]]:
+def described(shard: ShardState, *, nodes: int) -> list[tuple[str, str]]:
     """Return a part in words, by what they are about; nodes: how many there are in all."""
-    others = [member for member in part.members if member != part.identity]
-    found = [("shares the work with", ", ".join(others) or "nobody" if part.members else "not known yet")]
-    if part.takes_part:
-        found.append(("its own nodes", f"{amount(part.nodes)} of {amount(nodes)}"))
+    others = [member for member in shard.members if member != shard.identity]
+    found = [("shares the work with", ", ".join(others) or "nobody" if shard.members else "not known yet")]
+    if shard.takes_part:
+        found.append(("its own nodes", f"{amount(shard.nodes)} of {amount(nodes)}"))
     else:
-        found.append(("waits for a hand-over by", ", ".join(part.waits_for) or "others not known yet"))
-    handed = f"{amount(part.passed_on)} passed on, {amount(part.given_back)} given back, {amount(part.failed)} failed"
+        found.append(("waits for a hand-over by", ", ".join(shard.waits_for) or "others not known yet"))
+    handed = (
+        f"{amount(shard.passed_on)} passed on, {amount(shard.given_back)} given back, {amount(shard.failed)} failed"
+    )
     return [*found, ("pods that changed hands", handed)]
 
 
@@ -130,9 +132,9 @@ class LiveState:
     decision_records: Mapping[str, int] = field(default_factory=dict)
     """Records for the files of the decision log since the start: written, dropped; empty without files."""
     signals: Sequence[SignalRow] = ()
-    elected: LeaseState | None = None
+    lease: LeaseState | None = None
     """None without leader election."""
-    part: ShardState | None = None
+    shard: ShardState | None = None
     """None where one replica does it all."""
 
 
@@ -357,42 +359,42 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "leader_election_master_status",
         "1 if this replica is the leader, otherwise 0.",
         ("name",),
-        lambda live: [((live.elected.name,), float(live.elected.leads))] if live.elected else [],
+        lambda live: [((live.lease.name,), float(live.lease.leads))] if live.lease else [],
     ),
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_lease_holder",
         "1 for the holder of the lease, as this replica sees it.",
         ("name", "holder"),
-        lambda live: [((live.elected.name, live.elected.holder), 1.0)] if live.elected and live.elected.holder else [],
+        lambda live: [((live.lease.name, live.lease.holder), 1.0)] if live.lease and live.lease.holder else [],
     ),
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_lease_usable",
         "1 if this replica can read and write the lease, or has only just failed to; otherwise 0.",
         ("name",),
-        lambda live: [((live.elected.name,), float(not live.elected.trouble))] if live.elected else [],
+        lambda live: [((live.lease.name,), float(not live.lease.trouble))] if live.lease else [],
     ),
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_shard_members",
         "Number of replicas that share the work, as this replica sees them.",
         (),
-        lambda live: [((), len(live.part.members))] if live.part else [],
+        lambda live: [((), len(live.shard.members))] if live.shard else [],
     ),
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_shard_ready",
         "1 while this replica takes part in the sharing; 0 while it waits for a hand-over.",
         (),
-        lambda live: [((), float(live.part.takes_part))] if live.part else [],
+        lambda live: [((), float(live.shard.takes_part))] if live.shard else [],
     ),
     ScrapeMetric(
         GaugeMetricFamily,
         "policy_scheduler_shard_nodes",
         "Number of nodes that belong to this replica.",
         (),
-        lambda live: [((), live.part.nodes)] if live.part else [],
+        lambda live: [((), live.shard.nodes)] if live.shard else [],
     ),
     ScrapeMetric(
         CounterMetricFamily,
@@ -400,8 +402,8 @@ SCRAPE_METRICS: tuple[ScrapeMetric, ...] = (
         "Number of pods that were handed to another replica, by result: passed_on, given_back, failed.",
         ("result",),
         lambda live: (
-            (((result,), getattr(live.part, result)) for result in ("passed_on", "given_back", "failed"))
-            if live.part
+            (((result,), getattr(live.shard, result)) for result in ("passed_on", "given_back", "failed"))
+            if live.shard
             else []
         ),
     ),

@@ -147,14 +147,14 @@ class ReplicaCoordinator:
         """Return who leads as far as is known, "" where nobody does or there is no election."""
         return self._elector.leader if self._elector is not None else ""
 
-    def elected(self) -> LeaseState | None:
+    def lease_state(self) -> LeaseState | None:
         """Return what is known of the lease; None where there is no election."""
         elector = self._elector
         if elector is None:
             return None
         return LeaseState(self._lease.name, self._fence.allows(), holder=elector.leader, trouble=elector.trouble)
 
-    def part(self) -> ShardState | None:
+    def shard_state(self) -> ShardState | None:
         """Return what this replica has of the work, None where it is not shared."""
         membership, scheduler = self._membership, self._scheduler
         if membership is None or (sharding := scheduler.context.sharding) is None:

@@ -240,7 +240,7 @@ class DaemonServer:
             assumed=self._scheduler.cluster.assumed,
             now=sources.clock(),
             leading=replica.leading,
-            part=replica.part,
+            shard=replica.shard,
             recount=recount,
             is_under_way=self._scheduler.is_under_way,
         )

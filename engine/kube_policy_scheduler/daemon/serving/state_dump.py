@@ -59,7 +59,7 @@ def dump_in_steps(
     now: float,
     leading: bool,
     recount: bool,
-    part: ShardState | None = None,
+    shard: ShardState | None = None,
     is_under_way: Callable[[str], bool] = lambda uid: True,
 ) -> Generator[None, None, State]:
     """Return the state of now; between two steps anything may happen.
@@ -73,7 +73,7 @@ def dump_in_steps(
         now: Unix seconds.
         leading: whether this replica decides.
         recount: whether to add everything up again.
-        part: of the work that replicas share.
+        shard: of the work that replicas share.
         is_under_way: whether somebody is at a pod in flight, by uid.
     """
     nodes = cluster.nodes
@@ -132,6 +132,6 @@ def dump_in_steps(
             "requested": {resource: exact_sum(nodes.requested(resource)) for resource in resources},
             "allocatable": {resource: exact_sum(nodes.allocatable(resource)) for resource in resources},
         },
-        sharing=part,
+        sharing=shard,
         differences=differences,
     )

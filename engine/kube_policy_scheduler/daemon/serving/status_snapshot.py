@@ -81,7 +81,7 @@ class Replica:
     """Whether there may be other replicas."""
     reachable: bool
     server: str
-    part: ShardState | None = None
+    shard: ShardState | None = None
     """Its part of the work; None where one replica does it all."""
     problems: Sequence[str] = ()
     """Checks of readiness that fail."""

@@ -111,8 +111,8 @@ def _verdict(taken: Snapshot) -> shown.Headline:
 def _replica(taken: Snapshot) -> list[tuple[str, str]]:
     replica = taken.replica
     found = [("identity", replica.identity), ("version", replica.version), ("API server", replica.server)]
-    if replica.part is not None:
-        found += described(replica.part, nodes=len(taken.node_names))
+    if replica.shard is not None:
+        found += described(replica.shard, nodes=len(taken.node_names))
     elif not replica.elects:
         does = _EACH_DOES.get(replica.mode, "this replica always schedules")
         found.append(("lease", f"no leader election: {does}"))
