@@ -28,9 +28,12 @@ NODES = """\
   spec: {taints: [{key: gpu, value: "1", effect: NoSchedule}, {key: old, effect: PreferNoSchedule}]}
   status:
     allocatable: {cpu: "4", memory: 8Gi, pods: "10", nvidia.com/gpu: "2"}
-    conditions: [{type: Ready, status: "True"}, {type: DiskPressure, status: "False"}]
+    capacity: {cpu: 4100m, memory: 9Gi, pods: "10", nvidia.com/gpu: "3"}
+    conditions:
+    - {type: Ready, status: "True", lastTransitionTime: "2026-01-07T11:59:00Z"}
+    - {type: DiskPressure, status: "False"}
     images: [{names: ["app:1"], sizeBytes: 5}]
-    nodeInfo: {kernelVersion: "6.1"}
+    nodeInfo: {kernelVersion: "6.1", kubeletVersion: v1.36.2, containerRuntimeVersion: "containerd://2.1.4"}
 - metadata: {name: b, creationTimestamp: 2026-01-07T12:00:00Z}
   spec: {unschedulable: true}
   status:
@@ -49,6 +52,8 @@ metadata:
 spec:
   priority: 7
   serviceAccountName: robot
+  runtimeClassName: gvisor
+  hostNetwork: true
   nodeSelector: {disk: ssd}
   tolerations: [{key: gpu, operator: Exists}, {operator: Exists}]
   initContainers: [{name: i, image: "init:1", resources: {requests: {cpu: "3"}}}]
@@ -67,10 +72,15 @@ VALUES: dict[str, Any] = {
     'node.allocatable["nvidia.com/gpu"]': [2.0, None],
     "node.annotation.owner": ["red", None],
     "node.arch": ["amd64", None],
+    "node.capacity.cpu": [4.1, 0.0],
+    'node.capacity["nvidia.com/gpu"]': [3.0, None],
+    "node.condition_age.Ready": [60.0, None],
     "node.conditions.DiskPressure": ["False", None],
     "node.free.mem": [6.0 * GIB, 1.0 * GIB],
     "node.images": [("app:1",), ()],
     "node.kernel": ["6.1", None],
+    "node.container_runtime": ["containerd://2.1.4", None],
+    "node.kubelet": ["v1.36.2", None],
     "node.label.disk": ["ssd", None],
     "node.name": ["a", "b"],
     "node.os": ["linux", None],
@@ -86,6 +96,7 @@ VALUES: dict[str, Any] = {
     "pod.annotation.note": "hello",
     "pod.attempts": 3.0,
     "pod.created": NOW - 600,
+    "pod.host_network": True,
     "pod.images": ("app:1", "side:2"),
     "pod.label.app": "web",
     "pod.limit.cpu": 1.5,
@@ -98,6 +109,7 @@ VALUES: dict[str, Any] = {
     "pod.qos": "Burstable",
     "pod.queued": NOW - 120,
     "pod.request.cpu": 3.0,
+    "pod.runtime_class": "gvisor",
     "pod.service_account": "robot",
     "pod.tolerations": ("gpu",),
     "pod.volumes": ("data",),
@@ -137,3 +149,17 @@ def test_a_field_has_the_value_that_the_manifest_says(text: str) -> None:
 
     assert info.shape is (Shape.NODE if isinstance(expected, list) else Shape.DECISION)
     assert got == (expected if isinstance(expected, list) else [expected] * 2)
+
+
+def test_what_a_node_reports_of_itself_is_read_again_when_it_changes() -> None:
+    asked = frame()
+    bodies = yaml.safe_load(NODES)
+    bodies[0]["status"]["nodeInfo"]["kernelVersion"] = "6.2"
+    bodies[0]["status"]["capacity"]["cpu"] = "8"
+    bodies[0]["status"]["conditions"][0]["lastTransitionTime"] = "2026-01-07T11:58:00Z"
+    before = [value_of(text, asked)[0][0] for text in ("node.kernel", "node.capacity.cpu", "node.condition_age.Ready")]
+    asked.cluster.set_node(msgspec.convert(_texts(bodies[0]), objects.Node))
+    after = [value_of(text, asked)[0][0] for text in ("node.kernel", "node.capacity.cpu", "node.condition_age.Ready")]
+
+    assert before == ["6.1", 4.1, 60.0]
+    assert after == ["6.2", 8.0, 120.0]

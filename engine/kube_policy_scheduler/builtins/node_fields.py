@@ -8,12 +8,14 @@ import numpy as np
 
 from kube_policy_scheduler.cluster.nodes import BoolArray, FloatArray, LabelColumn, NodeInfo
 from kube_policy_scheduler.cluster.objects import VolumeAttachment
+from kube_policy_scheduler.cluster.requests import amounts
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.environment import Key, Texts, node_field
 from kube_policy_scheduler.lang.signature import (
     Amount,
     ConditionStatus,
     Duration,
+    MaybeDuration,
     MaybeText,
     Number,
     Share,
@@ -121,7 +123,7 @@ def taints(frame: Frame) -> TextList:
     depends=_STATIC | Depends.OFFER,
     low=0,
     high=_MOST,
-    foreign=("capacity", "total", "size", "resources"),
+    foreign=("total", "size", "resources"),
     advice="write `node.allocatable.cpu`",
 )
 def allocatable(frame: Frame, resource: str) -> Amount:
@@ -251,3 +253,54 @@ def kernel(frame: Frame) -> MaybeText:
 def _kernel(info: NodeInfo) -> str | None:
     system = info.node.status.node_info
     return (system.kernel_version or None) if system is not None else None
+
+
+@node_field("node.kubelet", depends=_STATIC, foreign=("kubelet_version", "version"), advice="write `node.kubelet`")
+def kubelet(frame: Frame) -> MaybeText:
+    """The version of the kubelet, such as `v1.36.2`."""
+    return _derived_text(frame, "kubelet", _kubelet)
+
+
+def _kubelet(info: NodeInfo) -> str | None:
+    system = info.node.status.node_info
+    return (system.kubelet_version or None) if system is not None else None
+
+
+@node_field("node.container_runtime", depends=_STATIC, foreign=("runtime", "container_runtime_version"))
+def container_runtime(frame: Frame) -> MaybeText:
+    """The container runtime and its version, such as `containerd://2.1.4`."""
+    return _derived_text(frame, "container runtime", _container_runtime)
+
+
+def _container_runtime(info: NodeInfo) -> str | None:
+    system = info.node.status.node_info
+    return (system.container_runtime_version or None) if system is not None else None
+
+
+@node_field("node.capacity", key=Key.RESOURCE, depends=_STATIC, low=0, high=_MOST)
+def capacity(frame: Frame, resource: str) -> Amount:
+    """What the node has of a resource, including what it reserves for the system. Pods can use `node.allocatable`."""
+    column = frame.cluster.nodes.valued(
+        ("field capacity", resource), lambda info: amounts(info.node.status.capacity).get(resource, 0), np.float64
+    )[frame.rows]
+    if resource == "cpu":
+        result: FloatArray = column / 1000.0
+        return result
+    return column if resource in NATIVE_RESOURCES else np.where(column > 0, column, np.nan)
+
+
+@node_field("node.condition_age", key=Key.CONDITION, depends=_STATIC | Depends.CLOCK, low=0, high=1e11)
+def condition_age(frame: Frame, kind: str) -> MaybeDuration:
+    """How long a condition has had its status: `node.condition_age.Ready > 10min` excludes nodes that just came back.
+
+    Missing where the node does not have the condition.
+    """
+    since = frame.cluster.nodes.valued(("field since", kind), lambda info: _since(info, kind), np.float64)
+    result: FloatArray = np.maximum(frame.now - since[frame.rows], 0.0)
+    return result
+
+
+def _since(info: NodeInfo, kind: str) -> float:
+    found = next((each for each in info.node.status.conditions or () if each.type == kind), None)
+    seconds = unix_seconds(found.last_transition_time) if found is not None else None
+    return np.nan if seconds is None else seconds

@@ -8,7 +8,7 @@ from kube_policy_scheduler.cluster.objects import Container, PodSpec
 from kube_policy_scheduler.cluster.requests import amounts
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.lang.environment import Key, pod_field
-from kube_policy_scheduler.lang.signature import Amount, Duration, MaybeText, Number, Text, TextList, TypeSpec
+from kube_policy_scheduler.lang.signature import Amount, Duration, MaybeText, Number, Text, TextList, Truth, TypeSpec
 from kube_policy_scheduler.lang.types import Depends, Kind
 
 QualityOfService: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT, words=("Guaranteed", "Burstable", "BestEffort"))]
@@ -186,3 +186,15 @@ def volumes(frame: Frame) -> TextList:
     """The names of the PersistentVolumeClaims that the pod mounts."""
     claims = (volume.persistent_volume_claim for volume in frame.pod.volumes)
     return tuple(claim.claim_name for claim in claims if claim is not None)
+
+
+@pod_field("pod.runtime_class")
+def runtime_class(frame: Frame) -> MaybeText:
+    """The name of the pod's RuntimeClass, such as `gvisor`; absent if it has none."""
+    return frame.template.spec.runtime_class_name or None
+
+
+@pod_field("pod.host_network")
+def host_network(frame: Frame) -> Truth:
+    """Whether the pod uses the network of its node."""
+    return frame.template.spec.host_network

@@ -12,7 +12,7 @@ MOST_RESOURCES = 256
 costs columns over all nodes. Of more the first by name count."""
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 STATIC_CHANGES = frozenset(
-    {"added", "labels", "taints", "unschedulable", "conditions", "annotations", "features", "addresses"}
+    {"added", "labels", "taints", "unschedulable", "conditions", "annotations", "features", "addresses", "machine"}
 )
 """Changes of what pods do not change: static columns and kept answers follow from it."""
 CHANGES = STATIC_CHANGES | {"allocatable", "images"}
@@ -61,5 +61,13 @@ def changes_between(old: NodeInfo, new: NodeInfo) -> frozenset[str]:
         "images": (old.images, new.images),
         "features": (old.node.status.declared_features, new.node.status.declared_features),
         "addresses": (old.node.status.addresses, new.node.status.addresses),
+        "machine": (_machine(old.node), _machine(new.node)),
     }
     return frozenset(name for name, (before, after) in pairs.items() if before != after)
+
+
+def _machine(node: objects.Node) -> tuple[object, ...]:
+    """Return what a node reports of itself that reboots and upgrades change, and since when its conditions hold."""
+    status = node.status
+    since = [(each.type, each.last_transition_time) for each in status.conditions or ()]
+    return status.node_info, status.capacity, since

@@ -22,6 +22,7 @@ class ClusterEvent(Enum):
     NODE_CONDITION = "NodeUpdateNodeCondition"
     NODE_ANNOTATION = "NodeUpdateNodeAnnotation"
     NODE_FEATURE = "NodeUpdateNodeDeclaredFeature"
+    NODE_INFO = "NodeUpdateNodeInfo"
     NODE_IMAGES = "NodeUpdateNodeImages"
     POD_ADD = "AssignedPodAdd"
     POD_UPDATE = "AssignedPodUpdate"
@@ -48,6 +49,7 @@ _NODE_CHANGES = {
     "conditions": ClusterEvent.NODE_CONDITION,
     "annotations": ClusterEvent.NODE_ANNOTATION,
     "features": ClusterEvent.NODE_FEATURE,
+    "machine": ClusterEvent.NODE_INFO,
     "images": ClusterEvent.NODE_IMAGES,
 }
 

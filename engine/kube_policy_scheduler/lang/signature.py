@@ -66,6 +66,7 @@ Same: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, unit=None)]
 """A number of any unit, the same wherever `Same` stands in a signature."""
 MaybeNumber: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, maybe=True)]
 Duration: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, unit=SECONDS)]
+MaybeDuration: TypeAlias = Annotated[Numbers, TypeSpec(Kind.NUMBER, unit=SECONDS, maybe=True)]
 Truth: TypeAlias = Annotated[Truths, TypeSpec(Kind.TRUTH)]
 Text: TypeAlias = Annotated[Any, TypeSpec(Kind.TEXT)]
 """In a builtin, one `str`: the compiler asks it once per distinct text. In a field, `Texts` or `str`."""

@@ -59,6 +59,7 @@ _NODE_FACTS = frozenset(
         _E.NODE_CONDITION,
         _E.NODE_ANNOTATION,
         _E.NODE_FEATURE,
+        _E.NODE_INFO,
         _E.NODE_IMAGES,
     }
 )

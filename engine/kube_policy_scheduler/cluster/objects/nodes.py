@@ -24,6 +24,7 @@ class NodeCondition(ApiStruct):
 
     type: str = ""
     status: str = ""
+    last_transition_time: str | None = None
 
 
 class ContainerImage(ApiStruct):
@@ -40,6 +41,8 @@ class NodeSystemInfo(ApiStruct):
     architecture: str = ""
     operating_system: str = ""
     kernel_version: str = ""
+    kubelet_version: str = ""
+    container_runtime_version: str = ""
 
 
 class NodeStatus(ApiStruct):

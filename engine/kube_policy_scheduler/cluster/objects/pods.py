@@ -114,6 +114,7 @@ class PodSchedulingGroup(ApiStruct):
 class PodSpec(ApiStruct):
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
+    runtime_class_name: str = ""
     priority: Int32 | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
