@@ -9,8 +9,7 @@ from posixpath import basename, dirname, join, normpath
 from typing import Any
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Label, Source, Span, closest, errors, in_order
-from kube_policy_scheduler.lang import codes_meaning, codes_syntax, syntax, typed
-from kube_policy_scheduler.lang import codes_policy as codes
+from kube_policy_scheduler.lang import codes, syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy
 from kube_policy_scheduler.lang.checking.canaries import join_canaries
 from kube_policy_scheduler.lang.checking.check import check
@@ -112,7 +111,7 @@ def _checked(
         if statements > MAX_SET_STATEMENTS:
             message = f"with this policy, all policies together have more than {MAX_SET_STATEMENTS:,} statements"
             advice = "remove policies; a used file counts for each policy that uses it"
-            found.append(codes_syntax.TOO_LARGE.at(_start(file.source), message, help=advice))
+            found.append(codes.TOO_LARGE.at(_start(file.source), message, help=advice))
             return policies
         policy, diagnostics = memo(_check, gathered, environment)
         found.extend(diagnostics)
@@ -121,13 +120,13 @@ def _checked(
         if steps > MAX_SET_STEPS:
             message = f"with this policy, all policies together need more than {MAX_SET_STEPS:,} steps to check"
             advice = "remove policies, or nest fewer `def` functions"
-            found.append(codes_meaning.COSTLY.at(_start(file.source), message, help=advice))
+            found.append(codes.COSTLY.at(_start(file.source), message, help=advice))
             return policies
         inputs |= policy.inputs
         if len(inputs) > MAX_SET_INPUTS:
             message = f"with this policy, all policies together use more than {MAX_SET_INPUTS:,} metric queries"
             advice = "define a recording rule in Prometheus, and query its result"
-            found.append(codes_meaning.COSTLY.at(_start(file.source), message, help=advice))
+            found.append(codes.COSTLY.at(_start(file.source), message, help=advice))
             return policies
         if len(found) + len(gatherer.found) > MAX_ERRORS:
             found.append(_too_many(file.source))
@@ -152,7 +151,7 @@ def _start(source: Source) -> Span:
 
 def _too_many(source: Source) -> Diagnostic:
     message = f"more than {MAX_ERRORS} errors up to this file: the other files are skipped"
-    return codes_syntax.TOO_MANY.at(_start(source), message, help="correct these first")
+    return codes.TOO_MANY.at(_start(source), message, help="correct these first")
 
 
 def _costly_to_find(policies: Sequence[CheckedPolicy]) -> Iterator[Diagnostic]:
@@ -164,7 +163,7 @@ def _costly_to_find(policies: Sequence[CheckedPolicy]) -> Iterator[Diagnostic]:
             if total > MAX_GOVERNS_COST:
                 message = f"with this, finding the policy of a pod needs more than {MAX_GOVERNS_COST:,} operations"
                 advice = "select pods by one label, or simplify the conditions"
-                yield codes_meaning.COSTLY.at(policy.governs.span, message, help=advice)
+                yield codes.COSTLY.at(policy.governs.span, message, help=advice)
                 return
 
 
@@ -216,7 +215,7 @@ class _Gatherer:
             use = next(statement for statement in file.statements if isinstance(statement, syntax.UseFile))
             message = f"with its included files, the policy has more than {MAX_STATEMENTS:,} statements"
             advice = "split it into policies for different pods"
-            self.found.append(codes_syntax.TOO_LARGE.at(use.span, message, help=advice))
+            self.found.append(codes.TOO_LARGE.at(use.span, message, help=advice))
             del statements[MAX_STATEMENTS:]
         return _Gathered((file.source, *(self._files[name].source for name in taken)), tuple(statements))
 
@@ -259,7 +258,7 @@ class _Gatherer:
         if len(path) > MAX_USE_LEVELS:
             message = f"more than {MAX_USE_LEVELS} levels of files include each other"
             advice = "include the files directly in the policy"
-            self.found.append(codes_syntax.TOO_LARGE.at(use.path_span, message, help=advice))
+            self.found.append(codes.TOO_LARGE.at(use.path_span, message, help=advice))
             return
         self._gather(file, path, taken, statements)
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Severity, in_order
-from kube_policy_scheduler.lang import codes_meaning, codes_policy, codes_syntax
+from kube_policy_scheduler.lang import codes
 from kube_policy_scheduler.lang.checked import CheckedPolicy
 from kube_policy_scheduler.lang.codes import Code, codes_in
 from kube_policy_scheduler.lang.load import Checked
@@ -35,10 +35,8 @@ def rules() -> tuple[Rule, ...]:
 @lru_cache(maxsize=1)
 def all_codes() -> Mapping[str, Code]:
     """Return every code of the language and of the rules, by id."""
-    codes = {code.id: code for rule in rules() for code in (rule.code,)}
-    for module in (codes_syntax, codes_meaning, codes_policy, suppressions):
-        codes.update(codes_in(module))
-    return MappingProxyType(dict(sorted(codes.items())))
+    found = {rule.code.id: rule.code for rule in rules()} | codes_in(codes) | codes_in(suppressions)
+    return MappingProxyType(dict(sorted(found.items())))
 
 
 def lint(checked: Checked, *, select: Iterable[str] | None = None, memo: Memo | None = None) -> tuple[Diagnostic, ...]:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Label, closest
-from kube_policy_scheduler.lang import codes_policy as codes
-from kube_policy_scheduler.lang import syntax, typed
+from kube_policy_scheduler.lang import codes, syntax, typed
 from kube_policy_scheduler.lang.checked import Canary, CheckedPolicy
 from kube_policy_scheduler.lang.memo import Memo
 from kube_policy_scheduler.lang.types import TRUTH, Info

@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Label, Source, Span, closest, in_order
-from kube_policy_scheduler.lang import checked, codes_syntax, expressions, syntax, typed
-from kube_policy_scheduler.lang import codes_meaning as meaning
-from kube_policy_scheduler.lang import codes_policy as codes
+from kube_policy_scheduler.lang import checked, codes, expressions, syntax, typed
 from kube_policy_scheduler.lang.checked import CheckedPolicy, ClauseKind, Definition
 from kube_policy_scheduler.lang.checking import operators
 from kube_policy_scheduler.lang.checking.inference import MAX_POLICY_ERRORS, Inference, Scope, constant_of
@@ -88,7 +86,7 @@ class _Checker:
                 label = Label(earlier.tree.name_span, "defined here")
                 message = f"`{tree.name}` is defined twice"
                 self.found.append(
-                    meaning.REDEFINED.at(tree.name_span, message, help="give one of them another name", labels=[label])
+                    codes.REDEFINED.at(tree.name_span, message, help="give one of them another name", labels=[label])
                 )
                 continue
             if tree.name in environment.builtins or tree.name in ("node", "pod", "cluster", *environment.topologies):
@@ -108,13 +106,13 @@ class _Checker:
                 message = f"two parameters of `{tree.name}` are called `{parameter.name}`"
                 label = Label(earlier, "the other one")
                 advice = "give one of them another name"
-                self.found.append(meaning.REDEFINED.at(parameter.span, message, help=advice, labels=[label]))
+                self.found.append(codes.REDEFINED.at(parameter.span, message, help=advice, labels=[label]))
 
     def has_enough(self, tree: syntax.Statement) -> bool:
         """Return whether nothing more is to be looked at, reporting very many errors."""
         if len(self.found) > MAX_POLICY_ERRORS:
             message = f"more than {MAX_POLICY_ERRORS} errors: the rest of the policy is skipped"
-            self.found.append(codes_syntax.TOO_MANY.at(tree.span, message, help="correct these first"))
+            self.found.append(codes.TOO_MANY.at(tree.span, message, help="correct these first"))
             return True
         return self.inference.is_over
 
@@ -187,7 +185,7 @@ class _Checker:
                 message = f"a canary's share must be above 0% and at most 100%, this is {tree.share.text}"
                 whole = share > 1 and share <= 100 and not tree.share.suffix
                 advice = f"write `{share:g}%`" if whole else "write a share such as `10%`"
-                self.found.append(codes.NUMBER.at(tree.share.span, message, help=advice))
+                self.found.append(codes.OUT_OF_RANGE.at(tree.share.span, message, help=advice))
                 share = 1.0
         if tree.condition is not None:
             condition = self.settled(self.truth(tree.condition, self.pod_scope("for pods where")), "canary")
@@ -311,7 +309,7 @@ class _Checker:
         if info.type.kind is Kind.TRUTH:
             message = "a score must be a number, this is true or false"
             advice = f"write `score 1 if {' '.join(value.span.text.split())}`"
-            self.found.append(meaning.WRONG_TYPE.at(value.span, message, help=advice))
+            self.found.append(codes.WRONG_TYPE.at(value.span, message, help=advice))
         elif info.type.kind is not Kind.NUMBER:
             self.found.append(operators.wrong_type(value, "a number"))
         elif info.type.unit.bytes or info.type.unit.seconds:
@@ -323,7 +321,7 @@ class _Checker:
                 else "divide it by an amount with the same unit"
             )
             message = f"a score must be a plain number, this is {info.type}"
-            self.found.append(meaning.SCORE_UNIT.at(value.span, message, help=advice))
+            self.found.append(codes.SCORE_UNIT.at(value.span, message, help=advice))
         return value
 
     def _answers(self, clause: checked.Test) -> None:
@@ -335,7 +333,7 @@ class _Checker:
                 shown = " ".join(cause.span.text.split())
                 message = f"`{shown}` can be missing, and then this filter has no result"
                 advice = f"add a default value: `{misplaced_default(value) or remedy(cause)}`"
-                self.found.append(meaning.MISSING.at(cause.span, message, help=advice, notes=why(cause)))
+                self.found.append(codes.MISSING.at(cause.span, message, help=advice, notes=why(cause)))
 
     def _order(self, tree: syntax.Order, name: str) -> checked.Clause | None:
         if not self.once("order by", tree.span):
@@ -388,7 +386,7 @@ class _Checker:
             return topologies[tree.key]
         problem = label_problem(tree.key, of="key")
         if problem:
-            self.found.append(meaning.BAD_ARGUMENT.at(tree.span, f"`{tree.key}` cannot be a label key", help=problem))
+            self.found.append(codes.BAD_ARGUMENT.at(tree.span, f"`{tree.key}` cannot be a label key", help=problem))
         return tree.key
 
     def _limit(self, tree: syntax.Limit, name: str) -> checked.Clause:
@@ -468,7 +466,7 @@ class _Checker:
         if value.info.type.kind is not Kind.TEXT or value.info.depends & ~Depends.TEMPLATE:
             message = f"`{statement}` groups pods by a text of their template, and this is not one"
             advice = "write a label such as `pod.label.tenant`, or `pod.namespace`"
-            self.found.append(meaning.KEY.at(value.span, message, help=advice))
+            self.found.append(codes.KEY.at(value.span, message, help=advice))
             return operators.unknown(tree.span)
         return value
 
@@ -494,13 +492,13 @@ class _Checker:
             self.found.append(operators.wrong_type(value, f"a number as `{what}`"))
         elif constant is None:
             message = f"`{what}` must be a constant number"
-            self.found.append(meaning.NOT_CONSTANT.at(tree.span, message, help="write a constant number"))
+            self.found.append(codes.NOT_CONSTANT.at(tree.span, message, help="write a constant number"))
         elif in_unit(value, unit, self.found):
             if constant >= low:
                 return float(constant)
             advice = "negate the expression instead" if what == "weight" else "write a larger number"
             message = f"`{what}` must be {low:g} or more, this is {constant:g}"
-            self.found.append(codes.NUMBER.at(tree.span, message, help=advice))
+            self.found.append(codes.OUT_OF_RANGE.at(tree.span, message, help=advice))
         return default
 
     def _in_range(self, value: typed.Typed, what: str, *, low: float, whole: bool = False) -> None:
@@ -509,17 +507,17 @@ class _Checker:
         if value.info.high < low:
             shown = "always less" if number is None else span.text if value.info.type.unit.bytes else f"{number:g}"
             message = f"`{what}` must be {low:g} or more, this is {shown}"
-            self.found.append(codes.NUMBER.at(span, message, help="write a larger number"))
+            self.found.append(codes.OUT_OF_RANGE.at(span, message, help="write a larger number"))
         elif whole and number is not None and number != int(number):
             message = f"`{what}` must be a whole number, this is {number:g}"
-            self.found.append(codes.NUMBER.at(span, message, help=f"write {math.ceil(number)}"))
+            self.found.append(codes.OUT_OF_RANGE.at(span, message, help=f"write {math.ceil(number)}"))
 
     def whole(self, tree: expressions.Expr, what: str, *, low: float) -> float:
         """Return a constant whole number."""
         value = self.number(tree, what, low=low)
         if value != int(value):
             message = f"`{what}` must be a whole number, this is {value:g}"
-            self.found.append(codes.NUMBER.at(tree.span, message, help=f"write {round(value)}"))
+            self.found.append(codes.OUT_OF_RANGE.at(tree.span, message, help=f"write {round(value)}"))
         return value
 
     def once(self, what: str, span: Span) -> bool:

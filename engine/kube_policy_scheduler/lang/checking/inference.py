@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Any, assert_never
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Span, closest
-from kube_policy_scheduler.lang import codes_meaning as codes
-from kube_policy_scheduler.lang import codes_syntax, expressions, syntax, typed
+from kube_policy_scheduler.lang import codes, expressions, syntax, typed
 from kube_policy_scheduler.lang.checked import Definition
 from kube_policy_scheduler.lang.checking import operators
 from kube_policy_scheduler.lang.checking.operators import unknown
@@ -545,7 +544,7 @@ def _key(inference: Inference, kind: Key, step: Step) -> str | None:
             problem = label_problem(step.text, of="key")
             if problem:
                 message = f"`{step.text}` cannot be a {kind.value}"
-                inference.found.append(codes_syntax.LABEL.at(step.span, message, help=problem))
+                inference.found.append(codes.LABEL.at(step.span, message, help=problem))
                 return None
             return step.text
         case Key.CONDITION:
@@ -623,7 +622,7 @@ def _report_comment(inference: Inference, expr: expressions.Binary) -> bool:
     span = Span(at.source, at.start, at.start + 2)
     fix = Fix("write #", (Edit(span, "#"),))
     message, advice = "`--` does not start a comment", "comments start with `#`"
-    inference.found.append(codes_syntax.FOREIGN_OPERATOR.at(span, message, help=advice, fix=fix))
+    inference.found.append(codes.FOREIGN_OPERATOR.at(span, message, help=advice, fix=fix))
     return True
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Span
-from kube_policy_scheduler.lang import codes_meaning as codes
-from kube_policy_scheduler.lang import typed
+from kube_policy_scheduler.lang import codes, typed
 from kube_policy_scheduler.lang.types import BYTES, CORES, SECONDS, SHARE, Info, Kind, Literal, Unit, number
 
 

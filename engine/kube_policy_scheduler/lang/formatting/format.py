@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span, errors
-from kube_policy_scheduler.lang import codes_syntax as codes
-from kube_policy_scheduler.lang import syntax
+from kube_policy_scheduler.lang import codes, syntax
 from kube_policy_scheduler.lang.formatting.comment_places import placed
 from kube_policy_scheduler.lang.formatting.line_breaks import grouped
 from kube_policy_scheduler.lang.formatting.line_writer import written

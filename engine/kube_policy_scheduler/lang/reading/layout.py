@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span
-from kube_policy_scheduler.lang import codes_syntax as codes
+from kube_policy_scheduler.lang import codes
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.lang.statements import GO_ON_BEFORE, GO_ON_BEHIND, STATEMENTS
 from kube_policy_scheduler.lang.syntax import Comment

@@ -19,8 +19,7 @@ from typing import Any
 from lark import Token
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Source, Span
-from kube_policy_scheduler.lang import codes_syntax as codes
-from kube_policy_scheduler.lang import expressions, syntax
+from kube_policy_scheduler.lang import codes, expressions, syntax
 from kube_policy_scheduler.lang.codes import Code
 from kube_policy_scheduler.lang.reading.literals import label_problem, number, string
 from kube_policy_scheduler.lang.statements import BY_KEYWORD, CLAUSES

@@ -11,8 +11,7 @@ from lark import Lark
 from lark.exceptions import UnexpectedInput
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Source, Span, in_order
-from kube_policy_scheduler.lang import codes_syntax as codes
-from kube_policy_scheduler.lang import syntax
+from kube_policy_scheduler.lang import codes, syntax
 from kube_policy_scheduler.lang.reading.layout import Line, lay_out
 from kube_policy_scheduler.lang.reading.lowering import Expressions, Lowering, Statements, lowering
 from kube_policy_scheduler.lang.reading.parse_errors import explain, unknown_statement

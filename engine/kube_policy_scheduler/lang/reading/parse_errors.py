@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from kube_policy_scheduler.diagnostics import Diagnostic, Edit, Fix, Source, Span, closest
-from kube_policy_scheduler.lang import codes_syntax as codes
+from kube_policy_scheduler.lang import codes
 from kube_policy_scheduler.lang.reading import foreign
 from kube_policy_scheduler.lang.reading.layout import Line
 from kube_policy_scheduler.lang.reading.literals import OBJECT_NAME
