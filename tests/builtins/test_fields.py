@@ -139,7 +139,7 @@ def _texts(body: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_field_has_a_value_here() -> None:
     read = {text for value in VALUES for text in (value, value.partition("[")[0], value.rpartition(".")[0])}
-    assert environment().fields.keys() - read == set()
+    assert environment().fields.keys() - read == {"pod.running", "pod.breaks_budget"}, "of victims: test_preempt.py"
 
 
 @pytest.mark.parametrize("text", VALUES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from kube_policy_scheduler.cluster import objects
 from kube_policy_scheduler.cluster.cluster import Cluster
 from kube_policy_scheduler.framework.cycle import Cycle, Decision
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from tests.lang.texts import said
 from tests.policy.worlds import node, pod, policy
@@ -153,3 +155,58 @@ def test_a_pod_that_runs_has_no_time_in_the_queue(field: str) -> None:
     (found,) = said(f"preempt if true evict where victim.{field} == pod.{field}")
 
     assert (found.code, found.message) == ("P0102", f"`victim.{field}` is not known of pods that already run")
+
+
+def _cluster_of_running(seconds: float | None, *, budget: int | None = None) -> Cluster:
+    """Return one node, full of a pod that has run for some seconds; budget: the disruptions that are allowed."""
+    cluster = Cluster()
+    cluster.set_node(node("n0"))
+    started = None if seconds is None else 1e9 - seconds
+    cluster.place(replace(pod(cluster, "low", labels={"app": "web"}), started=started), "n0")
+    if budget is not None:
+        body = {
+            "metadata": {"name": "b", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}},
+            "status": {"disruptionsAllowed": budget},
+        }
+        cluster.set_object(msgspec.convert(body, objects.PodDisruptionBudget))
+    return cluster
+
+
+@RULES
+@pytest.mark.parametrize(("seconds", "evicted"), [(None, []), (60, []), (601, ["low"])])
+def test_only_pods_that_have_run_for_some_time_are_evicted(
+    seconds: float | None, evicted: list[str], spec: dict[str, Any]
+) -> None:
+    text = "preempt if true evict where victim.running > 10min"
+    decision = decide(_cluster_of_running(seconds), text, **spec)
+
+    assert victims(decision) == evicted
+
+
+@RULES
+@pytest.mark.parametrize(("budget", "evicted"), [(None, ["low"]), (0, []), (1, ["low"])])
+def test_pods_that_a_budget_protects_are_never_evicted_if_the_policy_says_so(
+    budget: int | None, evicted: list[str], spec: dict[str, Any]
+) -> None:
+    text = "preempt if true evict where not victim.breaks_budget"
+    decision = decide(_cluster_of_running(60, budget=budget), text, **spec)
+
+    assert victims(decision) == evicted
+
+
+def test_time_wakes_a_pod_whose_victims_must_have_run_for_some_time() -> None:
+    plain, timed = (policy(f"preempt if true{evict}").profile for evict in ("", " evict where victim.running > 10min"))
+
+    assert ClusterEvent.CLOCK in timed.wakes["NodeResourcesFit"]
+    assert ClusterEvent.CLOCK not in plain.wakes["NodeResourcesFit"]
+
+
+@pytest.mark.parametrize("field", ["running", "breaks_budget"])
+@pytest.mark.parametrize(
+    "text", ["require pod.{} == pod.{}", "filter any(p in node.pods where p.{} == p.{})", "hold if pod.{} == pod.{}"]
+)
+def test_what_only_victims_have_is_refused_elsewhere(text: str, field: str) -> None:
+    (found, *_) = said(text.replace("{}", field))
+
+    assert (found.code, found.help) == ("P0102", f"write `victim.{field}` after `evict where`")

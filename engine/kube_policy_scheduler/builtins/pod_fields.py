@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeAlias
 from kube_policy_scheduler.cluster.objects import Container, PodSpec
 from kube_policy_scheduler.cluster.requests import amounts
 from kube_policy_scheduler.framework.frame import Frame
+from kube_policy_scheduler.framework.victims import Budgets
 from kube_policy_scheduler.lang.environment import Key, pod_field
 from kube_policy_scheduler.lang.signature import Amount, Duration, MaybeText, Number, Text, TextList, Truth, TypeSpec
 from kube_policy_scheduler.lang.types import Depends, Kind
@@ -198,3 +199,19 @@ def runtime_class(frame: Frame) -> MaybeText:
 def host_network(frame: Frame) -> Truth:
     """Whether the pod uses the network of its node."""
     return frame.template.spec.host_network
+
+
+_RUN = _POD | Depends.RUN
+
+
+@pod_field("pod.running", depends=_RUN | Depends.CLOCK, low=0, high=1e11)
+def running(frame: Frame) -> Duration:
+    """Only `victim.running`: how long the kubelet has had the pod; 0 before the kubelet starts it."""
+    started = frame.pod.started
+    return max(frame.now - started, 0.0) if started is not None else 0.0
+
+
+@pod_field("pod.breaks_budget", depends=_RUN | Depends.CLUSTER)
+def breaks_budget(frame: Frame) -> Truth:
+    """Only `victim.breaks_budget`: whether a PodDisruptionBudget does not allow the eviction of the pod."""
+    return Budgets(frame.cluster).forbid(frame.pod)

@@ -22,6 +22,8 @@ class PreemptionRule:
     """Whether the pod may have others evicted."""
     spares: Callable[[Frame, PodInfo], bool] | None = None
     """Whether a running pod must not be evicted for this one; None: the rule spares nobody."""
+    events: frozenset[ClusterEvent] = frozenset()
+    """After these, it may allow what it did not."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,4 +56,6 @@ class Profile:
         for plugin in self.filters:
             if plugin.events is None:
                 wakes.pop(plugin.name, None)
+        if self.preemption is not None and self.preempts:
+            wakes = {name: events | self.preemption.events for name, events in wakes.items()}
         object.__setattr__(self, "wakes", wakes)

@@ -110,6 +110,11 @@ class Budgets:
         """Return whether any budget protects any of some pods."""
         return any(self._of(pod.template) for pod in pods)
 
+    def forbid(self, pod: PodInfo) -> bool:
+        """Return whether a budget does not allow the eviction of one pod alone."""
+        counted = (b for b in self._of(pod.template) if pod.name not in (b.status.disrupted_pods or ()))
+        return any(budget.status.disruptions_allowed < 1 for budget in counted)
+
     def split(self, pods: Sequence[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
         """Return the pods that no budget lets go, and the others; both in the given order.
 

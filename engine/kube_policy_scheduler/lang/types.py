@@ -113,6 +113,8 @@ class Depends(Flag):
     """The pod itself: name, annotations, creation."""
     QUEUE = auto()
     """The pod's time in the queue: pods that run have none any more."""
+    RUN = auto()
+    """A pod that runs, as it is now: since when, and what protects it."""
     NODE = auto()
     """Static facts of each node: labels, taints, conditions, allocatable."""
     ROW = auto()

@@ -65,6 +65,7 @@ _NODE_FACTS = frozenset(
 )
 _BY_DEPENDENCE: tuple[tuple[Depends, frozenset[ClusterEvent]], ...] = (
     (Depends.NODE, _NODE_FACTS),
+    (Depends.RUN, _PODS),
     (Depends.ROW, _PODS | {_E.NODE_ADD, _E.NODE_ALLOCATABLE}),
     (Depends.OFFER, frozenset({_E.NODE_ADD, _E.NODE_ALLOCATABLE})),
     (

@@ -13,6 +13,7 @@ from kube_policy_scheduler.cluster.pods import PodInfo
 from kube_policy_scheduler.cluster.signals import Query
 from kube_policy_scheduler.framework.choice import DeviceRule, Ties
 from kube_policy_scheduler.framework.diagnosis import CLAUSE_NAMED, by_policy
+from kube_policy_scheduler.framework.events import ClusterEvent
 from kube_policy_scheduler.framework.frame import Frame
 from kube_policy_scheduler.framework.kubernetes import kubernetes_filters, kubernetes_scores
 from kube_policy_scheduler.framework.permit import GangRequirement
@@ -32,7 +33,7 @@ from kube_policy_scheduler.lang.compiling.compiled import (
     CompiledTest,
 )
 from kube_policy_scheduler.lang.types import Depends
-from kube_policy_scheduler.policy.clauses import FilterClause, LimitClause, RequireClause, ScoreClause
+from kube_policy_scheduler.policy.clauses import FilterClause, LimitClause, RequireClause, ScoreClause, events_of
 from kube_policy_scheduler.policy.gangs import requirement_of
 from kube_policy_scheduler.policy.groupings import GroupingScore, SpreadFilter
 from kube_policy_scheduler.policy.pod_groups import COSCHEDULING_LABEL, native_group
@@ -193,7 +194,8 @@ def _preemption_rule(clause: CompiledPreemption) -> PreemptionRule:
     condition, evict = clause.condition, clause.evict
     allows = (lambda frame: bool(condition(frame))) if condition is not None else (lambda frame: False)
     spares = (lambda frame, victim: not evict(frame, victim)) if evict is not None else None
-    return PreemptionRule(clause.text, allows, spares)
+    events = events_of(clause) if clause.condition is not None else frozenset[ClusterEvent]()
+    return PreemptionRule(clause.text, allows, spares, events)
 
 
 # --- canaries ----------------------------------------------------------------------------------------

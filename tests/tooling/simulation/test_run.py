@@ -138,3 +138,11 @@ def test_a_pod_that_names_one_of_the_schedulers_goes_to_the_policies_of_that_one
     found = simulated(arrivals, nodes=[node("a")], by=by)
 
     assert (found.placed, dict(found.reasons)) == (1, {"label size=big": 1})
+
+
+def test_a_policy_sees_how_long_victims_have_run() -> None:
+    arrivals = [Arrival(0, "low", pod(cpu="3"), 5000), Arrival(60, "high", pod(cpu="3", priority=10), 100)]
+    found = simulated(arrivals, nodes=[node("a")], by="preempt if true evict where victim.running > 10min")
+    assert found.evicted == 1
+    assert found.wait_seconds[0] == 0
+    assert 540 < found.wait_seconds[1] <= 600, "as soon as the other has run for more than ten minutes"

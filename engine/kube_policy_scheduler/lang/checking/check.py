@@ -20,9 +20,9 @@ from kube_policy_scheduler.lang.formatting.show import clause_text
 from kube_policy_scheduler.lang.reading.literals import label_problem
 from kube_policy_scheduler.lang.types import BYTES, NUMBER, PLAIN, SECONDS, Depends, Info, Kind, Unit
 
-OF_VICTIMS = Depends.TEMPLATE | Depends.POD
+OF_VICTIMS = Depends.TEMPLATE | Depends.POD | Depends.RUN | Depends.CLOCK | Depends.CLUSTER
 """What is known of a pod that runs and might be evicted."""
-SETTLED = OF_VICTIMS | Depends.QUEUE
+SETTLED = Depends.TEMPLATE | Depends.POD | Depends.QUEUE
 """What does not change after the pod arrived."""
 DEFAULT_GANG_SECONDS = 300.0
 """How long a gang waits for its last member: long enough for an autoscaler to bring a node."""

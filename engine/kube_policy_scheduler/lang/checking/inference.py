@@ -423,7 +423,12 @@ def read_member(
         inference.found.append(unknown_field(inference, subject, root, steps, scope))
         return unknown(expr.span)
     found, rest = chosen
-    if item and found.depends & ~scope.item_depends:
+    if found.depends & Depends.RUN and not (item and scope.item_depends & Depends.RUN):
+        message = f"`{_shown(expr)}` is available only for pods that may be evicted"
+        advice = f"write `victim.{found.path.partition('.')[2]}` after `evict where`"
+        inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
+        return unknown(expr.span)
+    if item and (found.depends & ~scope.item_depends or found.depends & Depends.QUEUE):
         message = f"`{_shown(expr)}` is not available for running pods"
         advice = "use a field that `policyctl fields` marks as `also of running pods`"
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))

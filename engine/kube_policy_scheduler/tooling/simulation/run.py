@@ -198,13 +198,15 @@ class SimulatedCluster:
             self._refused.note(decision, profile, state)
         return decision
 
-    def place(self, decision: Decision) -> None:
-        """Put a pod on the node that was found for it."""
+    def place(self, decision: Decision) -> PodInfo:
+        """Put a pod on the node that was found for it; return it as it runs there."""
         assert decision.host is not None
-        take_claims(self.cluster, decision.pod, decision.host, now=self.now)
-        self.cluster.place(decision.pod, decision.host, devices=decision.devices)
+        pod = replace(decision.pod, started=self.now)
+        take_claims(self.cluster, pod, decision.host, now=self.now)
+        self.cluster.place(pod, decision.host, devices=decision.devices)
         self.tally.placed += 1
         self.changed()
+        return pod
 
     def changed(self) -> None:
         """Take note that the cluster is not the same any more."""
@@ -394,7 +396,7 @@ class Waiting:
     def _bind(self, queued: QueuedPod, decision: Decision) -> None:
         simulated, pod = self._simulated, queued.pod
         simulated.cluster.nominate(pod, "")
-        simulated.place(decision)
+        pod = simulated.place(decision)
         simulated.tally.wait_seconds.append(simulated.now - queued.queued)
         self._queue.done(pod.uid)
         lasts = self._lasts.get(pod.uid)
@@ -408,7 +410,9 @@ class Waiting:
         for victim in victims:
             simulated.cluster.displace(victim.uid)
             simulated.tally.evicted += 1
-            again = replace(victim, uid=f"{victim.uid}~", name=f"{victim.name}~", node_name="", nominated_node="")
+            again = replace(
+                victim, uid=f"{victim.uid}~", name=f"{victim.name}~", node_name="", nominated_node="", started=None
+            )
             if victim.template.spec.resource_claims:
                 again = with_claims_like(simulated.cluster, again)
                 give_claims_back(simulated.cluster, victim)
