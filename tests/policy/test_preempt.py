@@ -154,7 +154,7 @@ def test_no_victim_is_ever_spared_by_the_rule_and_arithmetic_agrees_with_the_reh
 def test_a_pod_that_runs_has_no_time_in_the_queue(field: str) -> None:
     (found,) = said(f"preempt if true evict where victim.{field} == pod.{field}")
 
-    assert (found.code, found.message) == ("P0102", f"`victim.{field}` is not known of pods that already run")
+    assert (found.code, found.message) == ("P0102", f"`victim.{field}` is not available for running pods")
 
 
 def _cluster_of_running(seconds: float | None, *, budget: int | None = None) -> Cluster:
