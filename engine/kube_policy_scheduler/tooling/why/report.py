@@ -114,11 +114,11 @@ def _table(found: Explanation, to: Terminal) -> Iterator[str]:
             styles[len(rows)] = RED
         mark = "<- main cause" if line.dominant else ""
         rows.append((printable(name), line.place, str(line.alone), str(line.first), str(line.only), mark))
-    quiet = sum(1 for line in found.lines if not line.alone and not line.place)
     yield from to.table(rows, right_from=2, styles=styles)
-    if quiet:
-        yield to.paint(DIM, f"{quiet} more rules of Kubernetes refuse no node")
-    yield to.paint(DIM, "alone: nodes it refuses; first: not refused by a rule above; only: not refused by any other")
+    if any(not line.alone and not line.place for line in found.lines):
+        yield to.paint(DIM, "The other filters of Kubernetes reject no node")
+    legend = "alone: nodes it rejects; first: not rejected by a filter above; only: not rejected by any other"
+    yield to.paint(DIM, legend)
 
 
 # --- fits ------------------------------------------------------------------------------------------------
