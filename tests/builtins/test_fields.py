@@ -72,7 +72,7 @@ VALUES: dict[str, Any] = {
     'node.allocatable["nvidia.com/gpu"]': [2.0, None],
     "node.annotation.owner": ["red", None],
     "node.arch": ["amd64", None],
-    "node.capacity.cpu": [4.1, 0.0],
+    "node.capacity.cpu": [4.1, 0.5],
     'node.capacity["nvidia.com/gpu"]': [3.0, None],
     "node.condition_age.Ready": [60.0, None],
     "node.conditions.DiskPressure": ["False", None],

@@ -279,14 +279,22 @@ def _container_runtime(info: NodeInfo) -> str | None:
 
 @node_field("node.capacity", key=Key.RESOURCE, depends=_STATIC, low=0, high=_MOST)
 def capacity(frame: Frame, resource: str) -> Amount:
-    """What the node has of a resource, including what it reserves for the system. Pods can use `node.allocatable`."""
+    """What the node has of a resource, including what it reserves for the system. Pods can use `node.allocatable`.
+
+    The same as `node.allocatable` where the node does not report its capacity.
+    """
     column = frame.cluster.nodes.valued(
-        ("field capacity", resource), lambda info: amounts(info.node.status.capacity).get(resource, 0), np.float64
+        ("field capacity", resource), lambda info: _capacity(info, resource), np.float64
     )[frame.rows]
     if resource == "cpu":
         result: FloatArray = column / 1000.0
         return result
     return column if resource in NATIVE_RESOURCES else np.where(column > 0, column, np.nan)
+
+
+def _capacity(info: NodeInfo, resource: str) -> int:
+    status = info.node.status
+    return amounts(status.capacity or status.allocatable).get(resource, 0)
 
 
 @node_field("node.condition_age", key=Key.CONDITION, depends=_STATIC | Depends.CLOCK, low=0, high=1e11)

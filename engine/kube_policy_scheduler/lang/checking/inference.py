@@ -428,7 +428,7 @@ def read_member(
         advice = f"write `victim.{found.path.partition('.')[2]}` after `evict where`"
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
         return unknown(expr.span)
-    if item and (found.depends & ~scope.item_depends or found.depends & Depends.QUEUE):
+    if item and found.depends & ~scope.item_depends:
         message = f"`{_shown(expr)}` is not available for running pods"
         advice = "use a field that `policyctl fields` marks as `also of running pods`"
         inference.found.append(codes.UNKNOWN_FIELD.at(expr.span, message, help=advice))
